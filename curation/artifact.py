@@ -198,6 +198,46 @@ def load_run(store: Store) -> RunRecord:
     return RunRecord(**raw)
 
 
+def unfinished(store: Store) -> str:
+    """What the run in a folder lacks at its end, and the command that goes on with it; "" where it lacks nothing.
+
+    >>> unfinished(Store("out"))
+    ''
+    """
+    record = load_run(store)
+    again = f"repeat `benchwright run {record.code.get('pipeline', record.pipeline)} ... --out {store.url}`"
+    result = load_artifact(store, record.result)
+    if result is None:
+        first = next(stage for stage in record.stages if load_artifact(store, stage) is None)
+        return f"the run is not finished: stage {first!r} is not made yet: {again} to resume it"
+    # What is not run by ``benchwright run``, such as the trainings within a run, publishes nothing.
+    if record.pipeline and result.kind == "shards" and not _is_published(store, record, result):
+        return f"the dataset is not published: {again}, which says why"
+    return ""
+
+
+def _is_published(store: Store, record: RunRecord, result: Artifact) -> bool:
+    try:
+        return bool(record.published) and published_digest(store, "dataset/dataset.json") == result.digest
+    except (StoreError, OSError):  # damaged, or gone, which is told where it is read
+        return True
+
+
+def stale_stage(stages: Mapping[str, Artifact | None]) -> str:
+    """Why the result of stages, in order, is that of an earlier run; "" where it is not.
+
+    >>> stale_stage({"listed": None})
+    "stage 'listed' is not made yet"
+    """
+    for name, artifact in stages.items():
+        if artifact is None:
+            return f"stage {name!r} is not made yet"
+        for before, digest in artifact.recipe["inputs"].items():
+            if (made := stages.get(before)) is None or made.digest != digest:
+                return f"stage {name!r} is made from earlier rows of stage {before!r}"
+    return ""
+
+
 # A record whose seal fits may still have been made by anyone: what is read of it later has to be there.
 _FILE: Any = {"sha256": str, "size": int}
 _PART: Any = {"rows": int, "files": {_file_name: _FILE}}

@@ -1,4 +1,4 @@
-"""Which packages stages will import, told before a run makes anything: read from the text of their code, which is not run."""
+"""Which packages and devices stages will use, told before a run makes anything: read from the text of code that is not run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .definitions import Module, read_module
+from .encoders.spec import OpenClip
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
-from .flow import Stage
-from .keys import codes_in
+from .flow import PlanError, Stage
+from .keys import codes_in, plain
 from .lookups import imports_of
 from .named import module_of
 from .reach import reached, source_file
@@ -31,6 +32,28 @@ def check_packages(stages: Iterable[Stage]) -> None:
             for importer, package in _imports(module, names):
                 if missing(package):
                     raise NeedsPackage(f"stage {stage.name!r} {how_to_get(package, importer)}")
+
+
+def check_devices(stages: Iterable[Stage]) -> None:
+    """Raise ``PlanError`` for the first stage that is to use a GPU which torch does not have in this process.
+
+    Of stages that use torch: encoders that run on the CPU alone are given a device, and do not look at it.
+    """
+    for stage in stages:
+        device = next((str(plain(step.settings["device"])) for step in stage.steps if "device" in step.settings), "cpu")
+        if device.startswith("cuda") and _uses_torch(stage) and not missing("torch"):
+            import torch
+
+            number = device.partition(":")[2]
+            if torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
+                told = f"device = {device!r}: this machine has none that torch can use"
+                raise PlanError(f"stage {stage.name!r}: {told}; run it elsewhere, or change the setting")
+
+
+def _uses_torch(stage: Stage) -> bool:
+    if any(isinstance(step.settings.get("encoder"), OpenClip) for step in stage.steps):
+        return True
+    return any(package == "torch" for module, names in _codes(stage) for _, package in _imports(module, names))
 
 
 def _codes(stage: Stage) -> Iterator[tuple[str, set[str]]]:

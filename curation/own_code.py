@@ -8,7 +8,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-_OURS = ("curation", "datasets", "eval", "pipelines", "training")
+_OURS = ("curation", "datasets", "eval", "front_door", "pipelines", "training")
 
 
 @functools.cache
@@ -26,5 +26,5 @@ def own_line(error: BaseException) -> str:
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     own = [frame for frame in frames if not str(Path(frame.filename).resolve()).startswith(_not_own())]
-    own = [frame for frame in own if not re.search(r"/site-packages/|/bin/benchwright$", frame.filename)]
+    own = [frame for frame in own if not re.search(r"/(site|dist)-packages/|/bin/benchwright$", frame.filename)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

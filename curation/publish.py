@@ -33,6 +33,14 @@ _LETTERS = 200
 """Of a text from data."""
 
 
+class RepeatedKey(ValueError):
+    """Two rows of an index have one key."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key!r} comes twice in the index")
+        self.key = key
+
+
 @dataclasses.dataclass(frozen=True)
 class DatasetCard:
     """What a dataset says of itself.
@@ -106,7 +114,8 @@ def dataset_files(
         ``index.parquet``, ``README.md``, ``croissant.json`` and ``dataset.json``, which holds the SHA-256 of all others.
 
     Raises:
-        ValueError: the index lacks a column, repeats a key, names a shard that is not given, or the other way round.
+        RepeatedKey: two rows of the index have one key.
+        ValueError: the index lacks a column, names a shard that is not given, or the other way round.
     """
     _check_index(index, shards)
     parquet, readme = parquet_bytes(index), _readme(index, card, shards).encode()
@@ -189,7 +198,7 @@ def _check_index(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> No
     if pc.count_distinct(index["key"]).as_py() != index.num_rows:
         counts = pc.value_counts(index["key"])
         twice = next(item["values"].as_py() for item in counts if item["counts"].as_py() > 1)
-        raise ValueError(f"key {twice!r} comes twice in the index")
+        raise RepeatedKey(twice)
     named = {f"{name}.tar" for name in pc.unique(index["shard"]).to_pylist()}
     if named != set(shards):
         raise ValueError(f"the index and the files differ in these shards: {sorted(named ^ set(shards))[:3]}")

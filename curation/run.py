@@ -15,7 +15,7 @@ from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
 from .lock import Busy, locked
-from .needs import check_packages
+from .needs import check_devices, check_packages
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
@@ -89,8 +89,8 @@ def run(
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, or a folder that another pipeline filled or that the workers cannot
-            reach, before anything is made.
+        PlanError: for a plan that does not hold together, a folder that another pipeline filled or that the workers cannot
+            reach, or a device that is not there, before anything is made.
         StoreError: where ``retry`` names a reason for which no row was rejected.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
@@ -113,6 +113,8 @@ def run(
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
         raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
+    if scheduler in IN_PROCESS:
+        check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}
     with lock(store), Workers(scheduler, workers) as pool:
         _check_no_links(store)

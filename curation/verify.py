@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .artifact import Artifact, artifact_file, code_file, load_artifact, load_run, read_sealed
+from .artifact import Artifact, artifact_file, code_file, load_artifact, load_run, read_sealed, unfinished
 from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
@@ -69,22 +69,24 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
     problems: list[Problem] = []
     artifacts: dict[str, Artifact] = {}
     record = load_run(store)
-    unfinished: list[str] = []
+    pending: list[str] = []
     for stage in record.stages:
         on_stage(stage)
         try:
             artifact = load_artifact(store, stage)
             if artifact is None:
-                unfinished.append(stage)
+                pending.append(stage)
                 continue
             artifacts[stage] = artifact
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
             # Without its record a stage is looked at part by part, and recorded again.
             problems.append(Problem(f"stage {stage}", str(error), "that it is whole", artifact_file(stage)))
-    if unfinished:
-        place = f"stage {unfinished[0]}" if len(unfinished) == 1 else f"{len(unfinished)} stages, {', '.join(unfinished)}"
+    if pending:
+        place = f"stage {pending[0]}" if len(pending) == 1 else f"{len(pending)} stages, {', '.join(pending)}"
         problems.append(Problem(place, "not finished", "that the run has them: run again"))
+    elif record.result in artifacts and unfinished(store):
+        problems.append(Problem(DATASET, "not published", "that every stage is finished: run again"))
     for name in store.folders("stages"):
         if name not in record.stages:
             told = "no such stage: it is left from an earlier plan, or a stranger, and can be removed"

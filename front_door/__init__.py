@@ -8,7 +8,10 @@ The names that a user needs, each imported when it is first used:
 
 ``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects`` and ``plan`` are the commands of the same names,
 ``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of all that was measured of
-trainings, ``predictions`` what they left, from which more can be measured.
+trainings, ``predictions`` what they left, from which more can be measured. ``rng`` draws for a row of a stage, whoever asks:
+
+>>> bw.rng(0, "choose", "photo7").integers(100, size=3)
+array([30, 42, 34])
 """
 
 import os as _os
@@ -19,6 +22,7 @@ from typing import Any as _Any
 if TYPE_CHECKING:
     from .curation.flow import Flow, join, rows_of, source, step
     from .curation.keys import how, named, where
+    from .curation.rng import rng
     from .curation.rows import Blob, Reject, Rejected
     from .datasets.reader.collate import Collate
     from .datasets.reader.dataset import ShardDataset
@@ -35,6 +39,7 @@ _os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 _PLACES = {
     "curation.flow": ("Flow", "join", "rows_of", "source", "step"),
     "curation.keys": ("how", "named", "where"),
+    "curation.rng": ("rng",),
     "curation.rows": ("Blob", "Reject", "Rejected"),
     "datasets.reader.collate": ("Collate",),
     "datasets.reader.dataset": ("ShardDataset",),
@@ -67,6 +72,7 @@ __all__ = [
     "rejects",
     "report",
     "results",
+    "rng",
     "rows_of",
     "run",
     "scores",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..curation import run as engine
-from ..curation.artifact import Artifact, load_artifact, load_made, load_run
+from ..curation.artifact import Artifact, load_artifact, load_made, load_run, stale_stage, unfinished
 from ..curation.extras import lacking
 from ..curation.flow import Stage
 from ..curation.needs import check_packages
@@ -267,9 +267,9 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 
 
 def show(out: str) -> dict[str, Any]:
-    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run is not finished),
-    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
-    ``provenance``.
+    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where there is none), ``stale`` (why that is of
+    an earlier run, where it is), ``lacks`` (what the run lacks at its end, where it does), ``stages`` (``name``, ``rows``,
+    ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and ``provenance``.
 
     Raises:
         StoreError: where ``out`` holds no run, or a record is damaged.
@@ -282,8 +282,8 @@ def show(out: str) -> dict[str, Any]:
     record = load_run(store)
     stages: list[dict[str, Any]] = []
     chain: list[dict[str, Any]] = []
-    for name in record.stages:
-        artifact = load_artifact(store, name)
+    artifacts = {name: load_artifact(store, name) for name in record.stages}
+    for name, artifact in artifacts.items():
         if artifact is None:
             continue
         made = load_made(store, name)
@@ -310,10 +310,14 @@ def show(out: str) -> dict[str, Any]:
                 "versions": made.get("versions"),
             }
         )
-    result = load_artifact(store, record.result)
+    result = artifacts[record.result]
+    stale = stale_stage(artifacts) or ("the last run did not finish" if record.outdated else "")
+    lacks = unfinished(store)
     return {
         "pipeline": record.pipeline,
         "digest": result.digest if result else None,
+        **({"stale": stale} if stale and result else {}),
+        **({"lacks": lacks} if lacks else {}),
         "stages": stages,
         "provenance": {"config": dict(record.config), "overrides": dict(record.overrides), "chain": chain},
     }

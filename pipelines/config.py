@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import os
 import reprlib
 import tomllib
 import typing
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass, is_pydantic_dataclass, rebuild_dataclass
 
 from ..curation.keys import where
 from ..curation.registry import Entry, file_of
@@ -64,7 +66,7 @@ class ShardSizes:
 
 def load(
     config_type: type[T],
-    toml: Traversable,
+    toml: Traversable | None,
     overrides: Iterable[str] = (),
     *,
     benchmark: str = "",
@@ -77,7 +79,7 @@ def load(
 
     Args:
         config_type: pydantic dataclass.
-        toml: the file.
+        toml: the file; None where there is none, and the overrides with the defaults are all settings.
         overrides: ``a.b=value`` each; the value is TOML, or plain text where it is not.
         benchmark: whose packaged variants ``extends`` may name.
         used: told of the code that the settings name.
@@ -96,16 +98,17 @@ def load(
     try:
         return _load(config_type, toml, overrides, benchmark, used)
     except RecursionError:
-        raise ConfigError(f"{_shown(toml)}: its tables are nested too deeply: settings are tables of a few levels") from None
+        shown = _shown(toml) if toml else "--set"
+        raise ConfigError(f"{shown}: its tables are nested too deeply: settings are tables of a few levels") from None
 
 
 def _load(
-    config_type: type[T], toml: Traversable, overrides: Iterable[str], benchmark: str, used: list[Entry] | None
+    config_type: type[T], toml: Traversable | None, overrides: Iterable[str], benchmark: str, used: list[Entry] | None
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
-    values = _with_base(config_type, toml, benchmark, ())
+    values = {} if toml is None else _with_base(config_type, toml, benchmark, ())
     given = override(values, overrides)
-    config = checked(config_type, values, _shown(toml), used)
-    return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
+    config = checked(config_type, values, _shown(toml) if toml else _without_toml(benchmark), used, given)
+    return config, adapter_of(config_type).dump_python(config, mode="json"), given
 
 
 def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -120,32 +123,78 @@ def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]
     return given
 
 
-def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | None = None) -> T:
+def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | None = None, given: Iterable[str] = ()) -> T:
     """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit.
 
-    Names of code are looked up, and none of it is loaded; ``used`` is told of what they stand for.
+    Names of code are looked up, and none of it is loaded; ``used`` is told of what they stand for. ``given`` are the dotted
+    names of those that stand in an option ``--set`` and not in ``origin``.
     """
-    adapter = TypeAdapter(config_type)
-    _check_finite(values, origin)  # before the checks of the settings themselves, which count on it
+    adapter = adapter_of(config_type)
+    given = list(given)
+    _check_finite(values, origin, given)  # before the checks of the settings themselves, which count on it
     try:
         config = adapter.validate_python(values, context=used)
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {_explained(config_type, values, error)}") from None
+        place, told = _explained(config_type, values, error)
+        raise ConfigError(f"{_from(origin, place, given)} {told}") from None
     except OverflowError as error:
-        raise ConfigError(f"{origin}: a number is too large: {error}") from None
-    _check_finite(adapter.dump_python(config), origin)  # text such as "NaN" has become a number
+        raise ConfigError(f"{_from(origin, [], given)} a number is too large: {error}") from None
+    _check_finite(adapter.dump_python(config), origin, given)  # text such as "NaN" has become a number
     return config
 
 
-def _check_finite(values: Any, origin: str) -> None:
+@functools.cache
+def adapter_of(config_type: type) -> TypeAdapter[Any]:
+    """What checks settings. Dataclasses that say nothing of unknown names refuse them, as those of this package do.
+
+    >>> from shapes import Config
+    >>> adapter_of(Config).validate_python({"count": 3, "cuont": 4})
+    Traceback (most recent call last):
+        ...
+    pydantic_core._pydantic_core.ValidationError: 1 validation error for Config...
+    """
+    _forbid_unknown(config_type, set())
+    return TypeAdapter(config_type)
+
+
+def _forbid_unknown(owner: type, seen: set[type]) -> bool:
+    """Whether that changed it, or what is in it."""
+    if owner in seen or not dataclasses.is_dataclass(owner):
+        return False
+    seen.add(owner)
+    try:
+        hints = typing.get_type_hints(owner).values()
+    except NameError:  # of a class in a function: pydantic looks further, and cannot do so again
+        return False
+    changed = [_forbid_unknown(inner, seen) for hint in hints for inner in _dataclasses_in(hint)]
+    how: Any = getattr(owner, "__pydantic_config__", {})
+    if "extra" not in how:
+        typing.cast("Any", owner).__pydantic_config__ = {**how, "extra": "forbid"}
+        changed.append(True)
+    if any(changed) and is_pydantic_dataclass(owner):
+        rebuild_dataclass(owner, force=True)
+    return any(changed)
+
+
+def _from(origin: str, place: Sequence[str], given: Iterable[str]) -> str:
+    """Where a setting comes from, which an error is about: ``origin``, an option, or, of a table, perhaps from both."""
+    split = {name: name.split(".") for name in given}
+    if any(place[: len(parts)] == parts for parts in split.values()):
+        return "--set"
+    within = [name for name, parts in split.items() if parts[: len(place)] == list(place)]
+    return f"{origin}{', ' if within else ''}{', '.join(f'--set {name}' for name in within)}:"
+
+
+def _check_finite(values: Any, origin: str, given: Sequence[str]) -> None:
     for name, value in _numbers(values):
+        place = name.split(".")
         if isinstance(value, int):
             if not -_LARGEST <= value <= _LARGEST:
                 # Python prints none of thousands of digits.
                 told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
-                raise ConfigError(f"{origin}: {name} = {told}: it should be a number of 18 digits at most")
+                raise ConfigError(f"{_from(origin, place, given)} {name} = {told}: it should be a number of 18 digits at most")
         elif not math.isfinite(value):
-            raise ConfigError(f"{origin}: {name} = {value}: it should be a finite number")
+            raise ConfigError(f"{_from(origin, place, given)} {name} = {value}: it should be a finite number")
 
 
 def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
@@ -212,27 +261,34 @@ def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, A
 # ---------------------------------------------------------------------------------------------------- telling what is wrong
 
 
-def _explained(config_type: type, values: Any, error: ValidationError) -> str:
-    """The first setting that is wrong, its value and the rule, in the words of someone who writes TOML."""
+def _explained(config_type: type, values: Any, error: ValidationError) -> tuple[list[str], str]:
+    """Place of the first setting that is wrong; and that, its value and the rule in the words of someone who writes TOML."""
     # A misspelt name comes first: it may well be the one that is missed.
     found = sorted(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
     place, input_ = _place(values, found[0]["loc"]), found[0]["input"]
     if found[0]["loc"][-1:] == (OF_ONES_OWN,):  # the name of its kind is looked up before its settings are
         place, input_ = [*place, "kind"], input_["kind"]
+    if found[0]["type"] == "missing":
+        missing = [".".join(_place(values, each["loc"])) for each in found if each["type"] == "missing"]
+        return place, _missing(list(dict.fromkeys(missing)))
     here = [each for each in found if each["loc"] == found[0]["loc"] or _place(values, each["loc"]) == place]
     rules = " or ".join(dict.fromkeys(_rule(config_type, values, each) for each in here))
     more = f" (and {len(found) - len(here)} more)" if len(found) > len(here) else ""
     shown = "" if found[0]["type"] in _WITHOUT_VALUE else f" = {reprlib.repr(input_)}"
-    return f"{'.'.join(place) or 'the settings'}{shown}: {rules}{more}"
+    return place, f"{'.'.join(place) or 'the settings'}{shown}: {rules}{more}"
 
 
-_WITHOUT_VALUE = ("missing", "unexpected_keyword_argument", "union_tag_invalid", "union_tag_not_found")
+def _missing(names: Sequence[str]) -> str:
+    which, them = ("this setting is", "it") if len(names) == 1 else ("these settings are", "them")
+    options = " ".join(f"--set {name}=..." for name in names)
+    return f"{', '.join(names)}: {which} missing: give {them} in the file, or with {options}"
+
+
+_WITHOUT_VALUE = ("unexpected_keyword_argument", "union_tag_invalid", "union_tag_not_found")
 
 
 def _rule(config_type: type, values: Any, error: Any) -> str:
     kind, place = error["type"], _place(values, error["loc"])
-    if kind == "missing":
-        return f"this setting is missing: give it in the file, or with --set {'.'.join(place)}=..."
     if kind == "unexpected_keyword_argument":
         return f"there is no such setting{_known(config_type, values, place)}"
     if kind == "union_tag_not_found":
@@ -298,7 +354,7 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         benchmark: in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings lie beside its module:
             ``published.toml`` and variants such as ``tiny.toml``; or, of a module ``words.py`` with a ``words.toml``, that and
             variants such as ``words.tiny.toml``.
-        name: None for its own.
+        name: None for its own, which ``published`` names, too.
         base: folder that a user's file is relative to.
 
     Raises:
@@ -314,6 +370,8 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         return beside[_OWN]
     if name in beside and name != _OWN:
         return beside[name]
+    if _OWN in beside and f"{name}.toml" == _PUBLISHED == beside[_OWN].name:
+        return beside[_OWN]
     if not (base / name).exists():
         known = variants(benchmark)
         told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
@@ -321,6 +379,11 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         near = f"; {', '.join(others)} has one of that name" if others else did_you_mean(name, known)
         raise ConfigError(f"config {name!r}: no such file{told}{near}")
     return base / name
+
+
+def brings_settings(benchmark: str) -> bool:
+    """Whether a benchmark has settings by default, which ``find_config`` gives."""
+    return _OWN in _beside(benchmark)
 
 
 def variants(benchmark: str) -> list[str]:
@@ -351,6 +414,11 @@ def _is_packaged(toml: Traversable) -> bool:
 def _shown(toml: Traversable) -> str:
     """What errors call a TOML file: those of the package with their benchmark."""
     return f"{typing.cast(Path, toml).parent.name}/{toml.name}" if _is_packaged(toml) else toml.name
+
+
+def _without_toml(benchmark: str) -> str:
+    module = file_of(BENCHMARKS.find(benchmark)) if benchmark else None
+    return f"{module.name} (no {module.stem}.toml lies beside it)" if module else "the settings"
 
 
 def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -419,6 +487,18 @@ def _is_marked(hint: Any, mark: type) -> bool:
     return any(isinstance(extra, mark) for extra in getattr(hint, "__metadata__", ())) or any(
         _is_marked(argument, mark) for argument in typing.get_args(hint)
     )
+
+
+def check_not_empty(setting: str, path: str) -> None:
+    """Raise ``ConfigError`` where a setting names a local file that holds nothing, before the hours that lead to its use.
+
+    >>> check_not_empty("features.a.weights", "/dev/null")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.config.ConfigError: features.a.weights = '/dev/null': the file is empty
+    """
+    if path and "://" not in path and os.path.exists(path) and not os.path.isdir(path) and not os.path.getsize(path):
+        raise ConfigError(f"{setting} = {path!r}: the file is empty")
 
 
 def arguments_of(table: Any) -> dict[str, Any]:

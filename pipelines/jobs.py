@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..curation.artifact import RunRecord, load_artifact, load_run
+from ..curation.artifact import RunRecord, load_run, unfinished
 from ..curation.budget import NoRows
 from ..curation.flow import Flow, PlanError
 from ..curation.keys import MissingSource
@@ -22,7 +22,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
-from .config import ConfigError, checked, find_config, load, override
+from .config import ConfigError, brings_settings, checked, find_config, load, override
 from .trust import check_trusted, remember
 
 if TYPE_CHECKING:
@@ -56,8 +56,13 @@ class Job:
     used: tuple[Entry, ...] = ()
 
     def flow(self, out: str) -> Flow:
-        """The plan for a run in ``out``."""
-        return self.benchmark.plan(self.config, out)
+        """The plan for a run in ``out``. Raises ``PlanError`` where the benchmark gives something else."""
+        flow: Any = self.benchmark.plan(self.config, out)
+        if not isinstance(flow, Flow):
+            raise PlanError(
+                f"{self.benchmark.name}: its plan gives {type(flow).__name__}: let it return the Flow that it makes"
+            )
+        return flow
 
     @contextlib.contextmanager
     def naming_settings(self) -> Iterator[None]:
@@ -69,6 +74,12 @@ class Job:
                 name for name, value in _paths(self.values) if value and error.path.startswith(f"{value.rstrip('/')}/")
             ]
             raise MissingSource(error.path, held[0] if held else "") from error
+        except PlanError as error:
+            held = [
+                name for name, value in _paths(self.values) if name.endswith("device") and f"device = {value!r}" in str(error)
+            ]
+            error.args = (f"{error} {' or '.join(held)}" if held else str(error),)
+            raise
         except (StepFailed, NoRows) as error:  # what a source of the wrong sort leads to
             held = [name for name, value in _paths(self.values) if "/" in value and f"'{value.rstrip('/')}" in str(error)]
             error.args = (f"{error} ({' or '.join(held)})" if held else str(error),)
@@ -110,7 +121,8 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
     Args:
         name: of a benchmark: built in, of an installed package, or ``module:NAME`` or ``FILE.py`` with a ``BENCHMARK``.
         config: a TOML file, or the name of a variant that comes with the benchmark (``tiny``). By default the published
-            settings, or for a Python file the TOML file beside it.
+            settings, or for a Python file the TOML file beside it. Where none is there, ``overrides`` must give all settings
+            that have no defaults.
         overrides: ``a.b=value`` each.
 
     Raises:
@@ -124,10 +136,10 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
     >>> bw.job("clear", config="tiny", overrides=["source.number=300"])
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.config.ConfigError: clear/tiny.toml: source.number: there is no such setting; there are kind, count
+    benchwright.pipelines.config.ConfigError: --set source.number: there is no such setting; there are kind, count
     """
     benchmark = find(name)
-    toml = find_config(benchmark.origin, config)
+    toml = find_config(benchmark.origin, config) if config or brings_settings(benchmark.origin) else None
     used: list[Entry] = []
     settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.origin, used=used)
     named = tuple(dict.fromkeys(used))
@@ -176,7 +188,7 @@ def job_of(out: str, *, pipeline: str | None = None, overrides: Sequence[str] = 
 def _overridden(todo: Job, out: str, overrides: Sequence[str]) -> Job:
     values, used = copy.deepcopy(dict(todo.values)), list[Entry]()
     given = override(values, overrides)
-    config = checked(todo.benchmark.config, values, f"{out}/run.json, --set", used)
+    config = checked(todo.benchmark.config, values, f"{out}/run.json", used, given)
     other = dataclasses.replace(todo, config=config, values=values, overrides=given, used=tuple(dict.fromkeys(used)))
     if other.flow(out) != todo.flow(out):
         raise ConfigError(
@@ -229,5 +241,5 @@ def check_dataset(out: str) -> None:
 def check_finished(out: str) -> None:
     """Raises ``StoreError`` where the run is not finished, or the published dataset is not what its settings made."""
     check_dataset(out)
-    if load_artifact(Store(out), record_of(out).result) is None:
-        raise StoreError(f"{out}: the run is not finished: repeat `benchwright run` to resume it")
+    if why := unfinished(Store(out)):
+        raise StoreError(f"{out}: {why}")

@@ -9,13 +9,15 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..curation.artifact import load_run
 from ..curation.attribution import ATTRIBUTION, attribution_csv
 from ..curation.files import replacing
 from ..curation.part_writer import folder
-from ..curation.publish import DatasetCard, dataset_files, fact_of
+from ..curation.publish import DatasetCard, RepeatedKey, dataset_files, fact_of
 from ..curation.run import Run
 from ..curation.store import Store
 from ..datasets.reader.features import FEATURES
@@ -54,7 +56,10 @@ def publish_shards(
     owed = attribution_csv(index)
     beside = {} if owed is None else {ATTRIBUTION: owed}
     facts = {name: fact_of(data) for name, data in beside.items()}
-    written = {**dataset_files(index, card, tars, {**features, **facts}), **beside}
+    try:
+        written = {**dataset_files(index, card, tars, {**features, **facts}), **beside}
+    except RepeatedKey as error:
+        raise ValueError(_repeated(run, error.key)) from None
     target = Store(into)
     for name in tars:
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])
@@ -99,7 +104,8 @@ def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None]
 
 
 def publish_plainly(run: Run, config: Any, folder: str) -> None:
-    """Publish the shards of a run with a card that names its pipeline, and says nothing of licence or content.
+    """Publish the shards of a run with a card that names its pipeline, and says nothing of licence or content. A plan that ends
+    without shards publishes nothing.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py"), "plain")
@@ -107,8 +113,26 @@ def publish_plainly(run: Run, config: Any, folder: str) -> None:
     >>> len(bw.open_dataset("plain/again"))
     2
     """
+    if run.result.kind != "shards":
+        return
     name = load_run(run.store).pipeline
     publish_shards(run, DatasetCard(name, "", name, run.result.digest, licence="other"), folder)
+
+
+def _repeated(run: Run, key: str) -> str:
+    """Where two rows of one key come from: the first of the stages that led to the result which has both."""
+    made = {artifact.stage: artifact for artifact in run.artifacts}
+    stage, rows = run.result.stage, _rows_of(run, run.result.stage, key)
+    while before := next((name for name in made[stage].recipe["inputs"] if len(_rows_of(run, name, key)) > 1), None):
+        stage, rows = before, _rows_of(run, before, key)
+    return (
+        f"stage {stage!r}: key {key!r} stands on rows {rows[0]} and {rows[1]}, and the dataset is not published: give each row "
+        "a key of its own, or have take_first reject repeated ones"
+    )
+
+
+def _rows_of(run: Run, stage: str, key: str) -> list[int]:
+    return np.flatnonzero(pc.equal(run.rows(stage).table(["key"])["key"], key)).tolist()
 
 
 def _index(run: Run, leave_out: Collection[str]) -> pa.Table:

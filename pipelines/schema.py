@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from pydantic import TypeAdapter
-
 from .benchmark import Benchmark, find
+from .config import adapter_of
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def schema_of(benchmark: Benchmark) -> dict[str, Any]:
     >>> made["$defs"]["Baselines"]["properties"]["preset"]["description"]
     'hyper-parameters and model of the paper.'
     """
-    made = cast("dict[str, Any]", _eased(TypeAdapter(benchmark.config).json_schema()))
+    made = cast("dict[str, Any]", _eased(adapter_of(benchmark.config).json_schema()))
     extends = {"type": "string", "description": "a packaged variant, or a file: what is not here is as there"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -251,8 +251,26 @@ def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> st
         if told.startswith(begin):
             rest = told.removeprefix(begin)
             joint = "." if part in places and re.match(r"\w+ (=|is missing)", rest) else ": "
-            return f"{places.get(part, name)}{joint}{rest}"
+            in_code = {"method": f"method_settings={{{name!r}: {{'NAME': ...}}}}", "model": "settings={'model': {'NAME': ...}}"}
+            how = in_settings(places[part]) if part in places else f"in the call of stream_trainings: {in_code[part]}"
+            return f"{places.get(part, name)}{joint}{with_remedy(rest, how)}"
     return f"{name}: {told}"
+
+
+def with_remedy(told: str, how: str) -> str:
+    """What is told of settings; and where one is missing, how it is given, with NAME for its name.
+
+    >>> with_remedy("strength is missing: there are strength, online", in_settings("evaluation.settings.ewc"))
+    'strength is missing: there are strength, online: give it with --set evaluation.settings.ewc.strength=..., or ...'
+    """
+    found = re.match(r"(\w+) is missing", told)
+    return f"{told}: give it {how.replace('NAME', found[1])}" if found else told
+
+
+def in_settings(table: str) -> str:
+    """How a setting NAME of a table is given: a quoted part of a table's name cannot stand in an option."""
+    option = "" if '"' in table else f"with --set {table}.NAME=..., or "
+    return f"{option}in the file, as NAME = ... in [{table}]"
 
 
 def places_of(method: str) -> dict[str, str]:
@@ -264,12 +282,17 @@ def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], *
     """A training for each baseline and seed.
 
     Args:
-        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...
-        seeds: of each baseline.
+        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...; and ``seeds``,
+            where it has its own.
+        seeds: of each other baseline.
         shared: what it is given of all of them.
     """
-    seeds = list(seeds)
-    return [stream_training(**shared, **baseline, seed=seed) for baseline in baselines for seed in seeds]
+    usual, made = list(seeds), list[Training]()
+    for baseline in baselines:
+        given = {**shared, **baseline}
+        own = given.pop("seeds", usual)
+        made += [stream_training(**given, seed=seed) for seed in own]
+    return made
 
 
 @functools.lru_cache(maxsize=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import shutil
 import threading
 import time
@@ -47,9 +48,8 @@ def warm() -> None:
     """Import what the parsers need, so that it counts for no input."""
     import benchwright.pipelines.api  # noqa: F401
     import colour  # noqa: F401  # it makes a folder for its settings at home
-    from benchwright.pipelines.cli import exits as border
 
-    border.warnings_as_lines(quiet=True)
+    logging.getLogger("benchwright").setLevel(logging.ERROR)
     all_parsers()
 
 

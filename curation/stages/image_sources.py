@@ -157,7 +157,7 @@ def _pieces(
 
 
 def read_folder(
-    piece: str, *, root: str, source_name: str, require_date: bool = True, max_bytes: int = MAX_BYTES
+    piece: str, *, root: str, source_name: str, require_date: bool = True, exif: bool = True, max_bytes: int = MAX_BYTES
 ) -> Iterator[FoundImage | Rejected]:
     """Photos of a folder with their EXIF dates: the files of one piece of ``folder_pieces``, one by one.
 
@@ -166,6 +166,7 @@ def read_folder(
         root: local path or fsspec URL.
         source_name: fills the column of that name.
         require_date: reject what has no date of capture (``no_date``); otherwise its date is None.
+        exif: whether dates are looked for in the files.
         max_bytes: larger files are ``too_large``.
 
     Yields:
@@ -183,13 +184,14 @@ def read_folder(
         path = posixpath.join(listed["folder"], name)
         key = key_of(path)
         try:
-            if extension_of(path) not in KNOWN_EXTENSIONS:
+            if (extension := extension_of(path)) not in KNOWN_EXTENSIONS:
                 check_content(folder.head(path, SNIFF_BYTES), path)
             data = folder.read(path, max_bytes=max_bytes)
-            taken, uploaded, labels = csv_dates(fields) if fields else (read_exif(data).date_taken, None, "{}")
+            found = read_exif(data).date_taken if exif and not fields else None
+            taken, uploaded, labels = csv_dates(fields) if fields else (found, None, "{}")
             if taken is None and require_date:
                 raise Reject("no_date", f"{path}: no date of capture")
-            yield FoundImage(key, Blob(data), extension_of(path), taken, uploaded, source_name, path, labels)
+            yield FoundImage(key, Blob(data), extension, taken, uploaded, source_name, path, labels)
         except Reject as reject:
             yield Rejected(key, reject.reason, reject.detail)
     yield from (Rejected(*reject) for reject in listed["rejects"])

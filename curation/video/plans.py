@@ -50,6 +50,33 @@ def segment_frames(n_frames: int, n: int, draws: np.random.Generator) -> np.ndar
     return np.arange(n, dtype=np.int64) * length + draws.integers(0, length, size=n)
 
 
+def dense_frames(n_frames: int, n: int, stride: int, draws: np.random.Generator | None) -> np.ndarray:
+    """``n`` frames, ``stride`` apart: a window at a place that is drawn, or in the middle of the clip.
+
+    Of a clip that is shorter than the window, frames are spread evenly, and come several times where there are fewer than n.
+
+    Args:
+        n_frames: of the clip.
+        n: how many.
+        stride: frames from one to the next, at least 1.
+        draws: None: the window in the middle.
+
+    Returns:
+        int64 of shape (n,), not decreasing, in [0, n_frames).
+
+    >>> dense_frames(100, 4, 2, None).tolist(), dense_frames(3, 4, 2, None).tolist()
+    ([46, 48, 50, 52], [0, 0, 1, 2])
+    """
+    _check_counts(n_frames, n)
+    if stride < 1:
+        raise ValueError(f"stride {stride}: at least 1")
+    room = n_frames - ((n - 1) * stride + 1)
+    if room < 0:
+        return np.arange(n, dtype=np.int64) * n_frames // n
+    start = room // 2 if draws is None else int(draws.integers(room + 1))
+    return start + stride * np.arange(n, dtype=np.int64)
+
+
 def memory_frames(n_frames: int, n: int | None) -> np.ndarray:
     """Frames that an episodic memory keeps of a clip: ``n`` uniform ones, or all where n is None or not below ``n_frames``.
 

@@ -1,4 +1,5 @@
-"""Annotations of ActivityNet v1.3: the official JSON, and the CSV files of TSP. Every annotated segment is a row.
+"""Annotations of ActivityNet v1.3: the official JSON, that of action localisation, and the CSV files of TSP. Every
+annotated segment is a row.
 
 The CSV files name the length of the 30 fps copies that TSP's authors made; the JSON gives the length of the videos. Segments of
 no or negative length stand in the published lists (9 in train, 3 in val of TSP's) and are kept: who cuts frames rejects them.
@@ -26,33 +27,45 @@ _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "tem
 def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of the official JSON (``activity_net.v1-3.min.json``) in its order.
 
+    Also read is the table as work on action localisation keeps it: names, with or without ``v_``, of
+    ``{"annotations": [{"segment", "label"}], "duration_second"}`` without a ``database`` around them and, often, without
+    subsets. Clips then have no role.
+
     Rejected: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``,
     ``empty_label``, ``bad_label`` (no text that can be stored) and ``bad_time``.
 
     Raises:
-        ValueError: for a file that is no JSON with a table ``database``.
+        ValueError: for a file that is no JSON with such a table.
     """
     try:
         raw: Any = parse_json(read_file(path))
     except ValueError as error:
         raise ValueError(f"{path!r} is no JSON: {error}") from None
-    database = cast("Any", raw).get("database") if isinstance(raw, dict) else None
+    database = cast("Any", raw).get("database", raw) if isinstance(raw, dict) else None
     if not isinstance(database, dict):
-        raise ValueError(f"{path!r} has no table 'database': is it ActivityNet's JSON?")
-    yield from _segments(_entries(cast("dict[str, Any]", database), posixpath.basename(path)))
+        raise ValueError(f"{path!r} has no table 'database' of videos and their annotations: is it ActivityNet's JSON?")
+    videos = cast("dict[str, Any]", database)
+    if not any(isinstance(entry, dict) and "annotations" in entry for entry in videos.values()):
+        first = next((entry for entry in videos.values() if isinstance(entry, dict)), {})
+        raise ValueError(
+            f"{path!r}: its videos have no 'annotations', lists of 'segment' and 'label': the first has "
+            f"{', '.join(map(repr, cast('dict[str, Any]', first))) or 'nothing'}"
+        )
+    yield from _segments(_entries(videos, posixpath.basename(path)))
 
 
 def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Rejected]:
-    for youtube_id, entry in database.items():
-        listed = f"{file}:{printable(youtube_id)}"
+    without_subsets = not any(isinstance(entry, dict) and "subset" in entry for entry in database.values())
+    for name, entry in database.items():
+        listed, youtube_id = f"{file}:{printable(name)}", name.removeprefix("v_") if len(name) == 13 else name
         notes = entry.get("annotations") if isinstance(entry, dict) else None
         role = SUBSETS.get(str(cast("Any", entry).get("subset"))) if isinstance(entry, dict) else None
         if not isinstance(notes, list):
             yield Rejected(listed, "malformed_entry", "no list of annotations")
-        elif role is None:
+        elif role is None and not without_subsets:
             yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is none of {', '.join(SUBSETS)}")
         elif not notes:
-            yield Rejected(listed, "no_annotation", role)
+            yield Rejected(listed, "no_annotation", role or "")
         else:
             for number, note in enumerate(cast("list[Any]", notes)):
                 place = f"{listed}:{number}"
@@ -61,7 +74,8 @@ def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Reje
                     yield Rejected(place, "malformed_entry", "no segment of two times")
                 else:
                     start, end = cast("list[Any]", times)
-                    yield _Segment(place, youtube_id, str(note.get("label") or ""), role, start, end, entry.get("duration"))
+                    length = entry.get("duration", entry.get("duration_second"))
+                    yield _Segment(place, youtube_id, str(note.get("label") or ""), role, start, end, length)
 
 
 def read_tsp_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Rejected]:
@@ -106,7 +120,7 @@ class _Segment(NamedTuple):
     listed: str
     youtube_id: str
     label: str
-    role: str
+    role: str | None
     start: object
     end: object
     length: object
@@ -131,14 +145,14 @@ def _clip(one: _Segment, keys: dict[str, int]) -> ListedClip | Rejected:
 
 
 def segment(
-    youtube_id: str, label: str, role: str, times: tuple[object, object, object], listed: str, keys: dict[str, int]
+    youtube_id: str, label: str, role: str | None, times: tuple[object, object, object], listed: str, keys: dict[str, int]
 ) -> ListedClip | Rejected:
     """A segment as a row, or ``bad_time``.
 
     Args:
         youtube_id: of the video.
         label: class.
-        role: train, val or test.
+        role: train, val or test; None where the list names none.
         times: start, end and the video's length, seconds, as the file writes them.
         listed: where it stands.
         keys: keys that were given already, and how often: a segment that stands twice in a list counts twice (ActivityNet

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...curation.rows import Blob, Rejected, printable
+from ...curation.stages.folder import folders_in, open_folder
 from ...curation.stages.image_sources import FoundImage, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
 from ...curation.streams import read_lines
@@ -77,7 +78,7 @@ def read_class_images(
         max_bytes: larger files are rejected.
     """
     listed = {} if classes is None else read_class_list(classes)
-    read = read_folder if form == "folders" else read_tar
+    read = functools.partial(read_folder, exif=False) if form == "folders" else read_tar
     for found in read(piece, root=root, source_name="", require_date=False, max_bytes=max_bytes):
         yield found if isinstance(found, Rejected) else _placed(found, splits, listed)
 
@@ -94,6 +95,22 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
     if not name:
         return Rejected(found.key, "no_class", f"{printable(found.file)}: it lies in no class folder, and no list names it")
     return ClassImage(found.key, found.image, found.extension, split, name, found.file)
+
+
+def folder_names(root: str) -> set[str] | None:
+    """Names of the folders of three levels, among which are those of classes; None where the folder is not local, since it
+    would have to be listed over the network.
+
+    >>> sorted(folder_names("pictures"))  # of three classes, none of which has folders within
+    ['boats', 'cats', 'dogs']
+    """
+    if not open_folder(root).local:
+        return None
+    places, names = [root], set[str]()
+    for _ in range(3):
+        places = [posixpath.join(place, name) for place in places for name in folders_in(open_folder(place))]
+        names.update(map(posixpath.basename, places))
+    return names
 
 
 def _class_of(folders: list[str]) -> str:

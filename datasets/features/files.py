@@ -89,5 +89,5 @@ def stamp(place: str) -> tuple[int, int]:
 def _found(place: str) -> tuple[Any, str]:
     fs, path = fsspec.core.url_to_fs(place)
     if not fs.isfile(path):
-        raise FileNotFoundError(f"feature file {place} is not there")
+        raise FileNotFoundError(f"feature file {place} is {'no file' if fs.exists(path) else 'not there'}")
     return fs, path

@@ -1,4 +1,4 @@
-"""Networks for images of torchvision or timm without their last layer, by name, and weights for them."""
+"""Networks for images, and for clips, of torchvision or timm without their last layer, by name, and weights for them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,34 @@ from .checkpoints import Wanted, read_checkpoint, weights_of
 LIBRARIES = ("timm", "torchvision")
 
 
-def check_network(library: str, name: str) -> None:
-    """Raise ValueError where a library has no network for images of this name."""
+def check_network(library: str, name: str, *, clips: bool = False) -> None:
+    """Raise ValueError where a library has no network of this name for images or, where ``clips``, for images or clips."""
     if library == "timm":
         known = timm_models().list_models()
     else:
         models = torchvision_models()
-        known = models.list_models(module=models)
+        known = models.list_models(module=models) + (clip_networks() if clips else [])
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         told = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{library} has no network {name!r} for images{told}")
+        raise ValueError(f"{library} has no network {name!r} for images{' or clips' if clips else ''}{told}")
 
 
-def headless(library: str, name: str) -> tuple[Any, tuple[str, ...]]:
+def clip_networks() -> list[str]:
+    """Names of torchvision's networks that look at a clip as a whole."""
+    models = torchvision_models()
+    return models.list_models(module=models.video)
+
+
+def headless(library: str, name: str, *, clips: bool = False) -> tuple[Any, tuple[str, ...]]:
     """A network without its last layer, and the names of that and of other layers that are left out.
 
     The library draws its weights from torch's global generator.
 
     Raises:
-        ValueError: no such network, or none with a last linear layer.
+        ValueError: no such network, see ``check_network``, or none with a last linear layer.
     """
-    check_network(library, name)
+    check_network(library, name, clips=clips)
     return _of_timm(name) if library == "timm" else _of_torchvision(name)
 
 

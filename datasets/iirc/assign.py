@@ -1,8 +1,8 @@
 """Which sample is given under which label: shares of every subclass in file order, as columns of one table.
 
-Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. Nothing is
-drawn: a share is a stretch of the samples of a subclass in the order of their files. A sample may be given twice, under its
-superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
+Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. A share is a
+stretch of the samples of a subclass in the order of their files, or in one that is drawn. A sample may be given twice, under
+its superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...curation.rng import uniform
 from ...curation.rows import REJECTS, Sifted, with_column
 from ...curation.stages.reorder import reorder
 from .hierarchy import Hierarchy, propose, read_hierarchy, read_parents
@@ -48,6 +49,8 @@ class Shares:
         subclass: of what is left, the last, given under the subclass. Lone subclasses keep all.
         cap: see above.
         test: of all samples of a source without splits, the last; 0 where the source says which samples test. Ours.
+        order: in which order "first" and "last" are meant: of ``files``, as released, or ``drawn`` from the seed (ours), so
+            that roles do not follow what names of files follow: the camera, or the day.
 
     >>> Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8).subclass
     0.8
@@ -63,10 +66,11 @@ class Shares:
     subclass: float
     cap: int
     test: float = 0.0
+    order: Literal["files", "drawn"] = "files"
 
     def __post_init__(self) -> None:
         for name, share in dataclasses.asdict(self).items():
-            if name != "cap" and not 0 <= share <= 1:
+            if name not in ("cap", "order") and not 0 <= share <= 1:
                 raise ValueError(f"share {name} is {share}: a number from 0 to 1")
         if self.in_task + self.post_task > 1 or self.cap < 1:
             raise ValueError(f"in_task {self.in_task} + post_task {self.post_task} <= 1, cap {self.cap} >= 1 are wanted")
@@ -109,7 +113,7 @@ def configuration_columns(configuration: int) -> tuple[str, str, str, str]:
 def assign(
     rows: Rows,
     *,
-    hierarchy: str | Hierarchy,
+    hierarchy: str | Hierarchy | None,
     form: Literal["two_levels", "parents"] = "two_levels",
     proposal: Proposal | None = None,
     setup: Literal["iirc", "class_incremental"] = "iirc",
@@ -118,14 +122,16 @@ def assign(
     configurations: Sequence[int],
     only_found: bool = False,
     min_subclasses: int = 1,
+    seed: int | None = None,
 ) -> Iterator[Sifted]:
-    """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
+    """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file, or
+    in the order that ``shares`` ask for.
 
     Rejected: ``class_not_in_hierarchy``. What is held of a row is a few numbers, its file and its key.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
-        hierarchy: a file of it, or itself.
+        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it lies in.
         form: what the file is: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
             that the rows have.
         setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
@@ -134,6 +140,7 @@ def assign(
         only_found: leave out the classes of the hierarchy, and of the configurations, that no row has. Otherwise they are an
             error.
         min_subclasses: with ``only_found``: superclasses with fewer go.
+        seed: of shares that are drawn.
 
     Raises:
         ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
@@ -155,7 +162,7 @@ def assign(
         found.update(pc.unique(batch["class_name"]).to_pylist())  # type: ignore[attr-defined]
     if not found:
         raise ValueError("the source has no picture: there is nothing to assign")
-    tree = _tree(hierarchy, form, proposal, found)
+    tree = hierarchy_of_folders(rows) if hierarchy is None else _tree(hierarchy, form, proposal, found)
     named = f"hierarchy {hierarchy!r}" if isinstance(hierarchy, str) else "hierarchy"
     if found.isdisjoint(tree.subclasses):
         raise ValueError(f"no class of the source is a subclass of the {named}; the source has {', '.join(sorted(found)[:5])}")
@@ -164,14 +171,14 @@ def assign(
         told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
         raise ValueError(f"{told}: where they are to be left out, set hierarchy.only_found=true")
     tree = tree.flat() if setup == "class_incremental" else tree
-    made = {c: _configuration(tasks, c, tree, only_found) for c in configurations}
+    made = {c: configuration_of(tasks, c, tree, only_found) for c in configurations}
 
     if not found <= set(tree.subclasses):
         no_code, no_label = np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
         nothing = _with_columns(rows.schema.remove_metadata().empty_table(), no_code, no_code, no_label, no_label, tree, made)
         for stranger in _strangers(rows, tree):
             yield Sifted(nothing, stranger)
-    order, code, split = _in_file_order(rows, tree)
+    order, code, split = _in_order(rows, tree, seed if shares.order == "drawn" else None)
     role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
     sort = np.argsort(role, kind="stable")  # they lie by class and file already
@@ -199,7 +206,55 @@ def _tree(hierarchy: str | Hierarchy, form: str, proposal: Proposal | None, foun
     )
 
 
-def _configuration(tasks: str | DrawnTasks, number: int, tree: Hierarchy, only_found: bool) -> Tasks:
+def hierarchy_of_folders(rows: Rows) -> Hierarchy:
+    """The hierarchy of pictures in ``superclass/subclass/``, or ``subclass/`` of a lone one, below the folders of splits.
+
+    Args:
+        rows: with ``split``, ``class_name`` and ``file``.
+
+    Raises:
+        ValueError: deeper folders; a class that its folder does not name; what ``Hierarchy`` does not allow.
+
+    >>> from benchwright.curation.store import Rows
+    >>> files, classes = ["animal/cat/1.jpg", "animal/dog/1.jpg", "house/1.jpg"], ["cat", "dog", "house"]
+    >>> hierarchy_of_folders(Rows.of(pa.table({"split": [""] * 3, "class_name": classes, "file": files})))
+    Hierarchy(superclasses=(('animal', ('cat', 'dog')),), lone=('house',))
+    """
+    places: set[tuple[str, str, str]] = set()
+    for batch in rows.batches(["split", "class_name", "file"]):
+        folder = pc.replace_substring_regex(batch["file"], r"/?[^/]*$", "")  # type: ignore[attr-defined]
+        places.update(zip(batch["split"].to_pylist(), batch["class_name"].to_pylist(), folder.to_pylist(), strict=True))
+    inner: dict[str, list[str]] = {}
+    lone: list[str] = []
+    for split, name, folder in sorted(places):
+        folders = folder.split("/")[1 if split else 0 :]
+        folders = folders[:-1] if folders[-1:] == ["images"] else folders
+        if folders[-1:] != [name] or len(folders) > 2:
+            raise ValueError(
+                f"folder {folder!r} of class {name!r}: superclass/subclass/ or subclass/ is wanted where hierarchy.kind is "
+                "'folders'; of other folders, give a file of the hierarchy"
+            )
+        group = inner.setdefault(folders[0], []) if len(folders) == 2 else lone
+        if name not in group:
+            group.append(name)
+    return Hierarchy(tuple((name, tuple(subs)) for name, subs in sorted(inner.items())), tuple(lone))
+
+
+def configuration_of(tasks: str | DrawnTasks, number: int, tree: Hierarchy, only_found: bool = False) -> Tasks:
+    """A configuration of a file, or as it is drawn, checked against the hierarchy.
+
+    Args:
+        tasks: see ``assign``.
+        number: of the configuration.
+        tree: the hierarchy.
+        only_found: leave out labels of the file that the hierarchy does not have.
+
+    Raises:
+        ValueError: there is none of that number, or it does not fit.
+
+    >>> configuration_of(DrawnTasks(first=1, later=2, seed=0), 0, Hierarchy((("animal", ("cat", "dog")),)))
+    (('animal',), ('cat', 'dog'))
+    """
     if isinstance(tasks, DrawnTasks):
         made = draw_tasks(tree, tasks, number)
     else:
@@ -226,17 +281,21 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
             yield pa.table(columns, schema=REJECTS)
 
 
-def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[NDArray[np.int64], Ints, Ints]:
-    """Numbers of known rows by (class, file, key), as sorted listings of class folders have them; place of each one's class in
-    ``tree.subclasses``, and of its split in ``SPLITS``."""
+def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np.int64], Ints, Ints]:
+    """Numbers of known rows by (class, file, key), as sorted listings of class folders have them, or by class and what is drawn
+    from the seed and the key; place of each one's class in ``tree.subclasses``, and of its split in ``SPLITS``."""
     table = pa.concat_tables(rows.batches(["class_name", "split", "file", "key"]))
     split = pc.index_in(table["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
     if split.null_count:
         strange = table["split"].filter(pc.is_null(split))[0].as_py()
         raise ValueError(f"split {strange!r}: 'train' and 'test', or none at all, are wanted")
     code = pc.index_in(table["class_name"], value_set=pa.array(tree.subclasses, pa.string()))  # type: ignore[attr-defined]
+    table = table.append_column("code", code)
+    if seed is not None:
+        drawn = uniform(seed, "iirc_shares", table["key"].to_pylist())
+        table = table.set_column(table.column_names.index("file"), "file", pa.array(drawn))
     by = [(name, "ascending") for name in ("code", "file", "key")]  # rows of no known class come last
-    order = np.asarray(pc.sort_indices(table.append_column("code", code), by), dtype=np.int64)[: len(code) - code.null_count]
+    order = np.asarray(pc.sort_indices(table, by), dtype=np.int64)[: len(code) - code.null_count]
     return order, np.asarray(code.fill_null(-1), dtype=np.int32)[order], np.asarray(split, dtype=np.int8)[order]
 
 

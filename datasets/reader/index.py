@@ -6,6 +6,7 @@ A dataset is a folder, or an fsspec URL, with ``*.tar``, ``index.parquet`` (key,
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -22,8 +23,10 @@ import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from ...curation.artifact import unfinished
 from ...curation.rng import rng
 from ...curation.shards import scan_shard
+from ...curation.store import Store, StoreError
 from ...curation.ustar import ShardError
 
 _PLACE_COLUMNS = ("key", "shard", "offset", "size")
@@ -68,7 +71,7 @@ class DatasetIndex:
         fs, root = url_to_fs(str(url))
         path = f"{root.rstrip('/')}/index.parquet"
         if not fs.exists(path):
-            raise FileNotFoundError(f"{url}: no index.parquet here; DatasetIndex.scan reads a folder of bare tars")
+            raise FileNotFoundError(f"{url}: no index.parquet here{_instead(str(url))}")
         try:
             table = pq.read_table(io.BytesIO(fs.cat_file(path)))
         except (pa.ArrowException, OSError, UnicodeError) as error:
@@ -179,6 +182,17 @@ class DatasetIndex:
 
 def _index(url: str, table: pa.Table) -> DatasetIndex:
     return DatasetIndex(url, table.combine_chunks(), np.arange(table.num_rows), table.num_rows)
+
+
+def _instead(url: str) -> str:
+    """What to do where a folder has no index: it may be that of a run, or the run has not made one yet."""
+    if Store(f"{url}/dataset").exists("index.parquet"):
+        return f": did you mean {url}/dataset?"
+    for run in (Store(url), Store(url.rstrip("/").rpartition("/")[0] or ".")):
+        with contextlib.suppress(StoreError):
+            if why := unfinished(run):
+                return f": {why}"
+    return "; DatasetIndex.scan reads a folder of bare tars"
 
 
 def _checked(table: pa.Table, place: str) -> pa.Table:

@@ -7,7 +7,7 @@ counts, not their members (UCF101's roles, the order of classes); ActivityNet's 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -88,7 +88,7 @@ def untrim(
     table = rows.table()
     length = pl.col("t_end") - pl.col("t_start")
     frame = pl.DataFrame(pl.from_arrow(table.select(["key", "name", "role", "label", "t_start", "t_end", "video_s"])))
-    frame = frame.with_row_index("at").with_columns(length=length)
+    frame = frame.with_row_index("at").with_columns(pl.col("role").fill_null(""), length=length)  # which a list may lack
     video = ["name", "role"]
     facts = frame.group_by(video, maintain_order=True).agg(
         first=pl.col("at").first(), labels=pl.col("label").n_unique(), coverage=(pl.col("length") / pl.col("video_s")).max()
@@ -167,6 +167,10 @@ def assign_clip_roles(
         raise ValueError(f"shares {train_share} and {val_share}: above 0 and below 1, with a sum of 1 at most")
     table = rows.table()
     if rule == "listed":
+        if table.num_rows and table["role"].null_count == table.num_rows:
+            raise ValueError(
+                'no clip of the list has a role: split.roles="by_class" or "by_group" draws them, in place of "listed"'
+            )
         return sift(table, {"no_role": np.asarray(table["role"].is_null())})
     labels = table["label"].combine_chunks().dictionary_encode()
     names, groups = labels.dictionary.to_pylist(), table["group"].to_numpy()
@@ -330,16 +334,18 @@ _LOGGER = logging.getLogger("benchwright")
 
 
 def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: OnLostRole) -> pa.Table:
-    """Whole step: the rows as they are, once it is said which class lost which role, and which task has no clip of one.
+    """Whole step: the rows as they are, once it is said which class lost or never had which role, and which task has no clip
+    of one.
 
     Args:
         rows: clips that can be used, with ``label``, ``role`` and ``task``.
         split: all clips of the split.
-        roles: that training and evaluation need.
-        on_lost_role: what to do where a class lost one of them; that another is lost is no more than a warning.
+        roles: that training and evaluation need: the first trains, the last is reported.
+        on_lost_role: what to do where a class lost one of them, or has none that train or are reported; that another is lost
+            is no more than a warning.
 
     Raises:
-        ValueError: a class lost a role that is needed, and ``on_lost_role`` is ``error``.
+        ValueError: a class lacks a role that is needed, and ``on_lost_role`` is ``error``.
 
     >>> from benchwright.curation.store import Rows
     >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
@@ -349,6 +355,15 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
     ValueError: class 'surfing' lost all its clips with role 'test' (1): give the videos ...
     """
     table = rows.table()
+    if never := _without(split.table(["label", "role", "task"]), dict.fromkeys([roles[0], roles[-1]])):
+        told = "; ".join(never[:_AT_MOST]) + (f"; and {len(never) - _AT_MOST} more" if len(never) > _AT_MOST else "")
+        if on_lost_role == "error":
+            raise ValueError(
+                f"{told}: training needs every class in both roles. Give more clips, change how roles are given (split.roles, "
+                "split.train_share, split.val_share), leave the class out (split.classes names those that are used), or write "
+                'shards that nothing can be trained on with split.on_lost_role="keep"'
+            )
+        _LOGGER.warning("%s; training will stop there", told)
     lost = lost_roles(split.table(["label", "role"]), table)
     needed = [one for one in lost if one[1] in roles]
     if needed and on_lost_role == "error":
@@ -366,6 +381,22 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
             " and none with role ".join(map(repr, lacking)),
         )
     return table
+
+
+def _without(split: pa.Table, roles: Iterable[str]) -> list[str]:
+    """Classes of the split without any clip of one of these roles, in words; ``_tasks_without`` tells of whole tasks."""
+    frame = pl.DataFrame(pl.from_arrow(split))
+    told: list[str] = []
+    for role in roles:
+        has = (pl.col("role") == role).any()
+        tasks = frame.group_by("task").agg(known=has)
+        classes = frame.group_by("label", "task").agg(known=has, clips=pl.len()).join(tasks, on="task", suffix="_of_task")
+        lacking = classes.filter(~pl.col("known") & pl.col("known_of_task")).sort("label")
+        told += [
+            f"class {label!r} has no clip with role {role!r} among its {n}"
+            for label, n in lacking.select("label", "clips").rows()
+        ]
+    return told
 
 
 def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:

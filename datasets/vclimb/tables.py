@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from ...curation.package_data import FactTable
 from ..videos.rows import ROLES
 
 
@@ -104,6 +105,23 @@ def coverage(clips: pa.Table, rejects: pa.Table) -> pa.Table:
     return table.sort("task", "label", order).to_arrow()
 
 
+def clips_of_unknown_recordings(clips: pa.Table) -> int:
+    """How many clips have no group but their own file, so that nobody knows which others show the same recording.
+
+    A YouTube id names a recording, and so do groups of UCF101 and of a list's column.
+
+    Args:
+        clips: columns ``group`` and ``name`` (the video).
+
+    >>> names, groups = ["v_Surfing_g01_c02", "abcdefghijk", "surf/a.mp4"], ["Surfing/g01", "abcdefghijk", "surf/a.mp4"]
+    >>> clips_of_unknown_recordings(pa.table({"name": names, "group": groups}))
+    1
+    """
+    frame = pl.DataFrame(pl.from_arrow(clips.select(["group", "name"])))
+    alone = (pl.col("group") == pl.col("name")) & ~pl.col("name").str.contains(r"^[A-Za-z0-9_-]{11}$")
+    return int(frame.select(alone.sum()).item())
+
+
 class MemoryLine(NamedTuple):
     """Frames that a memory of ``videos`` holds at ``frames_per_video`` (None: all of them, at the published average)."""
 
@@ -128,3 +146,18 @@ def memory_lines(memory: Mapping[str, Sequence[int]], average: Mapping[str, int]
         pairs = zip(settings, stated, strict=True)
         lines += [MemoryLine(dataset, videos, frames, videos * frames, in_paper) for frames, in_paper in pairs]
     return lines
+
+
+def memory_share(frames: int, dataset: FactTable) -> float:
+    """Percent of the training frames of a data set that a memory of so many frames is.
+
+    Args:
+        frames: in the memory.
+        dataset: its facts: clips for training, or those a task where the sum is not known, and frames a video on average.
+
+    >>> from benchwright.datasets.vclimb.facts import facts
+    >>> [round(memory_share(4000 * n, facts().datasets["activitynet_trim"]), 2) for n in (8, 3879)]
+    [0.05, 25.96]
+    """
+    clips = dataset.clips.get("train") or 10 * dataset.per_task[10]["train"]
+    return 100 * frames / (clips * dataset.frames_per_video)

@@ -11,8 +11,8 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from ...curation.rows import Rejected
-from ...curation.stages.folder import is_outside
+from ...curation.rows import Rejected, printable
+from ...curation.stages.folder import folders_in, is_outside, open_folder
 from ...curation.streams import bounded, read_lines
 from ..ucf101.lists import parse_name
 from .frame_folders import list_frame_folders
@@ -37,15 +37,31 @@ def list_folder(
             of the classes; ``flat``: ``<class>.<extension>``.
         form: whether a video is a file or a folder of frames.
 
-    Rejected, beside what ``list_videos`` rejects: ``no_class_folder`` for a video outside all class folders.
+    Rejected, beside what ``list_videos`` rejects: ``no_class_folder`` for a video outside all class folders, and
+    ``empty_class_folder``.
     """
     if layout not in ("class_folders", "flat"):
         raise ValueError(f"layout is {layout!r}: class_folders or flat")
+    empty = dict.fromkeys(_class_folders(root) if layout == "class_folders" else ())
     for file in list_videos(root=root) if form == "files" else list_frame_folders(root=root):
         if isinstance(file, Rejected):
             yield file
             continue
+        if empty:
+            for depth in (1, 2):
+                empty.pop("/".join(file.key.split("/")[:depth]), None)
         yield _by_folder(file) if layout == "class_folders" else _clip(file, file.stem, None, file.key)
+    for name in empty:
+        yield Rejected(printable(name), "empty_class_folder", f"class {posixpath.basename(name)!r} has no video")
+
+
+def _class_folders(root: str) -> Iterator[str]:
+    """Paths of the folders that name classes."""
+    for name in folders_in(open_folder(root)):
+        if _role(name):
+            yield from (posixpath.join(name, each) for each in folders_in(open_folder(posixpath.join(root, name))))
+        else:
+            yield name
 
 
 def _by_folder(file: VideoFile) -> ListedClip | Rejected:

@@ -52,10 +52,7 @@ def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> 
     >>> backward_forgetting([[0.75, nan, nan], [0.5, 1.0, nan], [0.25, 0.5, 0.5]])  # (0.75 - 0.25 + 1.0 - 0.5) / 2
     0.5
     """
-    values = learned_cells(matrix)
-    if len(values) == 1:
-        return float("nan")
-    return _mean(np.diagonal(values)[:-1] - values[-1, :-1], weights, len(values))
+    return float(forgetting_curve(matrix, weights)[-1])
 
 
 def accuracy_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -66,6 +63,19 @@ def accuracy_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDArr
     """
     values = learned_cells(matrix)
     return np.array([_mean(values[i, : i + 1], weights, len(values)) for i in range(len(values))])
+
+
+def forgetting_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
+    """(N,) float64: BWF_i after each task (Eq. 1), NaN after the first; its last value is ``backward_forgetting``.
+
+    >>> nan = float("nan")
+    >>> forgetting_curve([[0.75, nan, nan], [0.5, 1.0, nan], [0.25, 0.5, 0.5]])
+    array([ nan, 0.25, 0.5 ])
+    """
+    values = learned_cells(matrix)
+    first = np.diagonal(values)
+    lost = [_mean(first[:i] - values[i, :i], weights, len(values)) for i in range(1, len(values))]
+    return np.array([np.nan, *lost])
 
 
 def learned_cells(matrix: ArrayLike) -> NDArray[np.float64]:

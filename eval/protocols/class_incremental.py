@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...curation.store import Rows
-from ..metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
+from ..metrics.class_incremental import accuracy_curve, forgetting_curve
 from ..results import Value, measured
 from .predictions import Predictions
 from .streams import Position, Samples, Stream, Test
@@ -122,7 +122,7 @@ def hits(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def measure_classes(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: ``accuracy`` by task and by class (the stratum) after each task; Acc after each, and Acc and BWF at the end.
+    """Source step: ``accuracy`` by task and by class (the stratum) after each task; Acc and BWF after each, and at the end.
 
     Acc and BWF come in two weightings: by the number of classes of each task (released code), and plain (paper).
 
@@ -136,7 +136,8 @@ def measure_classes(*, predictions: Rows) -> Iterator[Value]:
     correct, tested = hits(found)
     sizes = [len(one.classes) for one in found.positions]
     weightings = {"class_weighted": sizes, "unweighted": None}
-    curves = {name: accuracy_curve(matrix, weights) for name, weights in weightings.items()}
+    curves = {f"acc_{name}": accuracy_curve(matrix, weights) for name, weights in weightings.items()}
+    curves |= {f"bwf_{name}": forgetting_curve(matrix, weights) for name, weights in weightings.items()}
     of_task = np.repeat(np.arange(len(sizes)), sizes).tolist()
     for i, one in enumerate(found.positions):
         memory = one.memory_samples, one.memory_parts
@@ -146,7 +147,6 @@ def measure_classes(*, predictions: Rows) -> Iterator[Value]:
             task = found.positions[of_task[c]].name
             yield measured("accuracy", correct[i, c] / tested[c], position=i + 1, tested=task, split=split, stratum=name)
         for name, curve in curves.items():
-            yield measured(f"acc_{name}", curve[i], position=i + 1, split=split, memory=memory)
-    for name, weights in weightings.items():
-        yield measured(f"acc_{name}", final_accuracy(matrix, weights), split=split)
-        yield measured(f"bwf_{name}", backward_forgetting(matrix, weights), split=split)
+            yield measured(name, curve[i], position=i + 1, split=split, memory=memory)
+    for name, curve in curves.items():
+        yield measured(name, curve[-1], split=split)

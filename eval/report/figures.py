@@ -46,7 +46,20 @@ LIGHT = Theme(
     bar="#2f6f9f",
     empty="#eef1f4",
     ramp=("#f3f7fa", "#b9d8e6", "#5fa8c4", "#22759c", "#0b3f66"),
-    series=("#1b6ca8", "#c2571a", "#2c7a4b", "#8a3f8f", "#8c6d00", "#b0305c", "#0d7f89", "#6b5b4f"),
+    series=(
+        "#1b6ca8",
+        "#c2571a",
+        "#2c7a4b",
+        "#8a3f8f",
+        "#8c6d00",
+        "#b0305c",
+        "#0d7f89",
+        "#6b5b4f",
+        "#3f4fb5",
+        "#5f7d00",
+        "#49525c",
+        "#c4569b",
+    ),
 )
 DARK = Theme(
     page="#12171d",
@@ -56,9 +69,22 @@ DARK = Theme(
     bar="#5ba4d1",
     empty="#242c35",
     ramp=("#17212b", "#1d435a", "#2b7390", "#5fb0c6", "#c9edf2"),
-    series=("#6db7ea", "#f0975a", "#6cc592", "#cf92d6", "#d9bb4a", "#f08aac", "#56c5cb", "#b8a394"),
+    series=(
+        "#6db7ea",
+        "#f0975a",
+        "#6cc592",
+        "#cf92d6",
+        "#d9bb4a",
+        "#f08aac",
+        "#56c5cb",
+        "#b8a394",
+        "#9fa8ff",
+        "#b5d14a",
+        "#c3ccd6",
+        "#f5a6d6",
+    ),
 )
-MARKERS = "osD^vPX*"
+MARKERS = "osD^vPX*<>hp"
 _DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
 _PERCENT = (0.0, 100.0)
 
@@ -204,7 +230,7 @@ def line_chart(
     limits: tuple[float, float] | None = None,
     legend_title: str = "",
 ) -> Figure:
-    """Curves over the same places, told apart by colour, marker, width and dashes; at most eight. A curve goes on over a gap.
+    """Curves over the same places, told apart by colour, marker, width and dashes; at most twelve. A curve goes on over a gap.
 
     Args:
         places: (n,) labels along the axis in order, or numbers, ascending.
@@ -225,7 +251,7 @@ def line_chart(
     empty = np.zeros(x.shape, dtype=bool) if hollow is None else np.asarray(hollow, dtype=bool)
     if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != x.shape for curve in [*curves.values(), empty]):
         shapes = {name: curve.shape for name, curve in curves.items()}
-        raise ValueError(f"curves {shapes} over places {x.shape}: one to eight, each of the shape of the places")
+        raise ValueError(f"curves {shapes} over places {x.shape}: one to twelve, each of the shape of the places")
     known = {name: ~np.isnan(curve) for name, curve in curves.items()}
     drawn = {name: curve for name, curve in curves.items() if known[name].any()}
     if not drawn:
@@ -269,6 +295,54 @@ def _stroke(at: int, count: int) -> dict[str, Any]:
     below = (count - 1 - at) / max(count - 1, 1)
     dashes = _DASHES[at % len(_DASHES)]
     return {"marker": MARKERS[at], "markersize": 3.6 + 2.6 * below, "linewidth": 1.4 + 1.5 * below, "linestyle": dashes}
+
+
+def dot_chart(
+    labels: Sequence[str],
+    series: Mapping[str, ArrayLike],
+    *,
+    label_axis: str,
+    value_axis: str,
+    caption: str = "",
+    shares: bool = False,
+) -> Figure:
+    """A line of dots a label, from top to bottom, joined from the least to the most: of two series a dumbbell.
+
+    Args:
+        labels: (n,) in order from the top.
+        series: name -> (n,) values, NaN where there is none; at most twelve.
+        shares: the values are shares in [0, 1], and drawn in percent.
+    """
+    times, unit = (100.0, f"{value_axis}, percent") if shares else (1.0, value_axis)
+    dots = {name: times * np.asarray(values, dtype=np.float64) for name, values in series.items()}
+    if not labels or not 1 <= len(dots) <= len(MARKERS) or any(each.shape != (len(labels),) for each in dots.values()):
+        shapes = {name: each.shape for name, each in dots.items()}
+        raise ValueError(f"dots {shapes} for {len(labels)} labels: one to twelve series, with a value a label")
+    every, rows = np.stack([*dots.values()]), np.arange(len(labels))
+    known = ~np.isnan(every).all(axis=0)
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for row in rows[known]:
+            axes.plot(
+                [np.nanmin(every[:, row]), np.nanmax(every[:, row])], [row, row], color=theme.grid, linewidth=2.4, zorder=1
+            )
+        for at, (name, values) in enumerate(dots.items()):
+            colour, marker = theme.series[at], MARKERS[at]
+            axes.plot(values, rows, linestyle="", marker=marker, markersize=6, color=colour, label=short_labels([name])[0])
+        axes.set_yticks(rows, short_labels(labels))
+        axes.set_ylim(len(labels) - 0.5, -0.5)
+        axes_style(axes, theme, unit, label_axis)
+        axes.grid(axis="x", color=theme.grid, linewidth=0.8)
+        axes.grid(visible=False, axis="y")
+        if len(dots) > 1:
+            legend_beside(axes, theme)
+
+    alt = f"Dots of {unit} by {label_axis}: " + "; ".join(
+        f"{label} {', '.join(f'{name} {values[row]:.3g}' for name, values in dots.items())}" for row, label in enumerate(labels)
+    )
+    data = [[label, *(float(values[row]) for values in dots.values())] for row, label in enumerate(labels)]
+    table = Table([label_axis, *dots], data, "Percent" if shares else "", decimals=1 if shares else 3)
+    return drawn_figure(draw, (8.4, 1.1 + 0.26 * len(labels)), alt, caption, table)
 
 
 def rank_chart(

@@ -19,7 +19,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _DRAWN = ("svg", "g", "path", "use", "rect")
 _KEPT = ("d", "x", "y", "width", "height", "style", "transform", "clip-path", "href")
-_SERIES = re.compile(r"series-\d\Z")
+_SERIES = re.compile(r"series-\d+\Z")
 
 
 def variables(theme: Theme) -> str:

@@ -16,8 +16,8 @@ from .blocks import Block, Cell, Details, Figure, Heat, Heats, Switch, Table, Te
 from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
 
-CURVES = 6
-"""A figure tells so many curves apart."""
+CURVES = 12
+"""A figure has so many curves: every method of the six papers, where each is trained with one setting."""
 
 MOST_CURVES = 8
 """So many where each has a band, and there are many."""
@@ -209,6 +209,7 @@ def position_curves(
     value_axis: str,
     caption: str,
     split: Callable[[Line], str | None] = lambda line: None,
+    same: bool = False,
 ) -> list[Block]:
     """A metric of all that is tested together after each task, mean over runs; lines of one task are left out.
 
@@ -218,13 +219,20 @@ def position_curves(
         names: of the tasks of a line; runs may have fewer.
         value_axis, caption: see ``line_chart``.
         split: of a line.
+        same: after each task, of what was tested of that task alone (R_jj).
     """
+
+    def values_of(line: Line) -> NDArray[np.float64]:
+        if same:
+            return np.diagonal(line.matrix(metric, names(line), split=split(line)), axis1=1, axis2=2)
+        return line.matrix(metric, [""], split=split(line))[:, :, 0]
+
     shown = [line for line in lines if len(names(line)) > 1]
     figures: dict[str, Block] = {}
     for start in range(0, len(shown), CURVES):
         some = shown[start : start + CURVES]
         places = max(map(names, some), key=len)
-        values = {line.label: line.matrix(metric, [""], split=split(line))[:, :, 0] for line in some}
+        values = {line.label: values_of(line) for line in some}
         values = {
             name: np.pad(runs, ((0, 0), (0, len(places) - runs.shape[1])), constant_values=math.nan)
             for name, runs in values.items()

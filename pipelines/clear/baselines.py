@@ -24,9 +24,10 @@ from ...eval.protocols.domain_incremental import measure_domains, measure_offlin
 from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
-from ...training.models.backbone import HUB, check_backbone_net, hub_weights
+from ...training.models.backbone import HUB, check_backbone_net, check_hub_weights, hub_weights
 from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
+from ..config import check_not_empty
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
@@ -95,7 +96,7 @@ def check_settings(config: ClearConfig) -> None:
     """Raise ``WrongUse`` where the settings name what their source does not have, or their own baselines do not fit, as far as
     that shows before there is a dataset."""
     _check_source(config.source)
-    _check_takes_weights(config)
+    _check_weights(config)
     names = expanded(METHODS.former.get(name, name) for name in config.baselines.methods)
     pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
@@ -163,10 +164,19 @@ def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chose
     return pairs + ([(OFFLINE, JOINT)] if offline else [])
 
 
-def _check_takes_weights(config: ClearConfig) -> None:
-    name = settings_of(config)[0]
-    if config.baselines.weights is not None and "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
+def _check_weights(config: ClearConfig) -> None:
+    """As far as shows before they are fetched, or made by a pre-training."""
+    weights, (name, settings) = config.baselines.weights, settings_of(config)
+    if weights is None:
+        return
+    if "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
         raise WrongUse(f"baselines.weights: model {name!r} takes no weights: name another, such as backbone")
+    check_not_empty("baselines.weights", weights)
+    if weights.startswith(HUB) and "name" in settings["model"]:
+        try:
+            check_hub_weights(settings["model"]["name"], weights.removeprefix(HUB))
+        except ValueError as error:
+            raise WrongUse(f"baselines.weights = {weights!r}: {error}") from None
 
 
 def _weights(config: ClearConfig) -> str | None:
@@ -174,7 +184,7 @@ def _weights(config: ClearConfig) -> str | None:
     weights, settings = config.baselines.weights, settings_of(config)[1]
     if weights is None:
         return None
-    _check_takes_weights(config)
+    _check_weights(config)
     try:
         if weights.startswith(HUB):
             return str(hub_weights(settings["model"].get("name", ""), weights.removeprefix(HUB)))

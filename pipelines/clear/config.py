@@ -17,7 +17,7 @@ from ...curation.qa.rounds import POOL, ErrorRates
 from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.overlap import Rule
-from ...datasets.clear.facts import RELEASED
+from ...datasets.clear.facts import RELEASED, published_limits
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
@@ -513,6 +513,10 @@ class ClearConfig:
     def _of_other_images(cls, unlabelled: Unlabelled, info: ValidationInfo) -> Unlabelled:
         if unlabelled.buckets and isinstance(info.data.get("source"), ReleaseSource):
             raise ValueError("source.kind = 'release' has no image without a label: leave out buckets")
+        count = _buckets_of(info.data.get("buckets"))
+        named = [] if unlabelled.buckets == "all" else unlabelled.buckets
+        if count is not None and (strange := [number for number in named if number >= count]):
+            raise ValueError(f"buckets: there is no bucket {strange[0]}: buckets.rule gives {count}, numbered from 0")
         return unlabelled
 
     @property
@@ -536,6 +540,15 @@ class ClearConfig:
     def test_share(self) -> float:
         """Share of the test images of the iid splits."""
         return self.splits.test_share if self.splits else cast("ReleaseSource", self.source).test_share
+
+
+def _buckets_of(buckets: Buckets | None) -> int | None:
+    """How many buckets a rule gives; None where that is up to the data."""
+    if buckets is None or isinstance(buckets.rule, CalendarBuckets):
+        return None
+    if isinstance(buckets.rule, EqualCountBuckets):
+        return buckets.rule.count
+    return len(published_limits() if isinstance(buckets.rule, PublishedBuckets) else buckets.rule.limits)
 
 
 def _check_section(name: str, section: Any, source: Any) -> None:

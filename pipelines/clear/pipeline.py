@@ -52,6 +52,7 @@ from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in, later
 from ..blurring import with_blurring
+from ..config import check_not_empty
 from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
@@ -149,6 +150,7 @@ def _distinct(flow: Flow, c: ClearConfig) -> Flow:
 
 
 def _checkpoint(c: ClearConfig) -> str:
+    check_not_empty("encoder_run.checkpoint", c.encoder_run.checkpoint)
     return where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
 
 

@@ -82,10 +82,10 @@ def say(line: str) -> None:
     print(f"benchwright: {line}", file=sys.stderr, flush=True)
 
 
-def warnings_as_lines(*, quiet: bool) -> None:
-    """Let what the stages warn of be lines like the others; none of them when ``quiet``."""
+def warnings_as_lines() -> None:
+    """Let what the stages, and trackers of trainings, warn of be lines like the others."""
     logger = logging.getLogger("benchwright")
-    logger.setLevel(logging.ERROR if quiet else logging.WARNING)
+    logger.setLevel(logging.WARNING)
     if not logger.handlers:
         handler = _Lines()
         handler.setFormatter(logging.Formatter("benchwright: warning: %(message)s"))
@@ -133,11 +133,11 @@ def error_line(error: Exception, *, debug: bool = False) -> str:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _shown(f"{place}{error.strerror[0].lower()}{error.strerror[1:]}")
     told = _shown(" ".join(_text(error).split()))
-    expected = isinstance(error, ValueError | RuntimeError | OSError | KeyError) and told
-    if expected or debug:
-        return told or type(error).__name__
-    where = own_line(error) or " (`benchwright --debug ...` shows where)"
-    return f"{type(error).__name__}: {told or 'no message'}{where}"
+    own = "" if type(error).__module__.startswith("benchwright.") else own_line(error)
+    expected = isinstance(error, ValueError | RuntimeError | OSError) or (isinstance(error, KeyError) and not own)
+    if (expected and told) or debug:
+        return f"{told or type(error).__name__}{own}"
+    return f"{type(error).__name__}: {told or 'no message'}{own or ' (`benchwright --debug ...` shows where)'}"
 
 
 def _text(error: Exception) -> str:

@@ -190,7 +190,7 @@ def run(
     from .. import api
     from .progress import Teller
 
-    exits.warnings_as_lines(quiet=quiet)
+    exits.warnings_as_lines()
     todo = api.job(name, config=config, overrides=overrides or ())
     if dry_run:
         _print_plan(todo, out)
@@ -393,7 +393,7 @@ def release(
     from .. import api
 
     trust(out, trust_code)
-    exits.warnings_as_lines(quiet=False)
+    exits.warnings_as_lines()
     print(f"{api.release(out, folder, layout=layout, pipeline=pipeline)} images in {folder}")
 
 
@@ -417,7 +417,7 @@ def demo(
     """
     from ..demo import run_demo
 
-    exits.warnings_as_lines(quiet=quiet)
+    exits.warnings_as_lines()
     with exits.libraries_silenced(debug=_DEBUG["on"]):
         run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 

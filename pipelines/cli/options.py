@@ -68,7 +68,7 @@ Scheduler = Annotated[
 Workers = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Threads or processes; as many as there are cores by default.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, errors and the result.")]
 Name = Annotated[
     str,
     typer.Argument(

@@ -58,7 +58,9 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     stages = shown["stages"]
     width = max([len(stage["name"]) for stage in stages] + [5])
     lines = [f"pipeline  {shown['pipeline']}"]
-    lines.append(f"digest    {shown['digest'] or 'none yet: the run is not finished; repeat the command to resume it'}")
+    stale = f", stale: of an earlier run: {shown['stale']}" if "stale" in shown else ""
+    lines.append(f"digest    {shown['digest'] or 'none yet'}{stale}")
+    lines += [f"lacks     {shown['lacks']}"] if "lacks" in shown else []
     overrides = shown["provenance"]["overrides"]
     if overrides:
         lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))

@@ -49,7 +49,7 @@ def train(
     from .text import line_teller
 
     trust(out, trust_code)
-    exits.warnings_as_lines(quiet=quiet)
+    exits.warnings_as_lines()
     with api.reading_once():
         results = api.train(
             out,

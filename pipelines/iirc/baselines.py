@@ -8,6 +8,10 @@ from typing import Any
 
 from ...curation.flow import Step
 from ...curation.verify import DATASET
+from ...datasets.class_images.folders import folder_names
+from ...datasets.iirc.assign import configuration_of
+from ...datasets.iirc.hierarchy import Hierarchy, read_hierarchy, read_parents
+from ...datasets.iirc.tasks import DrawnTasks
 from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import measure_sets
@@ -23,7 +27,7 @@ from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
 from ..streams import Runs, places_of, short, trainings_of
-from .config import PICTURES, IircConfig
+from .config import PICTURES, IircConfig, ImageSource
 from .stream import SAMPLES
 from .vectors import vectors_digest
 
@@ -44,7 +48,9 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     numbers = [_number(str(each), config) for each in [*protocols] or e.configurations or config.tasks.configurations]
     runs = Runs(posixpath.join(out, DATASET), device=e.device, workers=e.workers)
     table = DatasetIndex.open(runs.dataset).table
-    kinds = {number: {"kinds": list(RefinedView(table, number).kinds)} for number in numbers}
+    views = {number: RefinedView(table, number) for number in numbers}
+    kinds = {number: {"kinds": list(view.kinds)} for number, view in views.items()}
+    of_other_labels = list({frozenset(views[number].classes): number for number in reversed(numbers)}.values())[::-1]
     measures = {number: with_metrics({"sets": Step(measure_sets, kinds[number])}, e.metrics) for number in numbers}
 
     def baselines() -> Iterator[dict[str, Any]]:
@@ -52,10 +58,16 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
             method, settings = settings_of(config, name)
             if config.vectors is not None:
                 settings["data"]["vectors"] = vectors_digest(out)
-            # All samples at once are in the order of one configuration.
-            for number in numbers[:1] if settings["data"]["samples"] == "all" else numbers:
-                given = {"settings": settings, "order": number, "measures": measures[number], "places": places_of(name)}
-                yield {"method": (name, method), **given}
+            # All samples at once are one task: configurations of the same labels differ in nothing that is learned.
+            joint = settings["data"]["samples"] == "all"
+            own = {"seeds": e.joint_seeds} if joint and e.joint_seeds else {}
+            memories = [settings["memory"]]
+            if name == "er" and e.er_sizes:
+                memories = [{**settings["memory"], "size": size} for size in e.er_sizes]
+            for memory in memories:
+                for number in of_other_labels if joint else numbers:
+                    given = {"order": number, "measures": measures[number], "places": places_of(name)}
+                    yield {"method": (name, method), "settings": {**settings, "memory": memory}, **given, **own}
 
     return trainings_of(
         baselines(),
@@ -72,9 +84,42 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
 
 
 def check_settings(config: IircConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` where the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
+    settings' own baselines do not fit, as far as that shows before pictures are read."""
+    _check_hierarchy(config)
     for name in config.evaluation.methods:
         settings_of(config, METHODS.former.get(name, name))
+
+
+def _check_hierarchy(config: IircConfig) -> None:
+    h, t = config.hierarchy, config.tasks
+    if h.kind not in ("file", "parents"):
+        return
+    try:
+        if h.kind == "parents":
+            read_parents(h.path)
+            return
+        tree = read_hierarchy(h.path)
+        tree = tree.flat() if config.setup == "class_incremental" else tree
+        if not h.only_found:
+            _check_class_folders(config, tree, h.path)
+            for number in t.configurations:
+                configuration_of(DrawnTasks(t.first, t.later, config.seed) if t.kind == "drawn" else t.path, number, tree)
+    except FileNotFoundError as error:
+        raise WrongUse(f"{error.filename or h.path}: no such file (hierarchy.path, tasks.path)") from None
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
+
+
+def _check_class_folders(config: IircConfig, tree: Hierarchy, path: str) -> None:
+    """That there is a folder of every class, where folders are classes."""
+    source = config.source
+    if not isinstance(source, ImageSource) or source.kind != "folders" or source.classes is not None:
+        return
+    names = folder_names(source.root)
+    if names is not None and (lacking := [name for name in tree.subclasses if name not in names]):
+        told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {source.root}"
+        raise WrongUse(f"{told}, the first is {lacking[0]!r}: where they are to be left out, set hierarchy.only_found=true")
 
 
 def _number(text: str, config: IircConfig) -> int:

@@ -90,6 +90,18 @@ class ProposedHierarchy:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class FolderHierarchy:
+    """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` of lone ones.
+
+    Attributes:
+        min_subclasses: superclasses with fewer go, and their subclasses become lone.
+    """
+
+    kind: Literal["folders"]
+    min_subclasses: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, config=_STRICT)
 class DrawnHierarchy:
     """The hierarchy of drawn pictures."""
 
@@ -124,8 +136,12 @@ class Evaluation:
         methods: names of ``training.baselines.iirc``, or of any other method.
         model: of all methods; ``settings.model`` are its own.
         metrics: of your own, beside the paper's: see ``pipelines.metrics.measure_by``.
-        configurations: of the tasks, a run each; those of ``tasks`` by default.
+        configurations: of the tasks, a run each; those of ``tasks`` by default. Joint training, which has one task, runs in
+            those that differ in their labels.
         seeds: a run each.
+        joint_seeds: those of joint training, where they are others.
+        er_sizes: samples of each class that ``er`` keeps, a line of the results each, as in the paper's Appendix E; none: the
+            one of the settings.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
         roles: what is evaluated after each task; the first is reported.
         confusion_after: tasks after which the report shows the confusion matrix.
@@ -143,6 +159,8 @@ class Evaluation:
     roles: Annotated[list[Literal["test", "posttask_valid"]], Field(min_length=1)]
     confusion_after: list[Annotated[int, Field(ge=0)]]
     configurations: list[int] | None = None
+    joint_seeds: list[int] | None = None
+    er_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list[int])
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     method_settings: Annotated[dict[str, dict[str, dict[str, Any]]], AfterValidator(known_keys(METHODS, paper_methods()))] = (
         Field(default_factory=dict[str, dict[str, dict[str, Any]]])
@@ -158,7 +176,7 @@ class IircConfig:
     """All settings.
 
     Attributes:
-        seed: draws what is drawn: pictures, configurations.
+        seed: draws what is drawn: pictures, configurations, shares.
         setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
         max_broken: pictures that do not decode: a number, or a share below 1.
         max_outside: pictures whose class the hierarchy lacks: likewise, or None where any number of them may be left out.
@@ -170,7 +188,7 @@ class IircConfig:
     seed: int
     setup: Literal["iirc", "class_incremental"]
     source: Annotated[CifarSource | ImageSource | DrawnSource | OwnSource, ByKind(SOURCES["iirc"])]
-    hierarchy: Annotated[HierarchyFile | ProposedHierarchy | DrawnHierarchy, Field(discriminator="kind")]
+    hierarchy: Annotated[HierarchyFile | ProposedHierarchy | FolderHierarchy | DrawnHierarchy, Field(discriminator="kind")]
     tasks: Annotated[TasksFile | TasksDrawn, Field(discriminator="kind")]
     shares: Shares
     shards: ShardSizes

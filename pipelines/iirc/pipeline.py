@@ -31,6 +31,7 @@ from .config import (
     CifarSource,
     DrawnHierarchy,
     DrawnSource,
+    FolderHierarchy,
     IircConfig,
     ImageSource,
     ProposedHierarchy,
@@ -44,15 +45,16 @@ def plan(c: IircConfig, out: str) -> Flow:
     h, t = c.hierarchy, c.tasks
     assigning = step(
         assign,
-        hierarchy=_drawn_hierarchy(c) if isinstance(h, DrawnHierarchy) else where(h.path),
+        hierarchy=_hierarchy(c),
         form="parents" if isinstance(h, ProposedHierarchy) else "two_levels",
         proposal=Proposal(h.min_subclasses, h.max_subclasses) if isinstance(h, ProposedHierarchy) else None,
         setup=c.setup,
         shares=c.shares,
         tasks=DrawnTasks(t.first, t.later, c.seed) if isinstance(t, TasksDrawn) else where(t.path),
         configurations=t.configurations,
-        only_found=h.kind == "file" and h.only_found,
-        min_subclasses=h.min_subclasses if h.kind == "file" else 1,
+        only_found=h.kind == "folders" or (h.kind == "file" and h.only_found),
+        min_subclasses=h.min_subclasses if h.kind in ("file", "folders") else 1,
+        **({"seed": c.seed} if c.shares.order == "drawn" else {}),
     )
     flow = (
         _found(c)
@@ -74,6 +76,17 @@ def _found(c: IircConfig) -> Flow:
         return source_of("found", s, kinds, seed=c.seed, budget=budget, pieces=image_pieces, form=s.kind)
     few: dict[str, Any] = {"rows_per_part": 2_500} if isinstance(s, CifarSource) else {}
     return source_of("found", s, kinds, seed=c.seed, **few)
+
+
+def _hierarchy(c: IircConfig) -> Any:
+    """A hierarchy, where the file of it is, or None for that of the pictures' folders."""
+    if isinstance(c.hierarchy, DrawnHierarchy):
+        return _drawn_hierarchy(c)
+    if isinstance(c.hierarchy, FolderHierarchy):
+        if c.source.kind not in ("folders", "tars"):
+            raise ConfigError(f"hierarchy.kind = 'folders' belongs to a source of folders, and this one is {c.source.kind!r}")
+        return None
+    return where(c.hierarchy.path)
 
 
 def _drawn_hierarchy(c: IircConfig) -> Hierarchy:

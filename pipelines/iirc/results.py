@@ -57,6 +57,8 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     for metric in ("pw_js", "js"):
         told = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
         blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=told, split=_role)
+    told = f"pw-JS over the {roles} samples of a task alone, just after it was learned (R_jj), as in the paper's Figure 5"
+    blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=told, split=_role, same=True)
     kinds = {
         f"{name}, {what}": (lambda line, kind=kind, metric=metric: line.values(metric, stratum=kind))
         for kind, name in _KINDS.items()
@@ -128,7 +130,7 @@ def _matrix(line: Line) -> tuple[str, list[str], np.ndarray]:
 
 def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Block]:
     """A row of matrices, one a task: what would be right, and what was predicted, by the line's first run."""
-    test, kept = found.tests[0], [task for task in after if task < len(found.positions)]
+    test, kept = found.tests[0], [task for task in after if task < len(found.positions)] or [len(found.positions) - 1]
     made: list[Block] = []
     for task in kept:
         truth, guess = sets_after(found, task + 1, test)

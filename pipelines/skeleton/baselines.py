@@ -28,8 +28,8 @@ from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
 from ..metrics import with_metrics
-from ..names import reference_of
-from ..streams import Runs, short, stream_training
+from ..names import quoted, reference_of
+from ..streams import Runs, in_settings, short, stream_training, with_remedy
 from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders
 
@@ -184,4 +184,5 @@ def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:
         return reference, made(load(reference), settings)
     except (ValueError, LookupError) as error:
         told = str(error).removeprefix(f"{reference.rpartition(':')[2]}: ")
-        raise WrongUse(f"evaluation.settings.{name}: {told}") from None
+        table = f"evaluation.settings.{quoted(name)}"
+        raise WrongUse(f"{table}: {with_remedy(told, in_settings(table))}") from None

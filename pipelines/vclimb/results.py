@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from ...curation.artifact import Artifact
 from ...datasets.vclimb.facts import facts, published_figures
-from ...datasets.vclimb.tables import memory_lines
+from ...datasets.vclimb.tables import memory_lines, memory_share
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
+from ...eval.report.figures import dot_chart
 from ...eval.report.trained import (
     PublishedRow,
     changed_settings,
@@ -57,11 +58,18 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
     blocks += [verdict, *metric_blocks(lines, _METRICS, published=published(fair, data.dataset, len(names)))]
     blocks.append(Text(["BWF is the accuracy that tasks lost since they were learned: lower is better."]))
+    if data.dataset:
+        bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
+        told = "of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
+        blocks.append(Text([f"The upper bound is {bound} %, {told}; `joint` is the bound of this run's own settings."]))
     caption = "Accuracy over all classes seen so far, after each task"
     blocks += position_curves(lines, "acc_class_weighted", lambda line: names, value_axis="accuracy", caption=caption)
+    caption = "Backward forgetting (BWF) after each task: the accuracy that earlier tasks lost since they were learned"
+    blocks += position_curves(lines, "bwf_class_weighted", lambda line: names, value_axis="BWF", caption=caption)
     blocks.append(lines_table(lines, _HELD, "What the memory holds after the last task"))
     matrices = {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}
     blocks += switch("method", position_matrices(matrices, of="task"))
+    blocks += _consistency(lines)
     blocks.append(Details("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 
@@ -102,6 +110,33 @@ def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
     return Table(headings, rows, caption, decimals=1)
 
 
+_CLASSES = 25
+"""Classes that the figure of temporal consistency shows."""
+
+
+def _consistency(lines: Sequence[Line]) -> list[Block]:
+    """The classes on which a method alone is worst after the last task, with temporal consistency and without: Figure 4 of the
+    supplement. Nothing where no method was trained in both ways."""
+    of = {line.label: line for line in lines}
+    figures: dict[str, Block] = {}
+    for label, plain in of.items():
+        if (other := of.get(label.replace(plain.method, plain.method + CONSISTENT, 1))) is None:
+            continue
+        last = [{name: float(values[-1]) for (_, name), values in by_class(line).items()} for line in (plain, other)]
+        worst = sorted(last[0], key=lambda name: (last[0][name], name))[:_CLASSES]
+        shown = sorted(worst, key=lambda name: (-last[1][name], name))
+        told = "every class" if len(shown) == len(last[0]) else f"the {len(shown)} classes on which {label} is worst"
+        figures[label] = dot_chart(
+            shown,
+            {line.label: [found[name] for name in shown] for line, found in zip((plain, other), last, strict=True)},
+            label_axis="class",
+            value_axis="accuracy",
+            shares=True,
+            caption=f"Accuracy after the last task on {told}, by the accuracy with temporal consistency.",
+        )
+    return switch("method", figures)
+
+
 def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
     """Task and class, in the order of learning -> mean accuracy of the runs after each task, from the one that brought it."""
     rows = line.rows.filter(pc.and_(pc.equal(line.rows["metric"], "accuracy"), pc.not_equal(line.rows["stratum"], "")))
@@ -133,15 +168,25 @@ def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
     }
     lines = memory_lines(paper, {name: one.frames_per_video for name, one in f.datasets.items()}, counts)
     stated: list[Sequence[Value]] = [
-        [line.dataset, line.videos, str(line.frames_per_video or "all"), line.frames, line.in_paper] for line in lines
+        [
+            line.dataset,
+            line.videos,
+            str(line.frames_per_video or "all"),
+            line.frames,
+            line.in_paper,
+            memory_share(line.frames, f.datasets[line.dataset]),
+            None if line.frames_per_video else f.memory[line.dataset].share_percent_in_paper,
+        ]
+        for line in lines
     ]
     share = ["frames a clip", "capacity", "clips held at most", "frames held", "% of the training frames"]
     headings = ["data set", "videos", "frames a video", "frames, computed", "frames in the paper"]
+    headings += ["% of the training frames", "% in the paper"]
     return Section(
         "Memory in frames",
         [
             Table(share, rows, f"This run: a capacity of {memory['size']} {memory['unit']}", decimals=1),
-            Table(headings, stated, "The settings of the paper's tables"),
+            Table(headings, stated, "The settings of the paper's tables", decimals=2),
             Text(["For ActivityNet-Trim the paper counts the frames of whole videos; a segment has about 1,490."]),
         ],
     )

@@ -9,6 +9,7 @@ from benchwright.curation.rows import Reject
 from benchwright.curation.video.plans import (
     FramePlan,
     choose_frames,
+    dense_frames,
     memory_frames,
     segment_bounds,
     segment_frames,
@@ -18,6 +19,17 @@ from benchwright.curation.video.plans import (
 
 def even_times(n_frames: int, fps: float) -> np.ndarray:
     return np.arange(n_frames + 1) / fps
+
+
+def test_dense_frames_are_a_window_within_the_clip() -> None:
+    draws = np.array([dense_frames(20, 4, 3, rng(0, "test", str(draw))) for draw in range(200)])
+    assert (np.diff(draws) == 3).all()
+    assert set(draws[:, 0].tolist()) == set(range(11)), "from the first place to the last that leaves room"
+    assert dense_frames(20, 4, 3, None).tolist() == [5, 8, 11, 14]
+    assert dense_frames(10, 4, 3, rng(0, "test")).tolist() == [0, 3, 6, 9], "one place alone"
+    assert dense_frames(9, 4, 3, rng(0, "test")).tolist() == [0, 2, 4, 6], "spread over what there is"
+    with pytest.raises(ValueError, match="stride 0"):
+        dense_frames(9, 4, 0, None)
 
 
 def test_uniform_frames_stand_in_the_middle_of_their_shares():

@@ -36,8 +36,8 @@ def counts(table: pa.Table) -> dict[str, int]:
     return {item["values"]: item["counts"] for item in pc.value_counts(table["role"]).to_pylist()}
 
 
-def released(shared_data: Path, dataset: str) -> pa.Table:
-    one = FILES[dataset, 10]
+def released(shared_data: Path, dataset: str, tasks: int = 10) -> pa.Table:
+    one = FILES[dataset, tasks]
     table, rejects = taken(read_split(path=str(shared_data / "vclimb" / one.name), sha256=one.sha256), SplitClip)
     assert rejects == {}
     return table
@@ -87,6 +87,28 @@ def test_split_files_of_activitynet(anet: pa.Table) -> None:
     assert anet.sort_by("class_index")["label"].unique().to_pylist()[:3] == list(f.first_classes["activitynet_10"])
 
 
+def test_split_files_of_20_tasks(shared_data: Path, ucf: pa.Table, anet: pa.Table) -> None:
+    f = facts()
+    wanted = {"ucf101": {"train": 464, "val": 65, "test": 136}, "activitynet_trim": {"train": 770, "val": 383}}
+    for name, ten in (("ucf101", ucf), ("activitynet_trim", anet)):
+        short = name.removesuffix("_trim")
+        table = released(shared_data, short, 20)
+        assert table_1(table, rule(name)) == published(name, 20) == wanted[name]
+        assert counts(table) == f.datasets[name].clips
+        tasks = per_task(table).to_pydict()
+        assert tasks["train"] == list(f.train_per_task[f"{short}_20"])
+        assert tasks["classes"] == ([6, *[5] * 19] if short == "ucf101" else [10] * 20)
+        assert table.sort_by("class_index")["label"].unique().to_pylist()[:3] == list(f.first_classes[f"{short}_20"])
+        # The same clips as in 10 tasks; UCF101's were given their roles anew.
+        roles = [dict(zip(each["key"].to_pylist(), each["role"].to_pylist(), strict=True)) for each in (ten, table)]
+        assert roles[0].keys() == roles[1].keys()
+        changed = sum(roles[0][key] != roles[1][key] for key in roles[0])
+        assert changed == f.splits.changed_roles[short] == (6192 if short == "ucf101" else 0)
+        if short == "activitynet":
+            ((kept, _),) = untrim(Held(table), min_coverage=f.untrim.min_coverage)
+            assert table_1(kept, "round") == published("activitynet_untrim", 20) == {"train": 500, "val": 246}
+
+
 def test_untrim_drops_what_the_paper_drops(anet: pa.Table) -> None:
     f = facts()
     ((kept, rejected),) = untrim(Held(anet), min_coverage=f.untrim.min_coverage)
@@ -126,7 +148,8 @@ def test_table_1_of_activitynet_from_annotations(tsp: pa.Table, seed: int) -> No
         split = assign_tasks(Held(kept), tasks=tasks, seed=seed).kept
         assert table_1(split, "round") == published("activitynet_trim", tasks)
         assert per_task(split)["classes"].to_pylist() == [200 // tasks] * tasks
-    assert table_1(assign_tasks(Held(whole), tasks=10, seed=seed).kept, "round") == published("activitynet_untrim")
+        split = assign_tasks(Held(whole), tasks=tasks, seed=seed).kept
+        assert table_1(split, "round") == published("activitynet_untrim", tasks)
 
 
 def test_table_1_of_ucf101_from_lists(ucf_lists: pa.Table, ucf: pa.Table) -> None:
@@ -135,7 +158,9 @@ def test_table_1_of_ucf101_from_lists(ucf_lists: pa.Table, ucf: pa.Table) -> Non
     tasks = assign_tasks(Held(split), tasks=10, seed=3).kept
     assert table_1(tasks, rule("ucf101")) == published("ucf101")
     assert per_task(tasks)["classes"].to_pylist() == [11, *[10] * 9]
-    assert per_task(assign_tasks(Held(split), tasks=20, seed=3).kept)["classes"].to_pylist() == [6, *[5] * 19]
+    twenty = assign_tasks(Held(split), tasks=20, seed=3).kept
+    assert table_1(twenty, rule("ucf101")) == published("ucf101", 20)
+    assert per_task(twenty)["classes"].to_pylist() == [6, *[5] * 19]
 
     # The rule gives the counts of the released file in every class and role, not its members.
     def by_class(table: pa.Table) -> list[dict]:

@@ -15,7 +15,7 @@ from benchwright.datasets.activitynet.annotations import read_activitynet_json
 from benchwright.datasets.kinetics.inventory import as_clips
 from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
 from benchwright.datasets.ucf101.lists import group_of, parse_name, read_lists
-from benchwright.datasets.vclimb.splits import cut_segments
+from benchwright.datasets.vclimb.splits import assign_clip_roles, cut_segments, untrim
 from benchwright.datasets.videos.inventory import VideoFile, list_videos, match_videos
 from benchwright.datasets.videos.plain import list_csv, list_folder
 from benchwright.datasets.videos.rows import ListedClip, key_of_name, segment_key
@@ -55,8 +55,14 @@ def test_class_folders_with_and_without_roles(tmp_path: Path) -> None:
         "Surfing--b": ("Surfing", None, "Surfing/b.webm"),
         "nested--class--c": ("nested/class", None, "nested/class/c.mkv"),
     }
-    _, reasons = taken(list_folder(root=str(root), layout="class_folders"), ListedClip)
-    assert reasons == {"no_class_folder": 1}
+    for name in ("diving", "test/Surfing", "nested/other"):  # of these, the first two are classes without a video
+        (root / name).mkdir(parents=True)
+    found = [row for row in list_folder(root=str(root), layout="class_folders") if isinstance(row, Rejected)]
+    assert [(row.key, row.reason) for row in found] == [
+        ("loose.mp4", "no_class_folder"),
+        ("diving", "empty_class_folder"),
+        ("test/Surfing", "empty_class_folder"),
+    ]
 
 
 def test_a_flat_folder_is_labelled_by_its_files(shared_data: Path) -> None:
@@ -207,10 +213,32 @@ def test_json_of_activitynet(tmp_path: Path) -> None:
         "malformed_entry": 3,
         "bad_time": 2,
     }
-    for text in ("{}", "[1]", "{", '{"database": []}', "[" * 100_000):
+    for text in ("{}", "[1]", "{", '{"database": []}', '{"v_abcdefghijk": {"timestamps": []}}', "[" * 100_000):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"activity_net\.json"):
             list(read_activitynet_json(path=str(path)))
+
+
+def test_json_of_action_localisation(tmp_path: Path) -> None:
+    """Names and annotations alone, as boundary-matching networks and their successors are given them: no subsets, no roles."""
+    path = tmp_path / "anet_anno_action.json"
+    notes = [{"label": "Surfing", "segment": [1.25, 3.0]}, {"label": "Surfing", "segment": [4, 5]}]
+    videos = {"v_abcdefghijk": {"duration_second": 60.5, "duration_frame": 1815, "annotations": notes}}
+    path.write_text(json.dumps(videos | {"-bcdefghij_": {"duration": 9, "annotations": notes[:1]}, "v_abcdefghij2": {}}))
+    table, reasons = taken(read_activitynet_json(path=str(path)), ListedClip)
+    assert table.select(["key", "name", "role", "video_s"]).to_pylist() == [
+        {"key": "v_abcdefghijk-0001250-0003000", "name": "abcdefghijk", "role": None, "video_s": 60.5},
+        {"key": "v_abcdefghijk-0004000-0005000", "name": "abcdefghijk", "role": None, "video_s": 60.5},
+        {"key": "v_-bcdefghij_-0001250-0003000", "name": "-bcdefghij_", "role": None, "video_s": 9.0},
+    ]
+    assert reasons == {"malformed_entry": 1}
+    ((whole, _),) = untrim(Held(table))
+    assert whole["key"].to_pylist() == ["v_abcdefghijk", "v_-bcdefghij_"]
+    with pytest.raises(ValueError, match=r'no clip of the list has a role: split.roles="by_class"'):
+        assign_clip_roles(Held(table), rule="listed", seed=0)
+    path.write_text('{"v_abcdefghijk": {"timestamps": [[0, 1]], "sentences": ["a"]}}')
+    with pytest.raises(ValueError, match=r"no 'annotations'.* the first has 'timestamps', 'sentences'"):
+        list(read_activitynet_json(path=str(path)))
 
 
 def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:

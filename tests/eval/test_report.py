@@ -34,7 +34,7 @@ from benchwright.eval.report.blocks import (
     Text,
     Thumb,
 )
-from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
+from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, dot_chart, heat_map, line_chart
 from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.maps import scatter_chart
 from benchwright.eval.report.plans import PlanStage, pipeline_section
@@ -273,6 +273,18 @@ def test_thumbnails_are_upright_small_and_never_enlarged():
         html.render(Report("r", "", [Section("s", [ImageGrid("g", [Thumb(jpeg(), "fine"), Thumb(b"abc", "broken")])])]))
 
 
+def test_dumbbells_tell_their_numbers_and_leave_gaps():
+    figure = dot_chart(
+        ["a", "b"], {"one": [0.5, math.nan], "two": [0.25, 0.75]}, label_axis="class", value_axis="x", shares=True
+    )
+    assert figure.alt == "Dots of x, percent by class: a one 50, two 25; b one nan, two 75"
+    assert figure.data.rows[0] == ["a", 50.0, 25.0]
+    assert figure.light != figure.dark
+    for labels, series in ((["a"], {}), ([], {"one": []}), (["a"], {"one": [1, 2]})):
+        with pytest.raises(ValueError, match="one to twelve series, with a value a label"):
+            dot_chart(labels, series, label_axis="class", value_axis="x")
+
+
 def test_figures_tell_their_numbers_in_words_and_in_a_table():
     figure = bar_chart(["a", "b"], [3, 4.5], label_axis="bucket", value_axis="images")
     assert figure.alt == "Bars of images by bucket: a 3; b 4.5"
@@ -282,7 +294,7 @@ def test_figures_tell_their_numbers_in_words_and_in_a_table():
     assert "from 70.0% to 90.0%" in heat_map([[0.9, math.nan], [0.7, 0.8]], "ab", "ab", row_axis="r", column_axis="c").alt
     with pytest.raises(ValueError, match="2 row and 1 column labels"):
         heat_map([[1.0]], "ab", "a", row_axis="r", column_axis="c")
-    with pytest.raises(ValueError, match="one to eight"):
+    with pytest.raises(ValueError, match="one to twelve"):
         line_chart(["a"], {}, label_axis="", value_axis="")
     with pytest.raises(ValueError, match="no alt text"):
         Figure(b"<svg/>", "  ")

@@ -259,7 +259,8 @@ def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> Non
     assert weights.read_bytes() == before
     assert bw("verify", out).code == 0
     # Other settings, and the run not at its end: what is published is of the run before.
-    assert bw("run", "clear", "--config", "tiny", "--set", "unlabelled.buckets=[9]", "--out", out, "-q").code == 1
+    other = ["--set", "unlabelled.buckets=[1]", "--set", "images.max_rejects=0"]
+    assert bw("run", "clear", "--config", "tiny", *other, "--out", out, "-q").code == 1
     told = bw("train", out, "-p", "pretrain", "--set", MOCO)
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert "unlabelled/ is not what the settings of the run make: run again" in told.err

@@ -199,7 +199,9 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
     assert "Not of nap-finetune, iid, byol_imagenet_rn50: settings of the paper were changed: schedule.epochs." in str(verdict)
     assert isinstance(table, Table)
     assert table.caption.startswith("In the form of the paper's Table 6: ")
-    assert "in-domain, byol_imagenet_rn50" not in table.columns, "nothing of it may be shown, and its own results are empty here"
+    assert "in-domain, byol_imagenet_rn50" not in table.columns, (
+        "nothing of it may be shown, and its own results are empty here"
+    )
     assert table.columns[2:5] == ["in-domain, clip", "in-domain, imagenet_rn50", "in-domain, moco_b0"]
     assert columns_of(table, "Nap", "the CLEAR paper, Tables 4 and 6") == [79.8, 93.3, 86.7, 79.4, 93.0, 86.1]
     # By both heads and under both protocols there are tables of their own.

@@ -532,6 +532,14 @@ def limits(start: str, end: str) -> str:
     return f'buckets.rule={{kind = "limits", limits = [{{start = "{start}", end = "{end}"}}]}}'
 
 
+def on_pixels(weights: str) -> list[str]:
+    settings = (f"weights={weights}", "model=backbone", "model_settings.name=torchvision/resnet18", "features=pixels")
+    return [word for each in settings for word in ("--set", f"baselines.{each}")]
+
+
+CLIP = "encoder={kind='open_clip', model='RN50', weights='openai'}"
+
+
 def classes(*names: str) -> str:
     each = ", ".join(f'{{name = "{name}", prompts = ["red"]}}' for name in names)
     return f"classes=[{each}]"
@@ -579,16 +587,38 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "qa.workers=21"], "workers = 21: there are 20 simulated annotators"),
         (["run", "clear", *NEW, "--set", "qa.workers=5"], "majority = 2: it should be more than half of 5 workers"),
         (["run", "clear", *NEW, "--set", "qa.sensitive=9"], "sensitive = 9: it should be at most the number of workers, 3"),
-        (["run", "clear", *NEW, "--set", "qa.sensitive=true"], "clear/tiny.toml: qa.sensitive = True: it should be"),
-        (["run", "clear", *NEW, "--set", "qa.sensitive=0"], "clear/tiny.toml: qa.sensitive = 0: it should be"),
-        (["run", "clear", *NEW, "--set", "qa.sensitive=1.5"], "clear/tiny.toml: qa.sensitive = 1.5: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=true"], "--set qa.sensitive = True: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=0"], "--set qa.sensitive = 0: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=1.5"], "--set qa.sensitive = 1.5: it should be"),
         (["run", "clear", *NEW, "--set", "qa.max_sensitive_score=7"], "qa.max_sensitive_score = 7: it should be less than"),
+        (
+            ["run", "clear", *NEW, "--set", "unlabelled.buckets=[1, 4]"],
+            "there is no bucket 4: buckets.rule gives 4, numbered from 0",
+        ),
+        (
+            ["run", "clear", *NEW, "--set", "features.a.weights=/dev/null"],
+            "features.a.weights = '/dev/null': the file is empty",
+        ),
+        (
+            ["run", "clear", *NEW, "--set", "encoder_run.checkpoint=/dev/null"],
+            "encoder_run.checkpoint = '/dev/null': the file is",
+        ),
+        (["run", "clear", *NEW, *on_pixels("/dev/null")], "baselines.weights = '/dev/null': the file is empty"),
+        (
+            ["run", "clear", *NEW, *on_pixels("hub://NOPE")],
+            "'hub://NOPE': torchvision/resnet18 has no weights 'NOPE': there are",
+        ),
+        (
+            ["run", "clear", *NEW, "--set", "encoder_run.device=cuda:99", "--set", CLIP],
+            "stage 'embedded': device = 'cuda:99': this machine has none that torch can use; run it elsewhere, or change the "
+            "setting encoder_run.device",
+        ),
         (["run", "clear", *NEW, "--set", "images.max_pixels=-1"], "images.max_pixels = -1: it should be greater than"),
         (["run", "clear", *NEW, "--set", "images.max_pixels=999999999999"], "images.max_pixels = 999999999999: it should be"),
         (["run", "clear", *NEW, "--set", "buckets.rule={kind='limits', limits=[]}"], "buckets.rule.limits = []: "),
         (
             ["run", "clear", *NEW, "--set", limits("x", "2008-01-01")],
-            "clear/tiny.toml: buckets.rule.limits.0.start = 'x': it should be a time such as 2007-04-09 03:27:17, without",
+            "--set buckets.rule.limits.0.start = 'x': it should be a time such as 2007-04-09 03:27:17, without",
         ),
         (
             ["run", "clear", *NEW, "--set", limits("2007-01-01", "2008-01-01T00:00:00Z")],
@@ -600,7 +630,7 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", classes("None of the above")], "the form itself adds 'None of the above'"),
         (
             ["run", "clear", *NEW, "--set", classes("green", " red ")],
-            "clear/tiny.toml: classes.1.name = ' red ': it must not be empty nor have white space around it",
+            "--set classes.1.name = ' red ': it must not be empty nor have white space around it",
         ),
         (["run", "clear", *NEW, "--set", classes("r\\ned")], r"classes.0.name = 'r\ned': it has a control character"),
         (["run", "clear", *NEW, "--set", classes("")], "classes.0.name = ''"),
@@ -655,7 +685,10 @@ def test_settings_may_begin_with_a_mark_of_utf_8(bw: Cli, tiny: Path, tmp_path: 
         ('extends = "tiny"\n[source]\ncount = "many"', "source.count = 'many': it should be a valid integer"),
         ('extends = "tiny"\n[[classes]]\nname = "red"\nprompts = []', "classes.0.prompts = []"),
         ('extends = "tiny"\n[[classes]]\nname = "red"\npromts = ["red"]', "did you mean 'prompts'?"),
-        ("seed = 1", "this setting is missing"),
+        (
+            "seed = 1",
+            "mine.toml: source, images, baselines: these settings are missing: give them in the file, or with --set source=",
+        ),
     ],
 )
 def test_a_wrong_file_of_settings(bw: Cli, tmp_path: Path, text: str | bytes, told: str) -> None:

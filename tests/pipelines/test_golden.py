@@ -7,6 +7,7 @@ A changed digest goes into CHANGELOG.md under **Data**, with the reason and whet
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from pathlib import Path
 
@@ -24,9 +25,11 @@ def digests(name: str, out: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(TITLES))
-def test_tiny_configuration_gives_its_golden_digests(name: str, tmp_path: Path) -> None:
+def test_tiny_configuration_gives_its_golden_digests(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "benchwright")
     assert digests(name, str(tmp_path)) == json.loads((GOLDEN / f"{name}.tiny.json").read_text())
     assert api.verify(str(tmp_path)) == []
+    assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == []
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import pickle
+import re
 import shutil
 import tarfile
 import textwrap
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
+from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.png import stored_png
 from benchwright.curation.reach import reached
 from benchwright.curation.run import Run, TooManyRejects, run
@@ -41,7 +43,7 @@ from benchwright.training.baselines.iirc import paper_methods, paper_settings
 
 from .pages import faults
 
-VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
+VARIANTS = ("class_incremental", "folders", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
 
 
 def settings(name: str | None, *overrides: str) -> IircConfig:
@@ -222,6 +224,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
         )
         assert c.tasks.configurations == list(range(sets[fact].configurations))
         assert c.evaluation.seeds == [facts().training["seed"]]
+        assert c.evaluation.joint_seeds == list(facts().training["joint_seeds"])
     assert set(facts().confusion["tasks"]) <= set(settings(None).evaluation.confusion_after)
     assert set(VARIANTS) == set(config.variants("iirc"))
 
@@ -250,10 +253,52 @@ def test_settings_that_do_not_fit(name: str | None, overrides: list[str], messag
 def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> None:
     (tmp_path / "tree.toml").write_text('[superclasses]\ndisc = ["red disc"]\nred = ["red disc"]\n')
     call = ["run", "iirc", "--config", "tiny", "--out", str(tmp_path / "run"), "--quiet", "--scheduler", "sync"]
-    assert cli.call([*call, "--set", f'hierarchy={{kind="file", path="{tmp_path / "tree.toml"}"}}']) == 1
+    given = ["--set", f'hierarchy={{kind="file", path="{tmp_path / "tree.toml"}"}}']
+    assert cli.call([*call, *given]) == 2
     told = capsys.readouterr().err
     assert "subclass 'red disc' stands under 'disc' and under 'red': one parent, once" in told
     assert "Traceback" not in told
+    assert not (tmp_path / "run").exists(), "no picture was read for it"
+    (tmp_path / "tree.toml").write_text('lone = ["red disc", "red cube"]\n')
+    (tmp_path / "pictures/red disc").mkdir(parents=True)
+    folders = f'source={{kind="folders", root="{tmp_path / "pictures"}", splits={{}}, max_rejects=0}}'
+    for setting, says in (
+        (folders, "1 of 2 classes of the hierarchy .* have no folder in .*, the first is 'red cube': .*only_found=true"),
+        ('tasks={kind="file", path="none.json", configurations=[0]}', "none.json: no such file"),
+    ):
+        assert cli.call([*call, *given, "--set", setting]) == 2
+        assert re.search(says, capsys.readouterr().err)
+
+
+def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
+    """superclass/subclass/ without a file of the hierarchy, shares that are drawn, and the packaged settings for both."""
+    root, index = tmp_path / "pictures", DatasetIndex.open(str(tiny / "dataset"))
+    pairs = list(zip(index.table["superclass"].to_pylist(), index.table["subclass"].to_pylist(), strict=True))
+    for number, (names, sample) in enumerate(zip(pairs, ShardDataset(index, decode={}), strict=True)):
+        folder = root / "/".join(filter(None, names))
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:04d}.png").write_bytes(sample["png"])
+    given = [f"source.root={root}", "tasks.first=2", "tasks.later=4", "vectors={kind='colours'}"]
+    c = settings("folders", *given)
+    table = made(c, tmp_path / "run").rows().table()
+    assert {*zip(table["superclass"].to_pylist(), table["subclass"].to_pylist(), strict=True)} == {*pairs}
+    by_file = made(settings("folders", *given, "shares.order=files"), tmp_path / "files").rows().table()
+
+    def tested(rows: pa.Table) -> set[str]:
+        return {row["file"] for row in rows.to_pylist() if row["role"] == "test"}
+
+    for rows in (table, by_file):
+        assert {role: rows["role"].to_pylist().count(role) for role in ("test", "train")} == {"test": 88, "train": 286}
+    assert tested(table) != tested(by_file)
+    again = made(settings("folders", *given, "seed=1"), tmp_path / "seed").rows().table()
+    assert tested(again) != tested(table)
+    deep = root / "a/b/c"
+    deep.mkdir(parents=True)
+    shutil.copy(next(root.rglob("*.png")), deep)
+    with pytest.raises(StepFailed, match="folder 'a/b/c' of class 'c': superclass/subclass/ or subclass/ is wanted"):
+        made(c, tmp_path / "deep")
+    with pytest.raises(ConfigError, match="belongs to a source of folders, and this one is 'drawn'"):
+        iirc.plan(settings("tiny", 'hierarchy={kind="folders"}'), "out")
 
 
 def test_a_proposed_hierarchy(tmp_path: Path) -> None:
@@ -399,6 +444,18 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     assert list(experiments.stale_trainings(out).values()) == ["trained on another dataset"] * 3
 
 
+def test_joint_training_has_seeds_and_replay_has_buffers_of_its_own(tiny: Path) -> None:
+    """Seeds 100 to 104 of the released code, and the buffers of the paper's Appendix E."""
+    c = settings(
+        "tiny", "evaluation.joint_seeds=[100, 101]", "evaluation.er_sizes=[20, 50]", "evaluation.configurations=[0, 1]"
+    )
+    found = iirc_runs.trainings(c, str(tiny), ["joint", "er"], [])
+    told = [(one.method, one.order, one.seed, one.settings["memory"]["size"]) for one in found]
+    # Both configurations have the same labels, and all of them are one task.
+    assert [each[:3] for each in told if each[0] == "joint"] == [("joint", 0, 100), ("joint", 0, 101)]
+    assert [each[1:] for each in told if each[0] == "er"] == [(c, 0, size) for size in (20, 50) for c in (0, 1)]
+
+
 def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> None:
     for override, options, message in (
         ("seed=0", {"methods": ["ewc2"]}, "no method 'ewc2': there are .*; did you mean 'ewc'"),
@@ -472,6 +529,7 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "pw-JS, mean over tasks" in page
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
+    assert "just after it was learned (R_jj)" in page
 
 
 def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None:

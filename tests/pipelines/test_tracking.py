@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import subprocess
@@ -14,6 +13,8 @@ from benchwright.pipelines import api
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.experiments import finished_trainings, results
 from benchwright.pipelines.tracking import track_of
+
+from tests.pipelines.conftest import Cli
 
 OWN = """
 from pathlib import Path
@@ -108,15 +109,14 @@ def in_domain(out: Path) -> dict[str, float]:
     return {row["experiment"]: row["value"] for row in rows if row["metric"] == "in_domain" and row["position"] is None}
 
 
-def test_a_tracker_that_fails_ends_no_training(
-    plain: dict[str, str], copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_tracker_that_fails_ends_no_training(plain: dict[str, str], bw: Cli, copy: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    caplog.set_level(logging.WARNING, "benchwright")  # a quiet command before may have lowered it
-    assert trained(copy, f"{tmp_path}/own.py:Broken") == plain
-    told = [record.getMessage() for record in caplog.records if "tracker" in record.getMessage()]
-    assert len(told) == 2 * len(plain)  # once where it is trained, once where it is measured
-    assert set(told) == {"tracker Broken failed, and the training goes on without it: ConnectionError: no route to the server"}
+    told = bw("train", copy, "-m", "nap-finetune", "-p", "iid", "--track", f"{tmp_path}/own.py:Broken", "-q")
+    assert (told.code, digests(copy)) == (0, plain)
+    lines = told.err.splitlines()  # -q leaves out what is no warning
+    assert len(lines) == 2 * len(plain)  # once where it is trained, once where it is measured
+    rest = "failed, and the training goes on without it: ConnectionError: no route to the server"
+    assert set(lines) == {f"benchwright: warning: tracker Broken {rest}"}
 
 
 def test_a_tracker_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

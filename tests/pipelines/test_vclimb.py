@@ -160,6 +160,8 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
     line = next(line for line in lines(experiments.results(str(trained))) if line.label == "icarl")
     last = line.select("accuracy").to_pylist()[-1]
     assert (last["memory_samples"], last["memory_parts"]) == (12, 48)
+    for metric in ("acc_class_weighted", "bwf_class_weighted"):
+        assert line.matrix(metric, [""])[:, -1, 0] == line.values(metric), "after the last task, and of the whole training"
     np.testing.assert_array_equal([values[0] for values in by_class(line).values()], [1, 0, 1, 1, 0, 0.5])
     assert {key for key, values in by_class(line).items() if len(values) == 3} == {("0", "yellow right"), ("0", "blue right")}
 
@@ -208,6 +210,12 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     assert "counts do not add up" not in page
     assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
+    for caption in (
+        "Backward forgetting (BWF) after each task",
+        "Accuracy after the last task on every class, by the accuracy",
+    ):
+        assert caption in page
+    assert "21.76" in page  # the share of UCF101's frames that the paper states
 
 
 def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Path) -> None:
@@ -227,6 +235,31 @@ def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: P
     (line,) = train(c, out, "finetune")
     assert set(line.rows["split"].to_pylist()) == {"val"}
     assert "Epochs were chosen on the clips that are reported" in Path(vclimb.BENCHMARK.report(c, out)).read_text()
+
+
+def test_networks_for_clips_learn_dense_frames(trained: Path, tmp_path: Path) -> None:
+    """Any method, with temporal consistency, on a network of torchvision for clips: by settings alone."""
+    out = untrained(trained, tmp_path / "run")
+    model = ["evaluation.model=backbone", 'evaluation.model_settings={name="torchvision/r3d_18"}']
+    c = settings(
+        "tiny", *model, 'evaluation.settings={schedule={epochs=1}, view={sampling="dense", stride=2, segments=2, side_px=16}}'
+    )
+    (line,) = train(c, out, "lwf+tc")
+    assert (line.model, line.settings["model.name"], line.settings["view.sampling"]) == (
+        "backbone",
+        "torchvision/r3d_18",
+        "dense",
+    )
+    assert line.matrix("accuracy", ["0", "1", "2"]).shape == (1, 3, 3)
+    for override, says in (
+        (
+            'evaluation.model_settings={name="torchvision/r3d_19"}',
+            r"no network 'r3d_19' for images or clips; did you mean 'r3d_18'",
+        ),
+        ("evaluation.settings.view.sampling=sparse", "sampling 'sparse'"),
+    ):
+        with pytest.raises(WrongUse, match=says):
+            train(settings("tiny", *model, override), out, "er")
 
 
 def test_memories_of_other_sizes_stand_beside_each_other(trained: Path, tmp_path: Path) -> None:
@@ -537,6 +570,24 @@ def test_a_task_without_a_role_is_told_before_frames_are_decoded(
     assert "split.val_share" in warned[0]
 
 
+def test_classes_of_one_clip_and_unknown_recordings_are_told(videos: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    for number, path in enumerate(sorted(videos.glob("*/*"))):
+        (plain / path.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, plain / path.parent.name / f"{number}.y4m")
+    here = ['source={kind="folder", layout="class_folders"}', f'videos={{root="{plain}", max_missing=0, max_broken=0}}']
+    c = small(*here, "split.roles=by_class")
+    made(c, tmp_path / "run")
+    page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / "run"))).read_text()
+    assert "Whether train and test share recordings is not known: 16 of 16 clips" in page
+    assert "No group stands in" not in page
+    (plain / "lonely").mkdir()
+    shutil.copy(path, plain / "lonely")
+    with pytest.raises(StepFailed, match=r"class 'lonely' has no clip with role 'train' among its 1: .*split\.classes"):
+        made(c, tmp_path / "lonely")
+    assert made(small(*here, "split.roles=by_class", "split.on_lost_role=keep"), tmp_path / "kept").result.rows == 17
+
+
 def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["run", "vclimb", "--config", "segments", "--out", str(tmp_path / "out")]) == 2
     assert "videos.root: this setting is missing" in capsys.readouterr().err
@@ -546,23 +597,27 @@ def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("name", "dataset", "fps"),
+    ("name", "dataset", "fps", "tasks"),
     [
-        (None, "ucf101", None),
-        ("activitynet_trim", "activitynet", 30.0),
-        ("activitynet_untrim", "activitynet", 30.0),
-        ("kinetics400", "", None),
+        (None, "ucf101", None, 10),
+        ("ucf101_20tasks", "ucf101", None, 20),
+        ("activitynet_trim", "activitynet", 30.0, 10),
+        ("activitynet_trim_20tasks", "activitynet", 30.0, 20),
+        ("activitynet_untrim", "activitynet", 30.0, 10),
+        ("activitynet_untrim_20tasks", "activitynet", 30.0, 20),
+        ("kinetics400", "", None, 10),
     ],
 )
-def test_published_settings_are_those_of_the_facts(name: str | None, dataset: str, fps: float | None) -> None:
+def test_published_settings_are_those_of_the_facts(name: str | None, dataset: str, fps: float | None, tasks: int) -> None:
     c = settings(name)
     f = facts()
-    assert (c.split.tasks, c.frames.kind, c.frames.min_frames, c.frames.fps) == (10, "all", 8, fps)
+    assert (c.split.tasks, c.frames.kind, c.frames.min_frames, c.frames.fps) == (tasks, "all", 8, fps)
     vclimb.plan(c, "out").schemas()
+    assert tasks in f.datasets[c.evaluation.dataset].per_task
     assert c.evaluation.roles[2] == f.datasets[c.evaluation.dataset].evaluated
-    assert (c.split.untrim is not None) == (name == "activitynet_untrim")
+    assert (c.split.untrim is not None) == ("untrim" in (name or ""))
     if c.source.kind == "split_file":
-        (pinned,) = [one for one in f.split_files if one.dataset == dataset]
+        (pinned,) = [one for one in f.split_files if (one.dataset, one.tasks) == (dataset, tasks)]
         assert (c.source.sha256, Path(c.source.path).name) == (pinned.sha256, pinned.name)
     found = baseline_settings(c, "icarl", 8)
     assert found["memory"].items() >= {"unit": "samples", "frames": 8}.items()
@@ -686,8 +741,8 @@ def test_published_figures_are_found_by_method_and_frames() -> None:
         return [(row.source.removeprefix("vCLIMB, "), row.name, row.values["Acc (by classes)"]) for row in rows]
 
     assert told("ucf101", "all", "icarl", "er") == [
-        ("main results, 10 tasks", "naive", 91.42),
-        ("main results, 10 tasks", "iCaRL", 80.97),
+        ("Table 2", "naive", 91.42),
+        ("Table 2", "iCaRL", 80.97),
     ]
     assert told("ucf101", 4, "icarl+tc", "ewc") == [("Table 3", "iCaRL+TC", 73.85)]
     assert told("activitynet_untrim", 8, "icarl", "er+tc") == [

@@ -87,14 +87,29 @@ def test_networks_that_there_are_not(settings: dict[str, str], told: str) -> Non
 
 
 def test_vectors_are_refused() -> None:
-    with pytest.raises(ValueError, match="takes pictures"):
+    with pytest.raises(ValueError, match=r"takes pictures, .* or clips"):
         backbone_net(torch.Generator(), sample=(8,), name="timm/resnet10t")
 
 
+@pytest.mark.parametrize(
+    ("name", "embedded"), [("torchvision/r3d_18", (2, 512)), ("timm/resnet10t", (2, 4, 512))], ids=["whole clips", "each frame"]
+)
+def test_clips_are_seen_whole_or_frame_by_frame(name: str, embedded: tuple[int, ...]) -> None:
+    net = backbone_net(torch.Generator().manual_seed(0), sample=(4, *SMALL), name=name, dropout=0.5).eval()
+    net.grow(3, torch.Generator().manual_seed(1))
+    clips = torch.rand(2, 4, *SMALL, generator=torch.Generator().manual_seed(2))
+    assert net.embed(clips).shape == embedded
+    assert net(clips).shape == (2, 3)
+    moved = torch.allclose(net(clips), net(clips.flip(1)), atol=1e-5)
+    assert moved == (len(embedded) == 3), "the order of frames matters to networks that see them together"
+    with pytest.raises(ValueError, match="torchvision has no network 'r3d_18' for images"):
+        backbone_net(torch.Generator(), sample=SMALL, name="torchvision/r3d_18")
+
+
 def test_a_hub_is_asked_for_by_name_and_tells_what_there_is() -> None:
-    with pytest.raises(ValueError, match="cannot be fetched: there are IMAGENET1K_V1, DEFAULT: give a file"):
+    with pytest.raises(ValueError, match="has no weights 'none': there are IMAGENET1K_V1, DEFAULT: name one, or give"):
         hub_weights("torchvision/resnet18", "none")
-    with pytest.raises(ValueError, match=r"cannot be fetched: there are resnet18\.a1_in1k"):
+    with pytest.raises(ValueError, match=r"timm/resnet18 has no weights 'none': there are a1_in1k"):
         hub_weights("timm/resnet18", "none")
 
 

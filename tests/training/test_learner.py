@@ -487,7 +487,11 @@ def test_settings_of_the_paper_in_full(preset: str, name: str):
         "flip": 0.5,
         "mean": [0.485, 0.456, 0.406],
         "std": [0.229, 0.224, 0.225],
+        "sampling": "segments",
+        "stride": 1,
     }
+    targets = "as_released" if preset == "as_released" else "all_rows"
+    assert found["method"] == {"icarl": {"targets": targets, "predict": "nearest_mean"}, "mas": {"strength": 3e5}}[name]
     by_method = {
         ("as_released", "icarl"): ("sgd", 0.9, 1e-4, 50, 50, "nothing"),
         ("as_released", "mas"): ("adagrad", 0.0, 1e-4, 20, 64, "before_training"),

@@ -21,7 +21,7 @@ from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import rng
 from ...curation.shards import read_sample
 from ...curation.ustar import BLOCK, ShardError, padded
-from ...curation.video.plans import memory_frames, segment_frames, uniform_frames
+from ...curation.video.plans import dense_frames, memory_frames, segment_frames, uniform_frames
 from ...datasets.reader.decode import decode_image
 from ...datasets.reader.index import DatasetIndex, ShardFiles
 from .examples import Draw, Examples, Labels, RowNumbers
@@ -40,6 +40,9 @@ class ClipView:
             are neighbours in this list at most.
         flip: probability in [0, 1] that a clip is mirrored.
         mean, std: of red, green, blue, where white is 1.
+        sampling: "segments": one frame of each of as many equal parts, drawn in training, as TSN has it. "dense": frames
+            ``stride`` apart, from a place that is drawn in training and in the middle of the clip otherwise.
+        stride: of dense sampling.
     """
 
     segments: int
@@ -48,12 +51,22 @@ class ClipView:
     flip: float
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    sampling: Literal["segments", "dense"] = "segments"
+    stride: int = 1
 
     def __post_init__(self) -> None:
         if self.segments < 1 or self.side_px < 1 or not self.scales:
             raise ValueError(f"{self.segments} segments, side {self.side_px} px, scales {self.scales}: at least one each")
         if not all(0 < scale <= 1 for scale in self.scales) or not 0 <= self.flip <= 1:
             raise ValueError(f"scales {self.scales} in (0, 1], flip {self.flip} in [0, 1]")
+        if self.sampling not in ("segments", "dense") or self.stride < 1:
+            raise ValueError(f"sampling {self.sampling!r}, stride {self.stride}: 'segments' or 'dense', and at least 1")
+
+    def frames(self, n_frames: int, draws: np.random.Generator | None) -> NDArray[np.int64]:
+        """(segments,) places in a clip of ``n_frames``, ascending; without draws those of evaluation."""
+        if self.sampling == "dense":
+            return dense_frames(n_frames, self.segments, self.stride, draws)
+        return uniform_frames(n_frames, self.segments) if draws is None else segment_frames(n_frames, self.segments, draws)
 
 
 def evaluation_view(frames: Sequence[Frame], view: ClipView) -> Tensor:
@@ -229,12 +242,12 @@ class Clips:
         if left is None:
             return torch.zeros(view.segments, 3, view.side_px, view.side_px)
         if draw is None:
-            chosen = left[uniform_frames(len(left), view.segments)]
+            chosen = left[view.frames(len(left), None)]
             return evaluation_view(read(int(self._rows[row]), chosen.tolist()), view)
         # A second view of a clip in one batch must not repeat the draws of the first.
         what = "".join(kind[0] for kind, _ in self._narrowings)
         draws = rng(draw.seed, f"clip {what}", f"{draw.stage}\0{self.keys[row]}")
-        chosen = left[segment_frames(len(left), view.segments, draws)]
+        chosen = left[view.frames(len(left), draws)]
         return training_view(read(int(self._rows[row]), chosen.tolist()), view, draws)
 
 

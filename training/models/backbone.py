@@ -1,4 +1,5 @@
-"""Any image network of torchvision or timm without its last layer, by name: new, or with weights from a file or a hub."""
+"""Any network for images or clips of torchvision or timm without its last layer, by name: new, or with weights from a file or a
+hub."""
 
 from __future__ import annotations
 
@@ -10,9 +11,18 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ...datasets.features.headless import LIBRARIES, check_network, headless, load_weights, timm_models, torchvision_models
+from ...datasets.features.headless import (
+    LIBRARIES,
+    check_network,
+    clip_networks,
+    headless,
+    load_weights,
+    timm_models,
+    torchvision_models,
+)
 from .classifier import Classifier
 from .picture_net import HEADS
+from .tsn import Segments
 
 HUB = "hub://"
 """In place of a file: weights that the library publishes, by their name there, as in ``hub://IMAGENET1K_V1``."""
@@ -20,18 +30,40 @@ HUB = "hub://"
 _drawing = threading.Lock()
 
 
+class WholeClip(nn.Module):
+    """(b, frames, 3, h, w) -> (b, width): a network that takes (b, 3, frames, h, w)."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return self.network(x.transpose(1, 2))
+
+
 def backbone_net(
-    init: torch.Generator, *, sample: Sequence[int], name: str, head: str = "linear", weights: Path | None = None
+    init: torch.Generator,
+    *,
+    sample: Sequence[int],
+    name: str,
+    head: str = "linear",
+    dropout: float = 0.0,
+    weights: Path | None = None,
 ) -> Classifier:
     """A network of torchvision or timm by name, as in "torchvision/resnet50"; its outputs grow with the classes.
 
-    Fits: images.
+    Networks for clips, such as "torchvision/r2plus1d_18", "torchvision/mvit_v2_s" or "torchvision/swin3d_t", look at all
+    frames together; one for images looks at every frame of a clip, and the logits are the mean of theirs.
+
+    Fits: images, clips.
 
     Args:
         init: of all weights that no file gives.
-        sample: shape of a picture, (3, h, w).
+        sample: shape of a picture, (3, h, w), or of a clip, (frames, 3, h, w).
         name: see ``backbone``.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
+        dropout: before the head, in [0, 1).
         weights: a file of weights, see ``backbone``.
 
     Raises:
@@ -43,16 +75,17 @@ def backbone_net(
     >>> classifier.eval()(torch.zeros(2, 3, 64, 64)).shape
     torch.Size([2, 5])
     """
-    check_backbone_net(name, head)
-    if len(sample) != 3:
-        raise ValueError(f"backbone {name!r} takes pictures, (3, h, w), and samples here are of shape {tuple(sample)}")
+    if len(sample) not in (3, 4):
+        shapes = f"pictures, (3, h, w), or clips, (frames, 3, h, w), and samples here are of shape {tuple(sample)}"
+        raise ValueError(f"backbone {name!r} takes {shapes}")
+    check_backbone_net(name, head, clips=len(sample) == 4)
     network, width = backbone(name, init, weights, sample=sample)
-    return Classifier(network, width, eta=HEADS[head])
+    return Classifier(network, width, dropout=dropout, eta=HEADS[head])
 
 
-def check_backbone_net(name: str, head: str = "linear") -> None:
-    """Raise ValueError where there is no such network or head."""
-    _split(name)
+def check_backbone_net(name: str, head: str = "linear", *, clips: bool = False) -> None:
+    """Raise ValueError where there is no such head, or no such network for images or, where ``clips``, for them."""
+    _split(name, clips=clips)
     if head not in HEADS:
         raise ValueError(f"head {head!r}: there are {', '.join(HEADS)}")
 
@@ -60,7 +93,8 @@ def check_backbone_net(name: str, head: str = "linear") -> None:
 def backbone(
     name: str, init: torch.Generator, weights: Path | None = None, *, sample: Sequence[int] = (3, 224, 224)
 ) -> tuple[nn.Module, int]:
-    """A network without its last layer, (b, 3, h, w) float32 -> (b, width), and its width.
+    """A network without its last layer, (b, 3, h, w) float32 -> (b, width), and its width; of clips (b, frames, 3, h, w) ->
+    (b, width), or (b, frames, width) by a network for images.
 
     Weights are drawn as the library draws them, from ``init`` alone. Layers that draw while they train (dropout, stochastic
     depth) are off: their draws would come from the global generator.
@@ -70,25 +104,28 @@ def backbone(
         init: of weights that no file gives.
         weights: a file that holds that network in a form that ``datasets.features.checkpoints`` reads (torchvision, MoCo,
             BYOL and others). Its last layer is left out.
-        sample: shape of a picture.
+        sample: shape of a picture or clip.
 
     Raises:
-        ValueError: no such network, one without a last linear layer or for pictures of another size, or the file holds
+        ValueError: no such network, one without a last linear layer or for samples of another size, or the file holds
             another one.
 
     >>> network, width = backbone("torchvision/resnet18", torch.Generator().manual_seed(0))
     >>> width
     512
     """
-    library, own = _split(name)
+    clips = len(sample) == 4
+    library, own = _split(name, clips=clips)
     seed = int(torch.randint(2**62, (), generator=init))
     # The libraries draw from the global generator, which is given back as it was.
     with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network, heads = headless(library, own)
+        network, heads = headless(library, own, clips=clips)
     _switch_off_draws(network)
     if weights is not None:
         _load(network, weights, name, heads)
+    if clips:
+        network = WholeClip(network) if library == "torchvision" and own in clip_networks() else Segments(network)
     return network, _width(network, name, sample)
 
 
@@ -102,7 +139,8 @@ def hub_weights(name: str, tag: str = "") -> Path:
     Raises:
         ValueError: there are none of that name, or they cannot be fetched.
     """
-    library, own = _split(name)
+    check_hub_weights(name, tag)
+    library, own = _split(name, clips=True)
     try:
         return _timm_file(own, tag) if library == "timm" else _torchvision_file(own, tag)
     except Exception as error:  # what a library raises without a network is its HTTP client's business
@@ -110,15 +148,30 @@ def hub_weights(name: str, tag: str = "") -> Path:
         raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be fetched: {told}: give a file") from error
 
 
+def check_hub_weights(name: str, tag: str = "") -> None:
+    """Raise ValueError where a library publishes no such weights for its network. Nothing is fetched.
+
+    >>> check_hub_weights("torchvision/resnet18", "IMAGENET1K_V2")
+    Traceback (most recent call last):
+        ...
+    ValueError: torchvision/resnet18 has no weights 'IMAGENET1K_V2': there are IMAGENET1K_V1, DEFAULT: name one, or give a file
+    """
+    library, own = _split(name, clips=True)
+    if library == "timm":
+        known = [each.partition(".")[2] for each in timm_models().list_pretrained(f"{own}.*")]
+    else:
+        known = list(torchvision_models().get_model_weights(own).__members__)
+    if not known or (tag and tag not in known):
+        there = f"there are {', '.join(known)}: name one, or" if known else "there are none:"
+        raise ValueError(f"{name} has no weights {tag or 'by default'!r}: {there} give a file")
+
+
 def _timm_file(name: str, tag: str) -> Path:
     import huggingface_hub
 
     timm = timm_models()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is no news: what came of it is told
-    full = f"{name}.{tag}" if tag else name
-    if tag and not timm.is_model_pretrained(full):
-        raise ValueError(f"there are {', '.join(timm.list_pretrained(f'{name}.*')) or 'none'}")
-    found = timm.get_pretrained_cfg(full)
+    found = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name)
     if found is None or not found.hf_hub_id:
         raise ValueError("there are none")
     return Path(huggingface_hub.hf_hub_download(found.hf_hub_id, "model.safetensors"))
@@ -126,10 +179,7 @@ def _timm_file(name: str, tag: str) -> Path:
 
 def _torchvision_file(name: str, tag: str) -> Path:
     models = torchvision_models()
-    known = models.get_model_weights(name)
-    if (tag or "DEFAULT") not in known.__members__:
-        raise ValueError(f"there are {', '.join(known.__members__)}")
-    url = known[tag or "DEFAULT"].url
+    url = models.get_model_weights(name)[tag or "DEFAULT"].url
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,11 +187,11 @@ def _torchvision_file(name: str, tag: str) -> Path:
     return path
 
 
-def _split(name: str) -> tuple[str, str]:
+def _split(name: str, *, clips: bool = False) -> tuple[str, str]:
     library, _, own = name.partition("/")
     if library not in LIBRARIES or not own:
         raise ValueError(f"backbone {name!r}: write it as torchvision/resnet50 or timm/vit_small_patch16_224")
-    check_network(library, own)
+    check_network(library, own, clips=clips)
     return library, own
 
 
@@ -172,9 +222,10 @@ def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
             features = network(torch.zeros(1, *sample))
     except (RuntimeError, AssertionError, ValueError) as error:
         told = " ".join(str(error).split())[:200]
-        raise ValueError(f"backbone {name!r} does not take pictures of shape {tuple(sample)}: {told}") from error
+        what = "pictures" if len(sample) == 3 else "clips"
+        raise ValueError(f"backbone {name!r} does not take {what} of shape {tuple(sample)}: {told}") from error
     finally:
         network.train()
-    if not isinstance(features, Tensor) or features.ndim != 2:
+    if not isinstance(features, Tensor) or features.ndim != (3 if isinstance(network, Segments) else 2):
         raise ValueError(f"backbone {name!r} gives no vector a picture: name another network")
-    return features.shape[1]
+    return features.shape[-1]

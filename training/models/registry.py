@@ -23,7 +23,7 @@ MODELS = Registry(
         "tsn": f"{_HERE}.tsn:tsn",
     },
     fits={
-        "backbone": "images",
+        "backbone": "images, clips",
         "gcn": "graphs",
         "st_gcn": "graphs",
         "linear": "vectors",
