@@ -225,15 +225,16 @@ class Stage:
 class Flow:
     """A plan: stages in order. Each method returns a longer plan; the last stage is its result.
 
-    Arguments that the methods share:
-        name: snake_case, unique in the plan; names the stage's folder.
-        step: what to do; see ``step``.
-        max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
-            when below 1, or None where the stage exists to reject rows; or a ``Budget``, which also says which
-            reasons are expected, and which setting decides. 0 by default. It is no part of the key.
-        rows_per_part: rows that one task takes. It changes neither rows nor digests.
-        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
-            decide on them; None where it gives the columns that it takes.
+    The methods share these arguments:
+
+    * ``name``: snake_case, unique in the plan; names the stage's folder.
+    * ``step``: what to do; see ``step``.
+    * ``max_rejects``: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
+      when below 1, or None where the stage exists to reject rows; or a ``Budget``, which also says which
+      reasons are expected, and which setting decides. 0 by default. It is no part of the key.
+    * ``rows_per_part``: rows that one task takes. It changes neither rows nor digests.
+    * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
+      decide on them; None where it gives the columns that it takes.
 
     >>> import benchwright as bw
     >>> from words import Placed, count_words, place, read_texts, sample

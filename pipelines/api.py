@@ -1,4 +1,8 @@
-"""What the command line does, as functions of the same names; ``list`` is ``list_benchmarks``, and ``eval`` is ``scores``."""
+"""What the command line does, as functions of the same names.
+
+``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export`` and ``qa import``
+``qa_import``. ``config`` and ``demo`` are commands alone: ``job(...).values`` are the settings of a benchmark.
+"""
 
 from __future__ import annotations
 

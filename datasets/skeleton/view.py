@@ -101,7 +101,7 @@ def load_orders(url: str) -> Orders:
     """
     path = posixpath.join(posixpath.dirname(_dataset(url)), ORDERS)
     with fsspec.open(path, "rb") as stream:
-        table = pq.read_table(stream).sort_by("label")
+        table = pq.ParquetFile(stream).read().sort_by("label")
     found: dict[str, list[NDArray[np.int64]]] = {"task_order": [], "class_order": []}
     for name in table.column_names:
         if (kind := name.rstrip("0123456789")) in found:

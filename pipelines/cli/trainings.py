@@ -24,7 +24,11 @@ def train(
     ] = None,
     track: Annotated[
         str | None,
-        typer.Option("--track", metavar="NAME=PLACE", help="Show losses: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI."),
+        typer.Option(
+            "--track",
+            metavar="NAME=PLACE",
+            help="Log losses and metrics to tensorboard=FOLDER, wandb=PROJECT, mlflow=URI, or FILE.py:NAME=PLACE.",
+        ),
     ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,

@@ -54,9 +54,11 @@ and in neither reading: from the third task on it weighs every parameter by abou
 
 @dataclass(frozen=True, config=_STRICT)
 class NwuclaSource:
-    """N-UCLA's folder of JSON files; ``lists``: CTR-GCN's, whose order then decides what tests.
+    """N-UCLA's folder of JSON files; see ``datasets/skeleton/nwucla.py``.
 
-    See ``datasets/skeleton/nwucla.py``.
+    Attributes:
+        root: the folder.
+        lists: CTR-GCN's JSON file of lists, whose order then decides what tests; None: the order of the names.
     """
 
     kind: Literal["nwucla"]
@@ -69,6 +71,7 @@ class NtuSource:
     """NTU RGB+D's folder of ``.skeleton`` files, 60 or 120; see ``datasets/skeleton/ntu.py``.
 
     Attributes:
+        root: the folder.
         missing: the authors' list of names without skeletons, which do not take part.
     """
 
@@ -79,7 +82,12 @@ class NtuSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class NtuNamesSource:
-    """Names of NTU's sequences alone, one a line: the result is a table of the split, without tensors."""
+    """Names of NTU's sequences alone: the result is a table of the split, without tensors.
+
+    Attributes:
+        path: text file of the names, one a line.
+        missing: the authors' list of names without skeletons, which do not take part.
+    """
 
     kind: Literal["ntu_names"]
     path: Location
@@ -106,7 +114,11 @@ class ArraySource:
 
 @dataclass(frozen=True, config=_STRICT)
 class FolderSource:
-    """Class folders of one's own ``.npy``, ``.json`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``."""
+    """Class folders of one's own ``.npy``, ``.json`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``.
+
+    Attributes:
+        root: folder of the class folders.
+    """
 
     kind: Literal["folders"]
     root: Location
@@ -114,7 +126,13 @@ class FolderSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``."""
+    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``.
+
+    Attributes:
+        per_class: sequences of each of the ten classes.
+        noise_m: standard deviation of the sensor's noise, metres.
+        broken: further sequences of the first class that hold NaN, and are rejected.
+    """
 
     kind: Literal["drawn"]
     per_class: Annotated[int, Field(ge=1, le=10_000)]
@@ -124,7 +142,11 @@ class DrawnSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class PackagedLayout:
-    """A layout of ``datasets/skeleton/layouts.toml``."""
+    """A layout of ``datasets/skeleton/layouts.toml``.
+
+    Attributes:
+        name: ``kinect_v1`` has 20 joints (N-UCLA), ``kinect_v2`` 25 (NTU RGB+D), ``openpose`` 18 (Kinetics-Skeleton).
+    """
 
     kind: Literal["packaged"]
     name: Literal["kinect_v1", "kinect_v2", "openpose"]
@@ -154,7 +176,8 @@ class SplitRules:
 
     Attributes:
         rule: ``shares``, or a published protocol.
-        val: share of a class that validates. test: that tests, for ``shares``.
+        val: share of a class's sequences that validate; of those that train, where a protocol says what tests.
+        test: share of a class's sequences that test, for ``shares``; not used by the protocols.
         classes_per_task: in the order of the labels.
     """
 
@@ -215,9 +238,12 @@ class TaskSchedule:
 
 @dataclass(frozen=True, config=_STRICT)
 class Architectures:
-    """Architecture sensitivity on the default order: each width at the network's depth, each depth at its width.
+    """Architecture sensitivity on the default order.
 
-    ``methods``: None: all of the evaluation.
+    Attributes:
+        widths: units of a graph layer that are tried, each at the network's depth.
+        depths: numbers of graph layers that are tried, each at the network's width.
+        methods: that are tried; None: all of the evaluation.
     """
 
     widths: list[Positive]
@@ -235,8 +261,11 @@ class Evaluation:
         experiments: what ``benchwright train`` runs where none is named: ``default`` (the default order), ``task_order``,
             ``class_order``, ``architecture``, and ``grid`` (all of ``grid`` on the default order, for a choice by validation).
         repeats: how often each is trained, from other seeds.
+        network: what learns.
+        schedule: how a task is learned.
         task_orders: ``all`` orders of the tasks, or so many drawn from the seed, the default order first.
         class_orders: so many orders of the classes, drawn from the seed.
+        architectures: widths and depths of the experiment ``architecture``.
         settings: method -> its settings.
         grid: method -> setting -> values: each combination is tried by the experiment ``grid``.
         paper: whose figures of Table 2 stand beside those trainings of this run that are as the paper's; None: none do.
@@ -272,6 +301,13 @@ class SkeletonConfig:
 
     Attributes:
         seed: draws the class orders, and sequences that are drawn.
+        source: where the sequences come from; its ``kind`` says which of these tables it is.
+        layout: joints of a body and what connects them: one by name, or one of your own.
+        tensor: shape of the array that a sequence becomes.
+        split: which sequences train, validate and test, and the classes of each task.
+        orders: orders of classes and tasks that the data set lists.
+        shards: their sizes.
+        evaluation: what ``train`` learns, and in which orders.
         bodies: of the ``.skeleton`` files that make a sequence: a preset, or a rule; see ``datasets/skeleton/bodies.py``.
         only: protocol -> side that takes part, such as ``{x_sub = "train"}``.
         classes: names of the actions that take part, in the order of their labels; a number: so many of the set, in its own

@@ -21,6 +21,7 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ...curation.rng import rng
 from ..core.determinism import generator
+from ..core.optimisers import Adam
 from ..models.illuminant_net import IlluminantNets, draw_nets
 from .settings import Hyper
 from .shapes import Shape
@@ -160,7 +161,7 @@ class _State:
             self._restore(saved)
 
     def _adam(self) -> torch.optim.Adam:
-        return torch.optim.Adam(self.nets.parameters(), lr=self._hyper.learning_rate, eps=1e-7, fused=True)
+        return Adam(self.nets.parameters(), lr=self._hyper.learning_rate, eps=1e-7, fused=True)
 
     def _replace(self, flat: Tensor, moments: Mapping[str, Tensor]) -> None:
         """Go on with networks of these weights (R, ...), and what Adam knows of them."""
