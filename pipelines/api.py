@@ -27,7 +27,7 @@ from .errors import did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
-from .outputs import push, qa_export, qa_import, release, report, scores, stale, train
+from .outputs import estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train
 from .schema import schema
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ __all__ = [
     "compare",
     "dataset_of",
     "describe_differences",
+    "estimate",
+    "export",
     "job",
     "job_of",
     "kept_stages",
@@ -60,6 +62,7 @@ __all__ = [
     "schema",
     "scores",
     "show",
+    "skipped",
     "stale",
     "train",
     "verify",

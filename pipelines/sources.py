@@ -56,7 +56,7 @@ SOURCES = {
             "metadata": f"{_DATASETS}.two_camera.metadata:read_released_pairs",
             "quasi_real": f"{_DATASETS}.two_camera.quasi_real:list_matches",
             "radiometric": f"{_DATASETS}.two_camera.radiometric:draw_pairs",
-            "raw_pairs": f"{_DATASETS}.two_camera.pictures:list_pairs",
+            "raw_pairs": f"{_DATASETS}.two_camera.pair_files:list_pairs",
         },
     ),
     "vclimb": _sources(

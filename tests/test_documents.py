@@ -45,6 +45,7 @@ ELSEWHERE = {
     "near_duplicates.md": "tests/pipelines/test_docs.py",
     "reading.md": "tests/datasets/test_reading_page.py",
     "trainings.md": "tests/pipelines/test_docs.py",
+    "tutorials/two_cameras.md": "tests/pipelines/test_two_camera_export.py",
 }
 SHOWN_ONLY = {"text", "pycon", "json", ""}
 """Languages of blocks that show what is printed."""

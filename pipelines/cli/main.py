@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from . import exits
+from .models import estimate, export
 from .options import (
     AsJson,
     Config,
@@ -339,6 +340,8 @@ def rejects(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(report)
+app.command()(export)
+app.command()(estimate)
 
 
 @app.command()

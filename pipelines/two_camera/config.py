@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
+from ...training.two_camera.shapes import ActivationName
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..own import OwnSource
@@ -51,7 +52,7 @@ class Radiometric:
 
 @dataclass(frozen=True, config=_STRICT)
 class RawPairs:
-    """Raw files of two fixed cameras in the layout of S20; see ``datasets/two_camera/pictures.py``.
+    """Raw files of two fixed cameras, by default in the layout of S20; see ``datasets/two_camera/pictures.py``.
 
     Attributes:
         root: folder of the raw files; folders in it are further devices.
@@ -59,6 +60,10 @@ class RawPairs:
         demosaic: how colours are interpolated; ``bin2`` averages 2 x 2 raw pixels instead, and is the fastest.
         chart: where the colour chart is: ``listed`` in ``charts``, ``fixed`` by ``corners_1``, or ``found`` in each picture.
         max_rejects: pairs that may be rejected, or a share below 1.
+        names: how the files of the first and of the second camera are named within ``root``; ``["main/{pair}.*",
+            "wide/{pair}.*"]`` are two folders with files of equal names.
+        pairs: CSV file in ``root`` in place of ``names``, with the columns ``file_1``, ``file_2`` and, where there are several,
+            ``device``.
         charts: CSV file in ``root`` with the chart's corners in each picture, for ``listed``.
         corners_1: centres of the chart's corner patches (dark skin, bluish green, black, white) in the first camera, x and y
             in turn, raw pixels; for ``fixed``.
@@ -75,6 +80,10 @@ class RawPairs:
     demosaic: Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"]
     chart: Literal["listed", "fixed", "found"]
     max_rejects: Rejects
+    names: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: ["{pair}_CAM_0.*", "{pair}_CAM_1.*"]
+    )
+    pairs: str | None = None
     charts: str | None = None
     corners_1: Corners | None = None
     corners_2: Corners | None = None
@@ -186,10 +195,12 @@ class Augmentation:
 
 @dataclass(frozen=True, config=_STRICT)
 class NetworkTraining:
-    """One row of the tables: networks of one size.
+    """One row of the tables: networks of one shape.
 
     Attributes:
-        parameters: 90 a hidden layer and 20.
+        parameters: of the paper's networks, with hidden layers of nine units: 90 a layer and 20. For other shapes ``hidden``.
+        hidden: units of each hidden layer, in place of ``parameters``.
+        activation: of the hidden units; ``relu`` in the paper.
         preset: table of ``training/two_camera/two_camera.toml``.
         seeds: a run each; all are trained side by side.
         settings: changes to the preset.
@@ -201,9 +212,11 @@ class NetworkTraining:
         lights_of_test: keep training rows re-lit with the illuminant of a test pair, as the release does; results say so.
     """
 
-    parameters: Annotated[int, Field(ge=110)]
     preset: str
     seeds: Annotated[list[int], Field(min_length=1)]
+    parameters: Annotated[int, Field(ge=110)] | None = None
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1)] | None = None
+    activation: ActivationName = "relu"
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     reilluminated: bool = False
     measured_times: Annotated[int, Field(ge=1)] = 1
@@ -217,7 +230,8 @@ class Evaluation:
     """What is trained and tested.
 
     Attributes:
-        direction: ``1to2`` estimates the light in the first camera from T to the second.
+        direction: ``1to2`` estimates the light in the first camera from T to the second, or on the first camera's pictures;
+            ``2to1`` that in the second; ``both`` does both.
         baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
             of your own (``path/to/file.py:name``): see docs/illuminants.md.
         networks: by the name that tables show.
@@ -228,7 +242,7 @@ class Evaluation:
             numbers by name.
     """
 
-    direction: Literal["1to2", "2to1"]
+    direction: Literal["1to2", "2to1", "both"]
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
