@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Reject, Shape
 
+ROLES = ("train", "val", "test")
+
 MAX_FRAMES = 100_000
 """Longer sequences are rejected: a small file can claim many gigabytes."""
 
@@ -55,6 +57,29 @@ class WithJoints(InFile):
 
 
 @dataclass(frozen=True)
+class OwnListed(InFile):
+    """A sequence of one's own, not yet read, and what is known of it.
+
+    Attributes:
+        camera, performer: in the words of the source; None where it does not say.
+        side: ``train``, ``val`` or ``test`` in the source; None where it does not say.
+    """
+
+    camera: str | None = None
+    performer: str | None = None
+    side: str | None = None
+
+
+@dataclass(frozen=True)
+class OwnSequence(WithJoints):
+    """``OwnListed`` with its joints: all axes of the source, NaN where one is missing."""
+
+    camera: str | None = None
+    performer: str | None = None
+    side: str | None = None
+
+
+@dataclass(frozen=True)
 class TensorRow:
     """A sequence as a tensor.
 
@@ -73,16 +98,33 @@ class TensorRow:
 
 
 @dataclass(frozen=True)
+class CompletedRow(TensorRow):
+    """A tensor of joints some of which may have been missing.
+
+    Attributes:
+        missing: joints that were, of all frames and bodies of the source.
+        confidence: (T, V, M) of the tensor: that of the source; where it has none 1, and 0 of joints that were missing.
+    """
+
+    missing: int
+    confidence: Annotated[np.ndarray, Shape((-1, -1, -1), "float32")]
+
+
+@dataclass(frozen=True)
 class Sequence:
     """Joints over time, of one body or several.
 
     Attributes:
         joints: (T, M, V, C) float32 or float64, in the units of the source; zeros where a body is not in a frame.
         present: (T, M) bool: whether the body is in the frame.
+        missing: joints that were missing, and are filled in.
+        confidence: (T, M, V), see ``CompletedRow``; None: 1 of all that are present.
     """
 
     joints: NDArray[Any]
     present: NDArray[np.bool_]
+    missing: int = 0
+    confidence: NDArray[Any] | None = None
 
 
 def sequence_of(joints: NDArray[Any]) -> Sequence:

@@ -278,6 +278,7 @@ joints = ["wrist", "thumb", "index", "little"]
 edges = [[0, 1], [0, 2], [0, 3]]
 centre = 0
 [tensor]
+axes = ["x", "y"]
 centre_joint = 0
 fit = "pad"
 frames = 12
@@ -329,7 +330,7 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
         ("ntu", ['bodies="stgcn"'], "bodies"),
-        (None, ["source.kind=ucla"], "there are arrays, drawn, folders, ntu, ntu_names, nwucla, or name one of your own"),
+        (None, ["source.kind=ucla"], "there are arrays, drawn, folders, npz, ntu, ntu_names, nwucla, pyskl, table, or name one of your own"),
     ],
 )
 def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:
