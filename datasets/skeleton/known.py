@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import posixpath
 import re
@@ -69,7 +68,6 @@ class Known:
         return found["class"], found.get("camera"), found.get("performer"), found.get("side")
 
 
-@functools.lru_cache(maxsize=2)
 def read_labels(path: str) -> dict[str, dict[str, str]]:
     """A table, CSV or Parquet, with a column ``sequence`` and some of ``FIELDS``: name -> field -> value. Others are not read.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -228,7 +227,6 @@ def _names_of(table: pa.Table) -> list[set[str]]:
     return found
 
 
-@functools.lru_cache(maxsize=2)
 def read_roles(path: str) -> dict[str, str]:
     """A list of roles: a table, CSV or Parquet, with the columns ``sequence`` and ``role``, or a JSON object of lists of names
     by ``train``, ``val`` and ``test``.

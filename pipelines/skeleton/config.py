@@ -276,6 +276,11 @@ class SplitRules:
     test_groups: list[str | int] = Field(default_factory=list[str | int])
     roles: Location | None = None
 
+    @property
+    def validates(self) -> bool:
+        """Whether any sequence may validate."""
+        return bool(self.val or self.val_groups) or self.rule in ("source", "list")
+
 
 @dataclass(frozen=True, config=_STRICT)
 class OrderCounts:

@@ -90,7 +90,7 @@ def _parted(c: SkeletonConfig) -> Step:
     s = c.split
     if s.rule == "shares" and not s.test:
         raise ConfigError("split.test = 0: with split.rule = 'shares' a share above 0 is wanted, for nothing would test")
-    if not s.val and "grid" in c.evaluation.experiments:
+    if not s.validates and "grid" in c.evaluation.experiments:
         raise ConfigError("split.val = 0: the experiment 'grid' chooses by what validates, see evaluation.experiments")
     if s.rule in ("performer", "camera") and not s.test_groups:
         raise ConfigError(f"split.test_groups is empty: with split.rule = {s.rule!r} it says which ones test")
