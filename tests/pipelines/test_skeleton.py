@@ -118,6 +118,24 @@ def test_ntu_cil_from_names(shared_data: Path, tmp_path: Path) -> None:
     assert api.verify(str(tmp_path)) == []
 
 
+@pytest.mark.parametrize(("rule", "train"), [("x_sub", 240), ("x_set", 120)])
+def test_the_preset_of_120_classes_gives_the_protocols(tmp_path: Path, rule: str, train: int) -> None:
+    """Names of each class by a performer and a setup of each side; two that are missing."""
+    pairs = [(2, 1), (1, 1), (3, 3)]  # setup and performer: trains in both; in X-Sub alone; in neither
+    names = [f"S{s:03d}C001P{p:03d}R001A{a:03d}" for s, p in pairs for a in range(1, 121)]
+    (tmp_path / "names.txt").write_text("\n".join([*names, "S002C001P001R002A001", "S002C001P001R002A120"]))
+    (tmp_path / "missing.txt").write_text("S002C001P001R002A001\nS002C001P001R002A120\n")
+    lists = f'path="{tmp_path / "names.txt"}", missing="{tmp_path / "missing.txt"}"'
+    found = made(
+        settings("ntu120", f'source={{kind="ntu_names", {lists}}}', f"split.rule={rule}", "split.val=0"), tmp_path / "run"
+    )
+    table = found.rows().table()
+    roles = table["role"].to_pylist()
+    assert (roles.count("train"), roles.count("test")) == (train, 360 - train)
+    assert np.bincount(table["task"]).tolist() == [30] * 12
+    assert load_orders(str(tmp_path / "run")).task_orders.shape == (10, 120)
+
+
 def test_processes_and_another_seed(tiny: Path, tmp_path: Path) -> None:
     def digests(out: Path) -> dict[str, str]:
         return {stage["name"]: stage["digest"] for stage in api.show(str(out))["stages"]}
@@ -327,10 +345,20 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
         ("tiny", ["tensor.centre_joint=-1"], "centre_joint is -1: joints are numbered from 0"),
         ("tiny", ["tensor.centre_joint=20"], "tensor.centre_joint = 20: layout kinect_v1 has the joints 0 to 19"),
+        ("tiny", ['tensor.axes=["x", "x"]'], "different names of axes"),
+        ("tiny", ["split.test=0"], "split.test = 0: with split.rule = 'shares' a share above 0"),
+        ("tiny", ["split.val=0", 'evaluation.experiments=["grid"]'], "split.val = 0: the experiment 'grid'"),
+        ("tiny", ["split.rule=camera"], "split.test_groups is empty"),
+        ("tiny", ["split.rule=list"], "a list goes with the rule 'list'"),
+        ("tiny", ['layout={kind="bvh", file="none.bvh"}'], "layout.file = .*none.bvh"),
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
         ("ntu", ['bodies="stgcn"'], "bodies"),
-        (None, ["source.kind=ucla"], "there are arrays, drawn, folders, npz, ntu, ntu_names, nwucla, pyskl, table, or name one of your own"),
+        (
+            None,
+            ["source.kind=ucla"],
+            "there are arrays, drawn, folders, npz, ntu, ntu_names, nwucla, pyskl, table, or name one of your own",
+        ),
     ],
 )
 def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:
@@ -339,7 +367,7 @@ def test_settings_that_do_not_fit(name: str | None, overrides: list[str], messag
 
 
 def test_presets_have_the_values_of_the_facts() -> None:
-    assert config.variants("skeleton")[:2] == ["ntu", "tiny"]
+    assert config.variants("skeleton")[:3] == ["ntu", "ntu120", "tiny"]
     ucla, ntu = settings(None), settings("ntu")
     assert tuple(ucla.classes or ()) == facts().nwucla.classes  # type: ignore[arg-type]
     assert (ucla.tensor.frames * 3, ntu.tensor.frames * 3) == (156, 900)
