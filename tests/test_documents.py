@@ -62,11 +62,10 @@ class Block(NamedTuple):
         return self.text.startswith(NOT_RUN)
 
 
-PAGES = {str(path.relative_to(DOCS)): path for path in sorted(DOCS.rglob("*.md"))} | {
-    name: ROOT / name for name in ("README.md", "CONTRIBUTING.md")
-}
 CARDS = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.glob("datasets/*/README.md"))}
-PAGES |= CARDS
+PAGES = {str(path.relative_to(DOCS)): path for path in sorted(DOCS.rglob("*.md"))} | {
+    name: ROOT / name for name in ("README.md", "CONTRIBUTING.md", *CARDS)
+}
 
 
 def blocks(page: Path) -> list[Block]:

@@ -77,7 +77,7 @@ def _objects(path: str, entry: str) -> np.ndarray:
             raise ValueError(f"{path} has no array {entry!r}: it has {there[:200]}")
         with archive.open(f"{entry}.npy") as member:
             try:
-                shape, _, dtype, begin = read_npy_head(cast("IO[bytes]", member))
+                shape, _, dtype, begin = read_npy_head(member)
                 member.seek(begin)
                 found = load_plain(member.read(MAX_BYTES + 1), objects=True) if dtype.hasobject else None
             except ValueError as error:

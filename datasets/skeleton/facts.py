@@ -77,8 +77,8 @@ class Facts:
 def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
     raw = published_facts(__package__)
-    made = {"nwucla": NwuclaFacts, "ntu": NtuFacts, "ntu_120": Ntu120Facts, "ntu_cil": CilFacts}
-    return Facts(**{**raw, **{name: record(**raw[name]) for name, record in made.items()}})
+    nwucla, ntu = NwuclaFacts(**raw.pop("nwucla")), NtuFacts(**raw.pop("ntu"))
+    return Facts(nwucla, ntu, Ntu120Facts(**raw.pop("ntu_120")), CilFacts(**raw.pop("ntu_cil")), **raw)
 
 
 @dataclass(frozen=True)

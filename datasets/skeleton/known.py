@@ -1,4 +1,4 @@
-"""What is known of sequences of one's own beside their joints: class, camera, performer and side, of a table or of names."""
+"""What is known of sequences of one's own beside their joints: class, camera, performer, side and role, of tables or names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.csv as pc
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from ...curation.rows import Reject
-from ...curation.streams import read_file
+from ...curation.streams import parse_json, read_file
 from .rows import ROLES
 
 FIELDS = ("class", "camera", "performer", "side")
@@ -89,6 +91,37 @@ def read_labels(path: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def read_roles(path: str) -> dict[str, str]:
+    """A list of roles: a table, CSV or Parquet, with the columns ``sequence`` and ``role``, or a JSON object of lists of names
+    by ``train``, ``val`` and ``test``.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: no such list, another role, or a sequence of two roles.
+    """
+    if path.endswith(".json"):
+        values: Any = parse_json(read_file(path))
+        if not isinstance(values, dict) or not all(
+            isinstance(names, list) for names in cast("dict[str, Any]", values).values()
+        ):
+            raise ValueError(f"split.roles {path!r}: an object of lists of names is wanted: train, val, test")
+        pairs = [(str(name), role) for role, names in cast("dict[str, list[Any]]", values).items() for name in names]
+    else:
+        table = read_small_table(path)
+        if not {"sequence", "role"} <= set(table.column_names):
+            raise ValueError(f"split.roles {path!r}: columns sequence and role are wanted; it has {table.column_names}")
+        pairs = list(zip(table["sequence"].to_pylist(), table["role"].to_pylist(), strict=True))
+    found: dict[str, str] = {}
+    for name, role in pairs:
+        if role not in ROLES or found.setdefault(name, role) != role:
+            raise ValueError(
+                f"split.roles {path!r}: {name!r} has the role {role!r}: one of {', '.join(ROLES)} is wanted, and one only"
+            )
+    if not found:
+        raise ValueError(f"split.roles {path!r}: it names no sequence")
+    return found
+
+
 def read_small_table(path: str) -> pa.Table:
     """A CSV (tab-separated where it ends in .tsv) or Parquet file of texts, read whole; spaces around them do not count.
 
@@ -101,11 +134,11 @@ def read_small_table(path: str) -> pa.Table:
             table = pq.read_table(io.BytesIO(data))
         else:
             names = data.split(b"\n", 1)[0].decode("utf-8-sig").strip().split("\t" if ".tsv" in path else ",")
-            options = pc.ConvertOptions(column_types={name.strip().strip('"'): pa.string() for name in names})
-            parsing = pc.ParseOptions(delimiter="\t" if ".tsv" in path else ",")
-            table = pc.read_csv(io.BytesIO(data), parse_options=parsing, convert_options=options)
+            options = pacsv.ConvertOptions(column_types={name.strip().strip('"'): pa.string() for name in names})
+            parsing = pacsv.ParseOptions(delimiter="\t" if ".tsv" in path else ",")
+            table = pacsv.read_csv(io.BytesIO(data), parse_options=parsing, convert_options=options)
         table = table.rename_columns([name.strip() for name in table.column_names])
-        trimmed = [pa.compute.utf8_trim_whitespace(column.cast(pa.string())) for column in table.columns]
+        trimmed = [pc.utf8_trim_whitespace(column.cast(pa.string())) for column in table.columns]
         return pa.table(trimmed, names=table.column_names)
     except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"table {path!r}: {str(error)[:200]}") from None

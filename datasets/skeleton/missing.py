@@ -39,14 +39,15 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
         raise Reject("wrong_axis_count", told)
     space = joints if form.confidence is None else joints[..., form.space]
     space = space if space.dtype.kind == "f" else space.astype(np.float64)
-    if np.isinf(joints).any():
-        raise Reject("not_finite", f"{_place(np.isinf(joints).any(3), layout)}: infinite")
-    absent = np.isnan(space).all(axis=(0, 2, 3))
+    infinite = np.asarray(np.isinf(joints).any(3))
+    if infinite.any():
+        raise Reject("not_finite", f"{_place(infinite, layout)}: infinite")
+    absent = np.asarray(np.isnan(space).all(axis=(0, 2, 3)))
     space = np.where(absent[:, None, None], 0, space) if absent.any() else space
     present = (space != 0).any(axis=(2, 3))
     if not present.any():
         raise Reject("no_body", f"{frames} frames without a coordinate that is neither NaN nor 0")
-    lost = np.isnan(space).any(3) & present[:, :, None]
+    lost = np.asarray(np.isnan(space).any(3)) & present[:, :, None]
     if form.missing == "reject" and lost.any():
         raise Reject("missing_joint", f"{_place(lost, layout)}: NaN, or no value; see tensor.missing")
     confidence: NDArray[Any] | None = None

@@ -5,15 +5,14 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.rows import Sifted, sift, with_column
-from ...curation.streams import parse_json, read_file
-from .known import read_small_table
+from .known import read_roles
 from .ntu import read_missing
 from .rows import ROLES
 
@@ -70,7 +69,7 @@ def select_sequences(
         classes: names in the order of their labels; None: all that there are, by name.
         only: protocol -> side, such as ``{"x_sub": "train"}``; all of them must hold.
         missing: list of names without skeletons; see ``ntu.read_missing``.
-        roles: list of the roles of sequences, of which those take part that it has; see ``read_roles``.
+        roles: list of the roles of sequences, of which those take part that it has; see ``known.read_roles``.
 
     Raises:
         ValueError: a class twice, or of which no sequence is left; a protocol that the source does not have.
@@ -135,7 +134,7 @@ def split(
         val_share, test_share: see ``rule``; the second counts for ``shares`` alone.
         classes_per_task: classes that a task brings, in the order of their labels; the last task may have fewer.
         val_groups, test_groups: performers or cameras.
-        roles: list of the roles of sequences; see ``read_roles``.
+        roles: list of the roles of sequences; see ``known.read_roles``.
 
     Raises:
         ValueError: a class too small to have a sequence of each role, a sequence that is given no side, a performer or camera
@@ -224,35 +223,4 @@ def _names_of(table: pa.Table) -> list[set[str]]:
     for key, file in zip(table["key"].to_pylist(), table["file"].to_pylist(), strict=True):
         stem = posixpath.splitext(file)[0]
         found.append({key, file, stem, posixpath.basename(stem), file.rpartition("#")[2]} - {""})
-    return found
-
-
-def read_roles(path: str) -> dict[str, str]:
-    """A list of roles: a table, CSV or Parquet, with the columns ``sequence`` and ``role``, or a JSON object of lists of names
-    by ``train``, ``val`` and ``test``.
-
-    Raises:
-        FileNotFoundError: it is not there.
-        ValueError: no such list, another role, or a sequence of two roles.
-    """
-    if path.endswith(".json"):
-        values: Any = parse_json(read_file(path))
-        if not isinstance(values, dict) or not all(
-            isinstance(names, list) for names in cast("dict[str, Any]", values).values()
-        ):
-            raise ValueError(f"split.roles {path!r}: an object of lists of names is wanted: train, val, test")
-        pairs = [(str(name), role) for role, names in cast("dict[str, list[Any]]", values).items() for name in names]
-    else:
-        table = read_small_table(path)
-        if not {"sequence", "role"} <= set(table.column_names):
-            raise ValueError(f"split.roles {path!r}: columns sequence and role are wanted; it has {table.column_names}")
-        pairs = list(zip(table["sequence"].to_pylist(), table["role"].to_pylist(), strict=True))
-    found: dict[str, str] = {}
-    for name, role in pairs:
-        if role not in ROLES or found.setdefault(name, role) != role:
-            raise ValueError(
-                f"split.roles {path!r}: {name!r} has the role {role!r}: one of {', '.join(ROLES)} is wanted, and one only"
-            )
-    if not found:
-        raise ValueError(f"split.roles {path!r}: it names no sequence")
     return found
