@@ -66,7 +66,11 @@ def read_npz(
     with open_arrays(path, by_rows=False) as arrays:
         for entry in arrays.names:
             label, slash, _ = entry.partition("/")
-            yield _own(entry, f"{file}:{entry}", arrays.get(entry).whole(), label if slash else None, names, known)
+            try:
+                joints = arrays.get(entry).whole()
+            except ValueError as error:
+                raise ValueError(f"{error}; an array of objects is named by source.sequences") from None
+            yield _own(entry, f"{file}:{entry}", joints, label if slash else None, names, known)
 
 
 def _objects(path: str, entry: str) -> np.ndarray:

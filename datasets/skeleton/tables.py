@@ -92,8 +92,8 @@ def read_tables(
 
     Rejected: ``not_a_number``, ``bad_frame`` (no whole number), ``repeated_joint`` (twice in a frame), ``wrong_joint_count``
     (a joint that the layout does not have), ``too_long``, ``too_large``, ``differs_within`` (a class, say, that changes within
-    a sequence), ``no_sequence`` (rows that say none); of a folder ``unknown_format`` and what cannot be listed; and as
-    ``Known.of`` does.
+    a sequence), ``no_sequence`` (rows that say none); of a folder ``unknown_format``, ``bad_table`` and what cannot be listed;
+    and as ``Known.of`` does.
 
     Args:
         path: a file, packed or not, or a folder.
@@ -120,12 +120,14 @@ def read_tables(
     for at, entries in walk(open_folder(path)):
         for entry in entries:
             file = posixpath.join(at, entry.name)
-            if entry.reason or not _stem(file).endswith(_ENDINGS):
-                yield Rejected(printable(file), entry.reason or "unknown_format", entry.detail)
-            else:
-                yield from _of_file(
-                    posixpath.join(path, file), file, reading, delimiter, known, file.split("/", 1)[0] if at else ""
-                )
+            place, folder = posixpath.join(path, file), file.split("/", 1)[0] if at else ""
+            try:
+                if entry.reason or not _stem(file).endswith(_ENDINGS):
+                    yield Rejected(printable(file), entry.reason or "unknown_format", entry.detail)
+                else:
+                    yield from _of_file(place, file, reading, delimiter, known, folder)
+            except ValueError as error:  # told without the folder's own place, which is not part of the data
+                yield Rejected(printable(file), "bad_table", printable(str(error).replace(repr(place), repr(file))))
 
 
 def _stem(file: str) -> str:
@@ -218,7 +220,10 @@ def _blocks(path: str, reading: _Reading, delimiter: str, in_folder: bool) -> It
         with fsspec.open(path, "rb") as raw:
             stream = cast("IO[bytes]", raw)
             if _stem(path).endswith(".parquet"):
-                check_whole(stream, f"table {path!r}")
+                try:
+                    check_whole(stream, "it")
+                except ValueError as error:
+                    raise ValueError(f"table {path!r}: {error}") from None
                 stream.seek(0)
                 file = pq.ParquetFile(stream)
                 needed = _needed(file.schema_arrow.names, reading, path, in_folder)

@@ -211,8 +211,10 @@ def test_a_folder_of_tables_with_labels_and_a_pattern(tmp_path: Path) -> None:
         (tmp_path / "t" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "t" / name).write_text("frame,joint,x,y,z\n" + rows)
     (tmp_path / "t/notes.txt").write_text("x")
+    (tmp_path / "t/wave/p3_c1.csv").write_text("frame,joint,x\n1,a,1\n")
     found = read(tmp_path / "t", pattern=r"(?P<performer>p\d)_c(?P<camera>\d)")
-    assert reasons(found) == ["unknown_format", "", ""]
+    assert reasons(found) == ["unknown_format", "", "", "bad_table"]
+    assert str(tmp_path) not in str(found)
     said = [(row.class_name, row.performer, row.camera, row.key) for row in found if isinstance(row, OwnSequence)]
     assert [each[:3] for each in said] == [("sit", "p2", "1"), ("wave", "p1", "2")]
     (tmp_path / "labels.csv").write_text("sequence,class,side\np1_c2,jump,test\nsit/p2_c1.csv,,train\n")
@@ -263,7 +265,7 @@ def test_other_joints_can_be_left_out(tmp_path: Path) -> None:
         (HEADER + "s,wave,anna\n", "Expected 8 columns, got 3"),
         (HEADER + "s,wave,anna,0,a,\xff,1,1\n", "invalid UTF8|utf-8"),
         ("", "has no column 'x'"),
-        (b"PAR1 this is no Parquet PAR1", "cannot be read|footer"),
+        (b"PAR1 this is no Parquet PAR1", r"table '.*a\.parquet': its footer is damaged"),
     ],
 )
 def test_tables_that_are_none_are_told_in_one_line(tmp_path: Path, data: str | bytes, message: str) -> None:
