@@ -23,7 +23,7 @@ from ...curation.zips import open_zip
 from ..features.arrays import open_arrays
 from .files import joints_of_array
 from .known import Known
-from .rows import OwnSequence
+from .rows import OwnSequence, npy_of
 
 MAX_PICKLE_BYTES = 1 << 32
 """Larger pickles are refused; those of pyskl have up to a gigabyte."""
@@ -114,8 +114,10 @@ def _own(
         of = known.of(name, {**(said or {}), "class": None if label is None else str(label)})
         if isinstance(joints, np.ndarray) and joints.dtype.hasobject:  # sequences of one length, made an array of objects
             joints = joints.tolist()
-        values = joints_of_array(np.asarray(joints) if isinstance(joints, (list, np.ndarray)) else np.empty(0, dtype=object))
-        return OwnSequence(safe_key(printable(name)), printable(place), of[0], values.astype(np.float32), *of[1:])
+        array = np.asarray(joints) if isinstance(joints, (list, np.ndarray)) else np.empty(0, dtype=object)
+        values = joints_of_array(array)
+        values = values.astype(np.float32) if array.dtype in (np.float16, np.float32) else values
+        return OwnSequence(safe_key(printable(name)), printable(place), of[0], npy_of(values), *of[1:])
     except Reject as error:
         return Rejected(printable(place), error.reason, error.detail)
     except ValueError as error:

@@ -19,7 +19,7 @@ from .known import Known
 from .layouts import Layout
 from .missing import row_of_joints
 from .ntu_text import parse_skeleton
-from .rows import InFile, OwnListed, Sequence, TensorRow, WithJoints, sequence_of
+from .rows import InFile, OwnListed, Sequence, TensorRow, WithJoints, WithNpy, sequence_of
 from .tensors import TensorForm, tensor_row
 
 MAX_BYTES = 1 << 28
@@ -85,6 +85,11 @@ def read_sequence(
 def tensor_of_joints(row: WithJoints, *, layout: Layout, form: TensorForm) -> TensorRow:
     """Each step: the tensor of a sequence whose joints its source gives. Raises ``Reject`` as ``row_of_joints`` does."""
     return row_of_joints(InFile(row.key, row.file, row.class_name), row.joints, layout, form)
+
+
+def tensor_of_npy(row: WithNpy, *, layout: Layout, form: TensorForm) -> TensorRow:
+    """Each step: the same of joints as the bytes of an .npy file. Raises ``Reject`` as ``joints_from_npy``, too."""
+    return row_of_joints(InFile(row.key, row.file, row.class_name), joints_from_npy(row.joints.read()), layout, form)
 
 
 def json_values(data: bytes) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.rows import Reject, Shape
+from ...curation.rows import Blob, Reject, Shape
+from ..reader.decode import decode_npy
 
 ROLES = ("train", "val", "test")
 
@@ -51,7 +53,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class WithJoints(InFile):
-    """``InFile`` of a source that gives joints and no files: (T, M, V, C), as in ``Sequence``."""
+    """``InFile`` of a source that gives joints and no files: (T, M, V, axes), of one T in all rows; else see ``WithNpy``."""
 
     joints: Annotated[np.ndarray, Shape((-1, -1, -1, -1), "float32")]
 
@@ -71,8 +73,29 @@ class OwnListed(InFile):
 
 
 @dataclass(frozen=True)
-class OwnSequence(WithJoints):
-    """``OwnListed`` with its joints: all axes of the source, NaN where one is missing."""
+class WithNpy(InFile):
+    """``InFile`` with its joints as the bytes of an .npy file, (T, V, axes) or (T, M, V, axes), NaN where one is missing.
+
+    Sequences may have any number of frames, while arrays of rows all have one shape.
+    """
+
+    joints: Blob
+
+    def read(self) -> NDArray[Any]:
+        """The joints. Raises ``ValueError`` where they are no array."""
+        return decode_npy(self.joints.read())
+
+
+def npy_of(joints: NDArray[Any]) -> Blob:
+    """Joints as ``WithNpy`` has them."""
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(joints), allow_pickle=False)
+    return Blob(stream.getvalue())
+
+
+@dataclass(frozen=True)
+class OwnSequence(WithNpy):
+    """``OwnListed`` with its joints."""
 
     camera: str | None = None
     performer: str | None = None

@@ -27,7 +27,7 @@ from ...curation.stages.folder import open_folder, safe_key, walk
 from ...curation.streams import check_columns, compression_by_name, decompressed, read_lines
 from .known import FIELDS, Known
 from .layouts import Layout
-from .rows import MAX_FRAMES, OwnSequence
+from .rows import MAX_FRAMES, OwnSequence, npy_of
 from .tensors import TensorForm
 
 MAX_ROWS = 1 << 22
@@ -168,10 +168,8 @@ def _of_file(
         try:
             said = {field: _one(rows, column, field) for field, column in zip(FIELDS, _described(names), strict=True)}
             of = known.of(name, said if said["class"] or not folder else {**said, "class": folder})
-            joints = _joints(rows, reading).astype(np.float32)
-            yield OwnSequence(
-                safe_key(printable(told.replace("#", "/") if folder else name)), printable(told), of[0], joints, *of[1:]
-            )
+            key = safe_key(printable(told.replace("#", "/") if folder else name))
+            yield OwnSequence(key, printable(told), of[0], npy_of(_joints(rows, reading)), *of[1:])
         except Reject as error:
             yield Rejected(printable(told), error.reason, error.detail)
 

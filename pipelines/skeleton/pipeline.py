@@ -13,7 +13,7 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
-from ...curation.rows import Reject
+from ...curation.rows import BLOB, Reject
 from ...curation.shards import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
 from ...curation.streams import read_file
@@ -21,7 +21,7 @@ from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.bvh import layout_of_bvh
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.files import read_sequence, tensor_of_joints
+from ...datasets.skeleton.files import read_sequence, tensor_of_joints, tensor_of_npy
 from ...datasets.skeleton.layouts import Layout, packaged
 from ...datasets.skeleton.nwucla import read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
@@ -137,7 +137,9 @@ def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
             drawing = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
             return flow.each("tensors", drawing, gives=gives, max_rejects=most)
         case OwnSource() | TableSource() | NpzSource() | PysklSource():
-            return flow.each("tensors", step(tensor_of_joints, layout=layout, form=form), gives=gives, max_rejects=most)
+            packed = any(field.name == "joints" and field.type.equals(BLOB) for field in flow.schemas()[flow.last])
+            reading = step(tensor_of_npy if packed else tensor_of_joints, layout=layout, form=form)
+            return flow.each("tensors", reading, gives=gives, max_rejects=most)
         case NtuSource() | FolderSource():
             rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
             more = isinstance(s, FolderSource) and s.other_joints == "leave_out"

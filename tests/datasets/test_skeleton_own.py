@@ -15,6 +15,7 @@ import pytest
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.store import Rows
 from benchwright.datasets.skeleton.archives import read_npz, read_pyskl
+from benchwright.datasets.skeleton.arrays import read_arrays
 from benchwright.datasets.skeleton.bvh import layout_of_bvh, parse_bvh, positions, sequence_of_bvh
 from benchwright.datasets.skeleton.files import list_class_folders
 from benchwright.datasets.skeleton.layouts import Layout, packaged
@@ -86,6 +87,20 @@ def test_confidence_is_no_coordinate_and_is_kept() -> None:
     assert type(row_of_joints(InFile("k", "f", "c"), joints[:, :1], LINE, form(axes=("x", "y", "z")))) is TensorRow
 
 
+def test_arrays_in_circulation_have_confidences_too(tmp_path: Path) -> None:
+    """As in Kinetics-Skeleton: x, y and score, two bodies, zeros behind the last frame."""
+    x = np.zeros((1, 3, 6, 3, 2), dtype=np.float32)
+    x[:, :, :4] = DRAWN.uniform(0.5, 1, size=(1, 3, 4, 3, 2))
+    x[0, 2, 1, 0, 1] = 0.1
+    np.save(tmp_path / "x.npy", x)
+    told = form(axes=("x", "y", "score"), confidence="score", least_confidence=0.5, missing="hold", bodies=2)
+    (row,) = read_arrays([InFile("k", "x.npy#0", "c")], root=str(tmp_path), layout=LINE, form=told)
+    assert isinstance(row, CompletedRow)
+    assert (row.x.shape, row.source_frames, row.missing) == ((2, 8, 3, 2), 4, 1)
+    assert np.array_equal(row.x[:, 1, 0, 1], x[0, :2, 0, 0, 1])
+    assert np.array_equal(row.confidence[:4], x[0, 2, :4])
+
+
 def test_joints_that_no_rule_can_fill_are_turned_away() -> None:
     fill = form(missing="interpolate", max_missing=1)
     joints = DRAWN.normal(size=(4, 1, 3, 3))
@@ -150,9 +165,9 @@ def test_csv_and_parquet_of_many_sequences_give_the_same(tmp_path: Path) -> None
         "a.csv#s/1",
     )
     # Frames in any order; those of the second lie two apart, and the third of them has no row at all.
-    assert first.joints[:, 0, :, 0].tolist() == [[1, 2, 3], [2, 3, 4], [3, 4, 5]]
-    assert second.joints.shape == (4, 1, 3, 3)
-    assert np.isnan(second.joints).any(3)[:, 0].tolist() == [
+    assert first.read()[:, 0, :, 0].tolist() == [[1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    assert second.read().shape == (4, 1, 3, 3)
+    assert np.isnan(second.read()).any(3)[:, 0].tolist() == [
         [False] * 3,
         [False, True, False],
         [True] * 3,
@@ -173,7 +188,7 @@ def test_csv_and_parquet_of_many_sequences_give_the_same(tmp_path: Path) -> None
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
     for again, row in zip(read(tmp_path / "a.parquet"), (first, second), strict=True):
         assert isinstance(again, OwnSequence)
-        assert np.array_equal(again.joints, row.joints, equal_nan=True)
+        assert np.array_equal(again.read(), row.read(), equal_nan=True)
         assert (again.key, again.class_name, again.performer) == (row.key, row.class_name, row.performer)
 
 
@@ -187,15 +202,15 @@ def test_wide_tables_bodies_and_numbers_of_joints(tmp_path: Path) -> None:
         columns=TableColumns(sequence="class"),
     )
     assert isinstance(one, OwnSequence)
-    assert np.array_equal(one.joints[:, 0, :, 0], [[1, 2, 3], [4, np.nan, 6]], equal_nan=True)
+    assert np.array_equal(one.read()[:, 0, :, 0], [[1, 2, 3], [4, np.nan, 6]], equal_nan=True)
     body = ["sequence,class,frame,body,joint,x,y,z"]
     body += [f"s,wave,{t},{who},{v},1,2,3" for t, who in ((0, "p"), (1, "p"), (1, "q"), (3, "q"), (3, "p")) for v in range(3)]
     (tmp_path / "b.csv").write_text("\n".join(body))
     (two,) = read(tmp_path / "b.csv")
     assert isinstance(two, OwnSequence)
     # p is missing in frame 2; q is not there before frame 1, and missing in frame 2.
-    assert np.isnan(two.joints[..., 0, 0]).tolist() == [[False, False], [False, False], [True, True], [False, False]]
-    assert not two.joints[0, 1].any()
+    assert np.isnan(two.read()[..., 0, 0]).tolist() == [[False, False], [False, False], [True, True], [False, False]]
+    assert not two.read()[0, 1].any()
     for wide, message in (
         ("{axis}", "several joints or axes one column"),
         ("{joint}_{x}", "are wanted: 'x'"),
@@ -251,7 +266,7 @@ def test_other_joints_can_be_left_out(tmp_path: Path) -> None:
     assert reasons(read(tmp_path / "a.csv")) == ["wrong_joint_count"]
     (kept,) = read(tmp_path / "a.csv", leave_out=True)
     assert isinstance(kept, OwnSequence)
-    assert kept.joints.shape == (2, 1, 3, 3)
+    assert kept.read().shape == (2, 1, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -310,9 +325,7 @@ def test_npz_of_ragged_sequences(tmp_path: Path) -> None:
     assert reasons(rows) == ["", "", "", "no_class"]
     assert [row.class_name for row in rows if isinstance(row, OwnSequence)] == ["b", "a", "b"]
     assert all(
-        np.array_equal(row.joints[:, 0], each.astype("f4"))
-        for row, each in zip(rows, joints, strict=False)
-        if isinstance(row, OwnSequence)
+        np.array_equal(row.read()[:, 0], each) for row, each in zip(rows, joints, strict=False) if isinstance(row, OwnSequence)
     )
     for stored in (joints, joints[:1] * 3):  # of one length numpy makes one array of objects of them
         np.savez(tmp_path / "b.npz", x=np.asarray(stored, dtype=object), y=np.asarray([1, 0, 7]), allow_pickle=True)
@@ -322,7 +335,7 @@ def test_npz_of_ragged_sequences(tmp_path: Path) -> None:
         assert reasons(rows) == ["", "", "bad_label"]
         assert [row.class_name for row in rows if isinstance(row, OwnSequence)] == ["wave", "sit"]
         assert isinstance(rows[0], OwnSequence)
-        assert np.array_equal(rows[0].joints[:, 0], joints[0].astype("f4"))
+        assert np.array_equal(rows[0].read()[:, 0], joints[0])
     with pytest.raises(ValueError, match="has no array 'z': it has x, y"):
         list(read_npz(path=str(tmp_path / "b.npz"), sequences="z", **given))
     (tmp_path / "c.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-40])
@@ -365,9 +378,9 @@ def test_pickles_of_pyskl(tmp_path: Path, capsys) -> None:
     assert isinstance(first, OwnSequence)
     assert isinstance(second, OwnSequence)
     assert (first.key, first.class_name, first.side, second.side) == ("v1", "wave", "train", "test")
-    assert first.joints.shape == (4, 2, 3, 3)
-    assert np.array_equal(first.joints[..., 2], score.transpose(1, 0, 2).astype("f4"))
-    assert np.array_equal(first.joints[..., :2], some[0]["keypoint"].transpose(1, 0, 2, 3).astype("f4"))
+    assert first.read().shape == (4, 2, 3, 3)
+    assert np.array_equal(first.read()[..., 2], score.transpose(1, 0, 2).astype("f4"))
+    assert np.array_equal(first.read()[..., :2], some[0]["keypoint"].transpose(1, 0, 2, 3).astype("f4"))
     assert reasons(pickled(tmp_path, some[:2])) == ["", ""]  # a list alone, as older versions write it
     nested = b"\x80\x02" + b"]" * 5_000 + b"a" * 4_999 + b"."
     whole = pickle.dumps(value)
