@@ -116,7 +116,7 @@ def _own(
             joints = joints.tolist()
         array = np.asarray(joints) if isinstance(joints, (list, np.ndarray)) else np.empty(0, dtype=object)
         values = joints_of_array(array)
-        values = values.astype(np.float32) if array.dtype in (np.float16, np.float32) else values
+        values = values.astype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize <= 4 else values
         return OwnSequence(safe_key(printable(name)), printable(place), of[0], npy_of(values), *of[1:])
     except Reject as error:
         return Rejected(printable(place), error.reason, error.detail)

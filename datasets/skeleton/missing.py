@@ -22,7 +22,8 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
     """A sequence from (T, M, V, axes) numbers, with what is missing filled in as ``form`` says.
 
     A joint is missing in a frame where one of its coordinates is NaN, or its confidence NaN or less than ``least_confidence``.
-    A body whose coordinates are all 0 in a frame, or NaN in all frames, is not missing there but absent.
+    A body whose coordinates are all 0 in a frame, or NaN in all frames, is not missing there but absent; with a
+    ``least_confidence`` it is missing between its first and its last frame, as trackers write 0 of what they lose.
 
     Raises:
         Reject: ``wrong_joint_count``, ``wrong_axis_count``; ``not_finite``: an infinity; ``missing_joint``, ``low_confidence``:
@@ -45,6 +46,8 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
     absent = np.asarray(np.isnan(space).all(axis=(0, 2, 3)))
     space = np.where(absent[:, None, None], 0, space) if absent.any() else space
     present = (space != 0).any(axis=(2, 3))
+    if form.least_confidence:
+        present = np.logical_or.accumulate(present) & np.logical_or.accumulate(present[::-1])[::-1]
     if not present.any():
         raise Reject("no_body", f"{frames} frames without a coordinate that is neither NaN nor 0")
     lost = np.asarray(np.isnan(space).any(3)) & present[:, :, None]

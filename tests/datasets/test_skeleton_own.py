@@ -87,6 +87,19 @@ def test_confidence_is_no_coordinate_and_is_kept() -> None:
     assert type(row_of_joints(InFile("k", "f", "c"), joints[:, :1], LINE, form(axes=("x", "y", "z")))) is TensorRow
 
 
+def test_what_a_tracker_writes_as_zeros_is_missing_where_confidence_counts() -> None:
+    joints = np.pad(DRAWN.uniform(0.5, 1, size=(4, 1, 3, 3)), ((1, 1), (0, 0), (0, 0), (0, 0)))
+    joints[3] = 0  # lost between frames in which it is seen: at the ends it is not there yet, and not any more
+    told = form(axes=("x", "y", "score"), confidence="score", least_confidence=0.3, missing="hold")
+    found = completed(joints, LINE, told)
+    assert found.present[:, 0].tolist() == [False, True, True, True, True, False]
+    assert found.missing == 3
+    assert np.array_equal(found.joints[3], joints[2, ..., :2])
+    without = completed(joints, LINE, form(axes=("x", "y", "score"), confidence="score", missing="hold"))
+    assert without.present[:, 0].tolist() == [False, True, True, False, True, False]
+    assert without.missing == 0
+
+
 def test_arrays_in_circulation_have_confidences_too(tmp_path: Path) -> None:
     """As in Kinetics-Skeleton: x, y and score, two bodies, zeros behind the last frame."""
     x = np.zeros((1, 3, 6, 3, 2), dtype=np.float32)
