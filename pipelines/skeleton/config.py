@@ -262,7 +262,8 @@ class SplitRules:
     Attributes:
         rule: ``shares``; a published protocol; ``performer`` or ``camera``: those of ``test_groups`` test; ``source``: as the
             source says; ``list``.
-        val: share of a class that validates, where nothing else says so; 0: none. test: that tests, for ``shares``.
+        val: share of a class that validates, where nothing else says so; 0: none.
+        test: share of a class that tests, for ``shares``.
         classes_per_task: in the order of the labels.
         val_groups, test_groups: performers or cameras.
         roles: for ``list``: table with the columns ``sequence`` and ``role``, or JSON with lists of names by role.
