@@ -47,7 +47,10 @@ SOURCES = {
             "folders": f"{_DATASETS}.skeleton.files:list_class_folders",
             "ntu": f"{_DATASETS}.skeleton.ntu:list_ntu",
             "ntu_names": f"{_DATASETS}.skeleton.ntu:list_ntu_names",
+            "npz": f"{_DATASETS}.skeleton.archives:read_npz",
             "nwucla": f"{_DATASETS}.skeleton.nwucla:list_nwucla",
+            "pyskl": f"{_DATASETS}.skeleton.archives:read_pyskl",
+            "table": f"{_DATASETS}.skeleton.tables:read_tables",
         },
     ),
     "two_camera": _sources(

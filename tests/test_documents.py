@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import typer
+from benchwright.pipelines import api
 from benchwright.pipelines.catalogue import TITLES
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.listing import REGISTRIES
@@ -40,6 +41,7 @@ LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)[^)]*\)")
 COMMAND = re.compile(r"^(?:\S+=\S+ )*(?:torchrun .*--no-python )?benchwright (.*?)(?: {2,}#.*)?$", re.MULTILINE)
 
 ELSEWHERE = {
+    "datasets/clear/README.md": "tests/pipelines/test_feature_sets.py",
     "extending.md": "tests/test_extending.py",
     "illuminants.md": "tests/pipelines/test_two_camera.py",
     "near_duplicates.md": "tests/pipelines/test_docs.py",
@@ -61,8 +63,9 @@ class Block(NamedTuple):
         return self.text.startswith(NOT_RUN)
 
 
+CARDS = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.glob("datasets/*/README.md"))}
 PAGES = {str(path.relative_to(DOCS)): path for path in sorted(DOCS.rglob("*.md"))} | {
-    name: ROOT / name for name in ("README.md", "CONTRIBUTING.md")
+    name: ROOT / name for name in ("README.md", "CONTRIBUTING.md", *CARDS)
 }
 
 
@@ -154,6 +157,7 @@ def test_what_is_not_run_is_marked_and_counted() -> None:
         "CONTRIBUTING.md": 1,
         "README.md": 1,
         "blurring.md": 2,
+        "datasets/skeleton/README.md": 1,
         "index.md": 1,
         "pipelines.md": 4,
         "reading.md": 5,
@@ -173,7 +177,7 @@ def test_every_command_parses(name: str) -> None:
     """Also those that are not run: no command or option that is named there is gone."""
     command = typer.main.get_command(cli.app)
     for block in blocks(PAGES[name]):
-        for line in COMMAND.findall(block.text) if block.language == "bash" else ():
+        for line in COMMAND.findall(block.text) if block.language in ("bash", "") else ():
             for each in line.split("; benchwright "):
                 words = shlex.split(each, comments=True)
                 with contextlib.suppress(click.exceptions.Exit):
@@ -197,12 +201,29 @@ def test_examples_of_settings_are_toml() -> None:
 
 def test_links_lead_to_files() -> None:
     """Those out of the site's folder, of which the site makes plain text; mkdocs checks those within it."""
-    cards = [*(ROOT / "datasets").glob("*/README.md"), ROOT / "REPRODUCED.md", ROOT / "CHANGELOG.md"]
-    links = [(page, target) for page in [*PAGES.values(), *cards] for target in LINK.findall(page.read_text("utf-8"))]
+    others = [ROOT / "REPRODUCED.md", ROOT / "CHANGELOG.md"]
+    links = [(page, target) for page in [*PAGES.values(), *others] for target in LINK.findall(page.read_text("utf-8"))]
     places = [(page.parent / target).resolve() for page, target in links]
     lost = [place for place in places if not place.exists() and not (place.is_relative_to(DOCS) and place.suffix == ".md")]
     assert len(places) > 100
     assert lost == []
+
+
+SETTINGS_SHOWN = [name for name, page in CARDS.items() if any(block.language == "toml" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("name", SETTINGS_SHOWN)
+def test_settings_that_a_card_shows_are_settings(name: str, tmp_path: Path) -> None:
+    """Those of sources that several benchmarks share are of the one that is named in ``SHARED``."""
+    card = Path(name).parent.name
+    for block in blocks(CARDS[name]):
+        if block.language == "toml":
+            text = block.text if "extends" in block.text else f'extends = "tiny"\n{block.text}'
+            (tmp_path / "own.toml").write_text(text)
+            api.job(SHARED.get(card, card), config=str(tmp_path / "own.toml"))
+
+
+SHARED = {"videos": "vclimb"}
 
 
 # --------------------------------------------------------------------------------------------------------- messages
