@@ -437,7 +437,7 @@ def test_a_source_of_ones_own_gives_arrays_or_files(tmp_path: Path, name: str, f
 
 
 def test_presets_have_the_values_of_the_facts() -> None:
-    assert config.variants("skeleton")[:3] == ["ntu", "ntu120", "tiny"]
+    assert config.variants("skeleton")[:4] == ["ntu", "ntu120", "st_gcn", "tiny"]
     ucla, ntu = settings(None), settings("ntu")
     assert tuple(ucla.classes or ()) == facts().nwucla.classes  # type: ignore[arg-type]
     assert (ucla.tensor.frames * 3, ntu.tensor.frames * 3) == (156, 900)
@@ -445,3 +445,8 @@ def test_presets_have_the_values_of_the_facts() -> None:
     assert sum(facts().ntu_cil.per_task) == facts().ntu_cil.sequences == sum(facts().ntu_cil.per_class)
     assert sum(facts().nwucla.per_task) == facts().nwucla.sequences == sum(facts().nwucla.per_class)
     assert sum(facts().ntu.x_sub) == sum(facts().ntu.x_view) == facts().ntu.available
+
+
+def test_other_settings_of_training_leave_the_plan_as_it_is(tiny: Path) -> None:
+    # A row type made anew each time told every plan apart: `train --set` was refused whatever it set.
+    assert job_of(str(tiny), overrides=["evaluation.repeats=2"]).config.evaluation.repeats == 2

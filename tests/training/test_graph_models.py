@@ -159,7 +159,7 @@ def test_attention_over_equal_nodes_is_uniform() -> None:
 
 def test_st_gcn_by_hand() -> None:
     # One channel, three frames, two joints; one partition that gives joint 1 what joint 0 has. Convolutions pass through.
-    net = StGcn(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), 1, 1, width=1, depth=1)
+    net = StGcn(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), 1, 1, width=1, depth=1, form="yan")
     flat, statistics = torch.zeros(1, net.parameters.size), torch.zeros(1, net.statistics.size)
     p, seen = net.parameters.views(flat), net.statistics.views(statistics)
     for name in p:
@@ -180,7 +180,7 @@ def test_st_gcn_does_not_ask_how_nodes_are_numbered_and_streams_stand_apart() ->
     partitions = torch.rand(3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([4, 2, 0, 1, 3])
     x = torch.randn(6, 2, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    nets = [StGcn(part, 2, 4, width=3) for part in (partitions, partitions[:, order][:, :, order])]
+    nets = [StGcn(part, 2, 4, width=3, form="yan") for part in (partitions, partitions[:, order][:, :, order])]
     flat, statistics = drawn(nets[0], noise=0)
     first, second = (
         net.logits(flat, statistics.clone(), given, training=True) for net, given in zip(nets, (x, x[..., order]), strict=True)
