@@ -45,14 +45,16 @@ def accuracy_forgetting_chart(kinds: Mapping[str, Points], *, tasks: int, captio
         bound = forgetting_bound(line, tasks)
         axes.fill_between(line, bound, np.maximum(bound, high), where=None, color=theme.empty, linewidth=0)
         axes.plot(line, bound, color=theme.faint, linewidth=1.3, linestyle=(0, (4, 2)), label="bound of Theorem 1")
+        told = set[str]()
         for at, points in enumerate(values.values()):
             for name, (average, lost) in points.items():
-                _scatter(axes, theme, names.index(name), short_labels([name])[0] if at == 0 else None, average, lost, at == 1)
+                label = None if name in told else short_labels([name])[0]
+                told.add(name)
+                _scatter(axes, theme, names.index(name), label, average, lost, at == 1)
         axes.set_xlim(0, min(1.0, float(every[0].max()) + 0.08))
         axes.set_ylim(low, high)
         axes_style(axes, theme, f"average accuracy over {tasks} tasks, AA", "average forgetting, AF")
-        told = "mean over orders" if len(values) == 1 else "means; hollow: " + list(values)[1]
-        legend_beside(axes, theme, title=told)
+        legend_beside(axes, theme, title="mean over orders" if len(values) == 1 else "means; hollow: " + list(values)[1])
 
     several = len(values) > 1
     alt = f"Average accuracy and forgetting, one point an order, under the bound for {tasks} tasks; means: " + "; ".join(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -521,6 +522,24 @@ def test_packaged_settings_are_the_paper_s(name: str | None, paper: Any) -> None
     assert (e.schedule.epochs, e.schedule.learning_rate) == (told["epochs"], told["learning_rate"])
     assert (len(task_orders(5)), e.class_orders) == (told["task_orders"], told["class_orders"])
     assert set(table_2("task", paper)) == set(table_2("class", paper)) == set(e.methods)
+
+
+def test_st_gcn_at_a_size_for_processors_says_what_is_not_the_papers() -> None:
+    # By `extends = "published"`: what it does not say is the paper's.
+    ours, papers = (flat(dataclasses.asdict(settings(name).evaluation)) for name in ("st_gcn", None))
+    changed = {name for name in ours if ours[name] != papers.get(name)}
+    assert changed == {
+        "methods",
+        "experiments",
+        "class_orders",
+        "network.architecture",
+        "schedule.epochs",
+        "schedule.graph_batch_size",
+        "settings.gem.forward",
+    }
+    assert set(settings("st_gcn").evaluation.methods) == set(BEST["ucla"])
+    # Batches of 32 of a task's 238 training sequences, on the average: as many steps as the paper's.
+    assert abs(13 * -(-238 // 32) - published_training()["epochs"]) < 5
 
 
 def test_table_2_has_the_figures_that_66_test_sequences_a_class_allow() -> None:
