@@ -86,7 +86,7 @@ def _scatter(
     if hollow:
         filled |= {"markerfacecolor": "none", "markeredgecolor": colour}
     axes.plot(x, y, marker, **filled, markersize=4, alpha=0.5, markeredgewidth=0.8 if hollow else 0)
-    edge = {} if hollow else {"markeredgecolor": theme.page}
+    edge: dict[str, Any] = {} if hollow else {"markeredgecolor": theme.page}
     axes.plot([x.mean()], [y.mean()], marker, **filled, **edge, markersize=9, markeredgewidth=1.4, label=label, zorder=3)
 
 

@@ -27,6 +27,7 @@ from ...eval.results import Line
 from .config import SkeletonConfig
 from .results import (
     By,
+    OverOrders,
     Series,
     best_of_grid,
     by_network,
@@ -123,7 +124,7 @@ def _scatters(mine: Sequence[Line]) -> list[Block]:
 
 def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) -> list[Block]:
     """AOPD by task and by class of every method in one plot, with Table 2's."""
-    told = {by: over_orders(found, by) for by in _ORDERS}
+    told: dict[By, list[tuple[Series, OverOrders]]] = {by: over_orders(found, by) for by in _ORDERS}
     mine = {one.label: one for both in told.values() for one, _ in both}
     if not mine:
         return []
@@ -160,7 +161,7 @@ def _by_class(mine: Sequence[Line], names: Sequence[str]) -> dict[str, Block]:
             other = furthest(one, orders)
             if other is None or not one.classes:
                 continue
-            told = [f"{'; '.join(_named(task, names) for task in each.tasks)}" for each in (one, other)]
+            told = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
             series = {"default order" if line.label in first else f"order {one.number}": one, f"order {other.number}": other}
             labels = sorted(one.classes, key=int)
             found[f"{line.label}, {title}"] = dumbbell_chart(
