@@ -17,13 +17,25 @@ TABLE = {"radiometric": "Table 1", "nus": "Table 2", "s20": "Table 3"}
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it: ``sets`` by name, and ``tables`` of published errors, data set -> method -> numbers under ``STATISTICS``."""
+    """All of it.
+
+    Attributes:
+        sets: by name.
+        seed: of the released folds.
+        targets: re-illuminated pictures beside each.
+        parameters: of the networks.
+        tables: published errors, data set -> method -> numbers under ``STATISTICS``; methods in the paper's order.
+        augmented: Table 4, data set -> ``without`` or ``with`` -> numbers under the first four of ``STATISTICS``.
+        not_run: method of the tables that this package has not -> why.
+    """
 
     sets: dict[str, dict[str, Any]]
     seed: int
     targets: int
     parameters: tuple[int, ...]
     tables: dict[str, dict[str, tuple[float, ...]]]
+    augmented: dict[str, dict[str, tuple[float, ...]]]
+    not_run: dict[str, str]
 
 
 @functools.cache
@@ -34,11 +46,16 @@ def facts() -> Facts:
     {'mean': 4.43, 'median': 3.42, 'best 25 %': 0.9, 'worst 25 %': 9.82, 'Q1': 1.54, 'Q3': 6.11}
     """
     raw: dict[str, Any] = package_toml(__package__, "facts.toml")
-    tables = {name: {method: tuple(row) for method, row in table.items()} for name, table in raw["tables"].items()}
+    tables, augmented = (
+        {name: {row: tuple(numbers) for row, numbers in table.items()} for name, table in raw[part].items()}
+        for part in ("tables", "augmented")
+    )
     return Facts(
         sets=raw["sets"],
         seed=raw["folds"]["seed"],
         targets=raw["augmentation"]["targets"],
         parameters=tuple(raw["network"]["parameters"]),
         tables=tables,
+        augmented=augmented,
+        not_run=raw["not_run"],
     )

@@ -25,6 +25,7 @@ from benchwright.datasets.two_camera.radiometric import (
 )
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
 from benchwright.datasets.two_camera.samples import patch_picture, patch_sample
+from benchwright.training.illuminants.registry import candidates
 
 SHIPPED = {
     "sensitivities": None,
@@ -224,3 +225,15 @@ def test_the_facts_are_consistent():
             assert best < mean < worst
     ordering = [f.tables["radiometric"][name][0] for name in ("ours-470", "ours-200", "gamut pixel", "gray world")]
     assert ordering == sorted(ordering)
+
+
+def test_the_tables_are_whole_and_agree_with_each_other():
+    f = facts()
+    assert {name: len(table) for name, table in f.tables.items()} == {"radiometric": 11, "nus": 23, "s20": 24}
+    assert set(f.tables["s20"]) - set(f.tables["nus"]) == {"linear regression"}
+    for name, table in f.augmented.items():
+        assert table["with"] == f.tables[name]["ours-200"][:4]
+    assert set(f.not_run) < set(f.tables["nus"])
+    ours = {"ours-200", "ours-470", "ours-1460"}
+    built = {{"bright_dark_pca": "pca"}.get(name, name.replace("_", " ")) for name in candidates()}
+    assert set(f.tables["nus"]) - set(f.not_run) - ours <= built

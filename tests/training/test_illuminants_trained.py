@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,13 @@ from benchwright.training.illuminants.chromagenic import chromagenic, fit_chroma
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
 from benchwright.training.illuminants.pictures import LinearPictures, unit
+from benchwright.training.illuminants.projective import (
+    as_projective_as_possible,
+    fit_as_projective_as_possible,
+    fit_projective,
+    homographies,
+    projective,
+)
 from benchwright.training.illuminants.registry import baseline, candidates, load_baseline
 from scipy.optimize import linprog
 
@@ -198,6 +206,73 @@ def test_what_makes_no_gamut():
         gamuts.fit_gamut(LinearPictures.of(mondrians(3)[0].images), np.zeros((3, 3)), order=0, sigma=0)
     with pytest.raises(ValueError, match="order 2"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=2, sigma=1)
+
+
+# ------------------------------------------------------------------------------------------------------- corrected answers
+
+
+def alternating_by_loops(estimates, lights, weights):
+    """One homography by the papers' two steps, a picture at a time: column vectors, H (E D) = L, both sides weighted."""
+    columns, truth = unit(estimates).T * weights, unit(lights).T * weights
+    scales = np.array([np.linalg.lstsq(a[:, None], b)[0][0] for a, b in zip(columns.T, truth.T, strict=True)])
+    for _ in range(1000):
+        matrix = np.linalg.lstsq((columns * scales).T, truth.T)[0].T
+        new = np.array([np.linalg.lstsq((matrix @ a)[:, None], b)[0][0] for a, b in zip(columns.T, truth.T, strict=True)])
+        moved, scales = np.linalg.norm(new - scales), new
+        if moved < 1e-6:
+            break
+    return matrix.T
+
+
+def test_homographies_are_the_papers_alternation_by_loops():
+    generator = np.random.default_rng(3)
+    estimates = generator.uniform(0.2, 1.0, (12, 3))
+    lights = estimates @ np.array([[1.0, 0.1, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 1.4]]) * generator.uniform(0.8, 1.2, (12, 3))
+    weights = np.stack([np.ones(12), generator.uniform(0.065, 1, 12)])
+    for found, each in zip(homographies(estimates, lights, weights), weights, strict=True):
+        np.testing.assert_allclose(found, alternating_by_loops(estimates, lights, each), atol=1e-5)
+
+
+def test_a_least_weight_of_1_is_the_one_homography_of_all_and_less_is_local():
+    pictures, lights = mondrians(60, seed=11)
+    lights = lights * [1.0, 1.0, 1.5]
+    lights[::2] *= [1.3, 1.0, 0.9]  # no one matrix fits
+    own = {"of": "gray_edge", "order": 0, "p": 1, "sigma": 0}
+    new, _ = mondrians(7, seed=12)
+    one = projective(new, **fit_projective(pictures, lights, **own), **own)
+    state = fit_as_projective_as_possible(pictures, lights, width_deg=3, least=1, **own)
+    np.testing.assert_allclose(as_projective_as_possible(new, **state, width_deg=3, least=1, **own), one, atol=1e-6)
+    local = as_projective_as_possible(new, **state, width_deg=1, least=0.01, **own)
+    assert angle_deg(local, one).max() > 0.1
+    # Its weights, written out for the first picture.
+    answers = gray_edge(new, order=0, p=1, sigma=0)
+    weights = np.maximum(np.exp(-angle_deg(answers[:1], state["estimates"])), 0.01)
+    expected = answers[:1] @ alternating_by_loops(state["estimates"], lights, weights)
+    assert angle_deg(local[:1], expected) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"of": "gamut", "order": 0, "sigma": 0}, "of 'gamut': answers of bright_dark_pca, bright_pixels, gray_edge"),
+        ({"of": "gray_edge", "order": 0}, "settings of gray_edge, whose answers are corrected: missing a required"),
+        ({"of": "gray_edge", "order": 0, "p": 1, "sigma": 0, "kappa": 1}, "got an unexpected keyword argument 'kappa'"),
+    ],
+)
+def test_what_cannot_be_corrected(settings, message):
+    pictures, lights = mondrians(4)
+    with pytest.raises(ValueError, match=message):
+        fit_projective(pictures, lights, **settings)
+
+
+def test_weights_and_numbers_of_pictures_outside_their_range():
+    pictures, lights = mondrians(4)
+    own = {"of": "gray_edge", "order": 0, "p": 1, "sigma": 0}
+    with pytest.raises(ValueError, match="width_deg 0, least 0.5: a width above 0"):
+        fit_as_projective_as_possible(pictures, lights, width_deg=0, least=0.5, **own)
+    for call in (fit_projective, partial(fit_as_projective_as_possible, width_deg=3, least=0.5)):
+        with pytest.raises(ValueError, match="2 pictures: a homography of lights needs 3 at least"):
+            call(pictures[:2], lights[:2], **own)
 
 
 # --------------------------------------------------------------------------------------------------- the table of baselines

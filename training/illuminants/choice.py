@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -78,7 +79,7 @@ class PictureEstimator:
             raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: a list of the values to choose from is wanted")
         for function in (estimate, *([] if fit is None else [fit])):
             inspect.signature(function).bind_partial(**choices)
-        values = [[float(value) if isinstance(value, str) else value for value in each] for each in choices.values()]
+        values = [[math.inf if value == "inf" else value for value in each] for each in choices.values()]
         self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
         self.folder: Path | None = None
         self._saved: dict[str, bytes] = {}

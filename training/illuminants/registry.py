@@ -17,14 +17,17 @@ from ...curation.registry import Registry
 from .choice import Baseline, PictureEstimator
 
 _ON_PICTURES = (
+    "as_projective_as_possible",
     "bright_dark_pca",
     "bright_pixels",
     "chromagenic",
     "corrected_moments",
     "gamut",
     "gray_edge",
+    "projective",
     "weighted_gray_edge",
 )
+_MODULES = {"as_projective_as_possible": "projective"}
 _ON_TRANSFORMS = {
     "distilled": "benchwright.training.two_camera.networks:distilled",
     "linear_regression": "benchwright.training.two_camera.linear:LinearEstimator",
@@ -32,7 +35,7 @@ _ON_TRANSFORMS = {
 }
 ESTIMATORS = Registry(
     "estimator",
-    {**{name: f"benchwright.training.illuminants.{name}:{name}" for name in _ON_PICTURES}, **_ON_TRANSFORMS},
+    {**{name: f"benchwright.training.illuminants.{_MODULES.get(name, name)}:{name}" for name in _ON_PICTURES}, **_ON_TRANSFORMS},
     fits={
         **{name: "pairs of pictures" if name == "chromagenic" else "pictures" for name in _ON_PICTURES},
         **dict.fromkeys(_ON_TRANSFORMS, "transforms"),
