@@ -26,8 +26,11 @@ from .transforms import Preset, fit
 
 Targets = Literal["any", "same_fold"]
 
-RELIT = ("gt_1", "gt_2", "transform_1to2", "transform_2to1", "transform_chart_1to2", "transform_chart_2to1")
-_WIDTHS = (3, 3, 9, 9, 9, 9)
+CHANGES = ("relight_1", "relight_2")
+"""Columns with the matrices that put the pair's pictures under the other light, one a camera, row by row."""
+
+RELIT = ("gt_1", "gt_2", "transform_1to2", "transform_2to1", "transform_chart_1to2", "transform_chart_2to1", *CHANGES)
+_WIDTHS = (3, 3, 9, 9, 9, 9, 9, 9)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Relit(PairToRelight):
     """The same with the column that ``relight`` adds.
 
     Attributes:
-        relit: .npy of float64 (targets, 43): the number of the target among the pairs, then the numbers of ``RELIT``. Targets
+        relit: .npy of float64 (targets, 61): the number of the target among the pairs, then the numbers of ``RELIT``. Targets
             whose colours are singular are left out.
     """
 
@@ -100,7 +103,13 @@ def relight(
         charts_seen = own[0] @ change_1, own[1] @ change_2
         there, back = (fit(*pair, preset=preset) for pair in (pictures, pictures[::-1]))
         of_chart = [fit(*pair, preset=preset, valid=clear[number]) for pair in (charts_seen, charts_seen[::-1])]
-        parts = [lights[0][number], lights[1][number], *(each.matrix.ravel() for each in (there, back, *of_chart))]
+        parts = [
+            lights[0][number],
+            lights[1][number],
+            *(each.matrix.ravel() for each in (there, back, *of_chart)),
+            change_1.ravel(),
+            change_2.ravel(),
+        ]
         good = max(there.condition, back.condition) <= max_condition
         found[number] = np.concatenate([[chosen[number]], *parts]) if good else np.nan
     found = found[np.isfinite(found).all(axis=1)]
@@ -132,8 +141,11 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.nd
 
 @dataclass(frozen=True)
 class Expanded(Augmented):
-    """Columns that ``expand`` adds or changes: ``Augmented``, and payloads that copies do not have."""
+    """Columns that ``expand`` adds or changes: ``Augmented``, matrices that measured pairs do not have (``CHANGES``), and
+    payloads that copies do not have."""
 
+    relight_1: list[float] | None
+    relight_2: list[float] | None
     image_1: Blob | None
     image_2: Blob | None
     valid: Blob | None
@@ -160,7 +172,8 @@ def _copied(row: pa.Table, relit: np.ndarray, names: pa.Array) -> pa.Table:
     table = table.set_column(table.column_names.index("key"), "key", pa.array([key, *(f"{key}-as-{name}" for name in target)]))
     ends = np.cumsum((1, *_WIDTHS))
     for name, start, stop in zip(RELIT, ends, ends[1:], strict=False):
-        whole = np.concatenate([numbers(row[name], stop - start), relit[:, start:stop]])
+        own = np.full((1, stop - start), np.nan) if name in CHANGES else numbers(row[name], stop - start)
+        whole = np.concatenate([own, relit[:, start:stop]])
         table = with_column(table, name, lists(whole))
     for name in ("image_1", "image_2", "valid", "relit"):
         kind = table.schema.field(name).type

@@ -37,6 +37,12 @@ COLUMNS = {
 }
 """Meaning of the columns, for the dataset's card."""
 
+RELIT_COLUMNS = {
+    "relight_1": "3 x 3 row by row: takes the first picture's colours to those under the other light; null where original",
+    "relight_2": "the same of the second picture",
+}
+"""The same of those that re-illuminated sets have beside them."""
+
 
 @dataclass(frozen=True)
 class PatchSample(PairNumbers):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
-from ...datasets.two_camera.samples import COLUMNS, IMAGES, VALID
+from ...datasets.two_camera.samples import COLUMNS, IMAGES, RELIT_COLUMNS, VALID
 from ..own import shown
 from ..publish import publish_shards
 from .config import Metadata, Radiometric, TwoCameraConfig
@@ -38,7 +38,7 @@ def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
         licence="other",
         citation=_CITATION,
         members=members,
-        columns=COLUMNS,
+        columns=COLUMNS if config.augmentation is None else COLUMNS | RELIT_COLUMNS,
         tags=["colour-constancy", "white-balance", "illuminant-estimation"],
         tasks=["other"],
         configurations={"default": {f"fold_{fold}": {"fold": fold} for fold in sorted(set(folds))}},

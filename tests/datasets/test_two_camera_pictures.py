@@ -146,6 +146,8 @@ def test_every_pair_is_followed_by_itself_under_the_lights_of_others(pairs, made
         mine, theirs = (np.reshape(row[f"patches_{number}"], (24, 3)) for row in (own, target))
         change = np.linalg.lstsq(mine, theirs)[0]
         assert to_light(mine, theirs[None], clear=np.ones((1, 24), bool))[0] == pytest.approx(change, rel=1e-6, abs=1e-9)
+        assert np.reshape(copy[f"relight_{number}"], (3, 3)) == pytest.approx(change, rel=1e-5, abs=1e-6)
+        assert own[f"relight_{number}"] is None
         changed.append(array_of(store.blob(own[f"image_{number}"]))[keep] / 65535 @ change)
     assert copy["transform_1to2"] == pytest.approx(fit(*changed, preset="as_released").matrix.ravel(), abs=1e-6)
     assert copy["transform_2to1"] == pytest.approx(fit(*changed[::-1], preset="as_released").matrix.ravel(), abs=1e-6)
@@ -189,7 +191,7 @@ def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
         changed = [picture @ change for picture, change in zip(pixels, changes, strict=True)]
         own = [seen[0] @ change for seen, change in zip(charts, changes, strict=True)]
         expected = [fit(*pair, preset=preset).matrix.ravel() for pair in (changed, changed[::-1], own, own[::-1])]
-        assert line[7:] == pytest.approx(np.concatenate(expected), abs=1e-5)
+        assert line[7:] == pytest.approx(np.concatenate([*expected, *(change.ravel() for change in changes)]), abs=1e-5)
         assert line[1:7] == pytest.approx(np.tile(lights[number], 2))
     singular = dataclasses.replace(row, patches_1=[0.5] * 72)
     with pytest.raises(Reject, match="span no volume"):

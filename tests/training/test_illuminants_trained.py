@@ -268,7 +268,7 @@ def test_what_cannot_be_corrected(settings, message):
 def test_weights_and_numbers_of_pictures_outside_their_range():
     pictures, lights = mondrians(4)
     own = {"of": "gray_edge", "order": 0, "p": 1, "sigma": 0}
-    with pytest.raises(ValueError, match="width_deg 0, least 0.5: a width above 0"):
+    with pytest.raises(ValueError, match=r"width_deg 0, least 0\.5: a width above 0"):
         fit_as_projective_as_possible(pictures, lights, width_deg=0, least=0.5, **own)
     for call in (fit_projective, partial(fit_as_projective_as_possible, width_deg=3, least=0.5)):
         with pytest.raises(ValueError, match="2 pictures: a homography of lights needs 3 at least"):

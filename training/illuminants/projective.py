@@ -5,8 +5,8 @@ so that a 3 x 3 matrix is a homography of chromaticities. It is found by alterna
 a diagonal D: the estimates E of training pictures are scaled so that they come nearest to the true lights L, and H is fitted
 again. Afifi, Punnappurath, Finlayson and Brown, "As-projective-as-possible bias correction for illumination estimation
 algorithms", JOSA A 36(1), 2019: each answer has a homography of its own, in which training pictures with a similar estimate
-count more. A picture's weight is exp(-angle / sigma^2), the angle between the two estimates in degrees, and gamma at least; both
-sides of the equation are multiplied by it. With gamma = 1 that is the one homography of all.
+count more. A picture's weight is exp(-angle / sigma^2), the angle between the two estimates in degrees, and gamma at least;
+both sides of the equation are multiplied by it. With gamma = 1 that is the one homography of all.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ _ON_PICTURES = (
     "projective",
     "weighted_gray_edge",
 )
+_HERE = "benchwright.training.illuminants"
 _MODULES = {"as_projective_as_possible": "projective"}
 _ON_TRANSFORMS = {
     "distilled": "benchwright.training.two_camera.networks:distilled",
@@ -35,7 +36,7 @@ _ON_TRANSFORMS = {
 }
 ESTIMATORS = Registry(
     "estimator",
-    {**{name: f"benchwright.training.illuminants.{_MODULES.get(name, name)}:{name}" for name in _ON_PICTURES}, **_ON_TRANSFORMS},
+    {**{name: f"{_HERE}.{_MODULES.get(name, name)}:{name}" for name in _ON_PICTURES}, **_ON_TRANSFORMS},
     fits={
         **{name: "pairs of pictures" if name == "chromagenic" else "pictures" for name in _ON_PICTURES},
         **dict.fromkeys(_ON_TRANSFORMS, "transforms"),
