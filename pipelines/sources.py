@@ -56,6 +56,7 @@ SOURCES = {
     "two_camera": _sources(
         "two_camera",
         {
+            "lit_pictures": f"{_DATASETS}.two_camera.lit_pictures:read_lit_pictures",
             "metadata": f"{_DATASETS}.two_camera.metadata:read_released_pairs",
             "quasi_real": f"{_DATASETS}.two_camera.quasi_real:list_matches",
             "radiometric": f"{_DATASETS}.two_camera.radiometric:draw_pairs",

@@ -126,7 +126,7 @@ def _with_fold(table: pa.Table, of_folds: Sequence[np.ndarray], rows: np.ndarray
     return with_column(table, "fold", pa.array(fold[rows]))
 
 
-def no_pictures(keys: NDArray[np.str_]) -> Any:
+def no_pictures(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> Any:
     """Stands in a fold for its pictures where the estimator has not said that it needs them.
 
     >>> no_pictures(np.array(["pair7"]))
@@ -152,7 +152,8 @@ class Fold:
         X_test: (m, 9) float32.
         gt_test: (m, 3) float64; None where it is held back from the estimator.
         pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
-            estimators that have ``needs_pictures = True``.
+            estimators that have ``needs_pictures = True``. With keys of other pairs as second argument: as lit as those are,
+            which re-illuminated rows (``pair_train``, ``light_train``) alone allow.
 
     >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
     >>> rows = PairExamples(
@@ -179,7 +180,7 @@ class Fold:
     key_test: NDArray[np.str_]
     X_test: NDArray[np.float32]
     gt_test: Lights | None
-    pictures: Callable[[NDArray[np.str_]], Any] = no_pictures
+    pictures: Callable[..., Any] = no_pictures
 
     @property
     def measured_train(self) -> NDArray[np.bool_]:

@@ -210,7 +210,7 @@ def estimate_folds(
     *,
     parts: Parts,
     lights_of_test: bool = False,
-    pictures: Callable[[NDArray[np.str_]], Any] = no_pictures,
+    pictures: Callable[..., Any] = no_pictures,
 ) -> Iterator[pa.Table]:
     """Train and test on every fold: tables of ``ESTIMATES``.
 

@@ -80,6 +80,7 @@ def directions(config: TwoCameraConfig) -> list[Direction]:
 def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator, protocol: Parts) -> Training:
     """The training of an estimator. It is measured on folds, and not where it learns from all pairs."""
     rows = "with_reilluminated_rows" if chosen.settings["reilluminated"] else "dataset_rows"
+    rows = rows if chosen.settings.get("augmented", True) else "measured_rows"
     here = learning.__name__
     learn = step(
         learning.learn_folds,
@@ -89,6 +90,7 @@ def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEsti
         estimator=named(chosen.reference, **{part: named(each) for part, each in chosen.functions.items()}),
         rows=named(f"{here}:{rows}"),
         pictures=named(f"{here}:pictures_of") if "longest_px" in chosen.settings else None,
+        changes=named(f"{here}:changes_of") if "relit_pictures" in chosen.settings else None,
         folder=work_folder(),
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
@@ -112,7 +114,8 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
     """An estimator and all settings of its training in one direction, checked before any data is read.
 
     ``estimator`` are its own. ``looks_at_test`` and ``lights_of_test`` say what makes results unfair. ``longest_px`` is there
-    where it looks at pictures; None for patches.
+    where it looks at pictures; None for patches. ``relit_pictures`` is there where it learns from pictures under other lights,
+    and ``augmented`` where it does without the re-illuminated rows of the dataset.
 
     Raises:
         WrongUse: no such method, or settings that do not fit.
@@ -142,9 +145,13 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
         "looks_at_test": bool(getattr(made, "looks_at_test", False)),
         "estimator": own,
     }
+    if network is not None and not network.augmented:
+        found["augmented"] = False
     if getattr(made, "needs_pictures", False):
         _check_pictures(config, short(name))
         found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
+        if "fit" in parts and evaluation.relit_pictures and config.augmentation is not None:
+            found["relit_pictures"] = evaluation.relit_pictures
     seed = 0 if network is None else min(own["seeds"])
     change = f"evaluation.{f'method_settings.{short(name)}' if network is None else f'networks.{name}.settings'}"
     return ChosenEstimator(short(model), reference, parts, found, seed, change)
@@ -178,7 +185,7 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
     teacher = networks.get(network.taught_by)
     if teacher is None or teacher.taught_by is not None or "decay" not in hyper:
         raise ValueError(f"taught by {network.taught_by!r}: a network that has no teacher, and a preset with a decay")
-    same = ("reilluminated", "lights_of_test")
+    same = ("reilluminated", "augmented", "lights_of_test")
     if unlike := [field for field in same if getattr(network, field) != getattr(teacher, field)]:
         raise ValueError(f"{unlike[0]} = {getattr(teacher, unlike[0])} is wanted, as {network.taught_by!r} has it")
     own |= {"rows": network.taught_rows, "teacher": _network(networks, network.taught_by, teacher)[1]}

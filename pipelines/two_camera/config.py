@@ -121,6 +121,23 @@ class QuasiReal:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class LitPictures:
+    """Small linear pictures with their lights, and what a second camera would have seen, by the sensitivities of both; see
+    ``datasets/two_camera/lit_pictures.py``. ``sensors``: camera -> its file in the folder ``sensitivities``.
+    """
+
+    kind: Literal["lit_pictures"]
+    pictures: Location
+    sensitivities: Location
+    sensors: dict[str, str]
+    main: str
+    second: str
+    without: list[str]
+    max_rejects: Rejects
+    saturated: Share = 0.98
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Metadata:
     """Released lights and transforms without pictures; see ``datasets/two_camera/metadata.py``.
 
@@ -189,8 +206,12 @@ class Augmentation:
         targets: ``any`` other picture, as in the paper, or those of the ``same_fold``: no light of a test is then trained on.
     """
 
-    count: Annotated[int, Field(ge=1)]
+    count: Annotated[int, Field(ge=0)]
     targets: Literal["any", "same_fold"]
+
+
+def _or_off(given: Augmentation | None) -> Augmentation | None:
+    return None if given is None or not given.count else given
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -204,6 +225,7 @@ class NetworkTraining:
         preset: table of ``training/two_camera/two_camera.toml``.
         seeds: a run each; all are trained side by side.
         settings: changes to the preset.
+        augmented: whether the re-illuminated rows of the dataset are learned from, where it has any.
         reilluminated: whether rows are added that ``training.two_camera.reillumination`` makes of transforms alone.
         measured_times: how often a measured row counts.
         taught_by: another network of the settings, trained on the same rows: the average of its seeds is learned instead of the
@@ -218,6 +240,7 @@ class NetworkTraining:
     hidden: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1)] | None = None
     activation: ActivationName = "relu"
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    augmented: bool = True
     reilluminated: bool = False
     measured_times: Annotated[int, Field(ge=1)] = 1
     taught_by: str | None = None
@@ -236,6 +259,8 @@ class Evaluation:
             of your own (``path/to/file.py:name``): see docs/illuminants.md.
         networks: by the name that tables show.
         longest_px: pictures are averaged down to at most this before baselines see them.
+        relit_pictures: pictures under other lights, of those that ``augmentation`` makes, that baselines with something to
+            learn are given beside each training picture. The paper's 99 take 6 GB a thousand pictures of 256 x 256.
         method_settings: of baselines by name, of your own without the folders of the file: on pictures the values that each
             setting may have, else the settings.
         metrics: further ones: functions that take ``Estimates`` of ``eval.protocols.cross_validation`` and give a number, or
@@ -246,6 +271,7 @@ class Evaluation:
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
+    relit_pictures: Annotated[int, Field(ge=0)] = 0
     method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(ESTIMATORS, candidates()))] = Field(
         default_factory=dict[str, dict[str, Any]]
     )
@@ -268,10 +294,10 @@ class TwoCameraConfig:
     """
 
     seed: int
-    source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]
+    source: Annotated[Radiometric | RawPairs | QuasiReal | LitPictures | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
     shards: ShardSizes
     evaluation: Evaluation
     transform: Transform = Transform()
-    augmentation: Augmentation | None = None
+    augmentation: Annotated[Augmentation | None, AfterValidator(_or_off)] = None
     compare_with: Literal["radiometric", "nus", "s20"] | None = None

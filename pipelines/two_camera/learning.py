@@ -16,8 +16,9 @@ from ...curation.shards import read_sample
 from ...datasets.reader.decode import decode_npy
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.two_camera.augment import CHANGES
 from ...datasets.two_camera.folds import no_pictures
-from ...datasets.two_camera.rows import TransformPairs, as_pairs
+from ...datasets.two_camera.rows import TransformPairs, as_pairs, numbers
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.protocols.cross_validation import (
     ESTIMATES,
@@ -32,6 +33,9 @@ from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
 from ..experiments import DIVERGED, LOGGER, NOT_FITTED, told
 
+Changes = tuple[NDArray[np.float64], Mapping[tuple[str, str], int]]
+"""Matrices (2, n, 3, 3) of both cameras, and the row of each pair and the pair whose light it is given."""
+
 
 def learn_folds(
     *,
@@ -41,6 +45,7 @@ def learn_folds(
     estimator: Callable[..., Estimator],
     rows: Callable[[str, str, Direction], PairExamples],
     pictures: Callable[..., tuple[LinearPictures, Mapping[str, int]]] | None,
+    changes: Callable[..., Changes] | None,
     folder: str,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: train and test an estimator on every fold.
@@ -50,8 +55,9 @@ def learn_folds(
         digest: content digest of the dataset.
         dataset: its folder.
         estimator: makes the estimator from its settings.
-        rows: ``dataset_rows`` or ``with_reilluminated_rows``.
+        rows: ``dataset_rows``, ``measured_rows`` or ``with_reilluminated_rows``.
         pictures: ``pictures_of``; None for an estimator that needs none.
+        changes: ``changes_of``; None for an estimator that learns from measured pictures alone.
         folder: for checkpoints of estimators that write one.
     """
     settings = training["settings"]
@@ -60,12 +66,18 @@ def learn_folds(
         made.progress = lambda line: LOGGER.info("%s: %s", told(training), line)  # type: ignore[attr-defined]
     if hasattr(made, "folder"):
         made.folder = Path(folder)  # type: ignore[attr-defined]
+    if changes is not None:
+        made.relit_pictures = settings["relit_pictures"]  # type: ignore[attr-defined]
 
-    def pictures_by(keys: NDArray[np.str_]) -> LinearPictures:
+    def pictures_by(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> LinearPictures:
         if pictures is None:
             return no_pictures(keys)
         seen, at = pictures(dataset, digest, settings["longest_px"])
-        mine = seen[np.asarray([at[key] for key in keys.tolist()])]
+        mine = seen[np.asarray([at[key] for key in keys.tolist()], dtype=np.int64)]
+        if lights is not None and changes is not None:
+            matrices, of = changes(dataset, digest)
+            rows = np.asarray([of[pair] for pair in zip(keys.tolist(), lights.tolist(), strict=True)], dtype=np.int64)
+            mine = mine.relit(*matrices[:, rows])
         if settings["direction"] == "1to2" or mine.second is None:
             return mine
         return LinearPictures(mine.second, mine.usable, mine.images)
@@ -98,6 +110,13 @@ def dataset_rows(dataset: str, digest: str, direction: Direction) -> PairExample
 
 
 @functools.lru_cache(maxsize=2)
+def measured_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
+    """Its measured rows alone, without those that were re-illuminated."""
+    pairs = read_pairs(dataset)
+    return examples(pairs.take(pairs.original), direction=direction)
+
+
+@functools.lru_cache(maxsize=2)
 def with_reilluminated_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
     """Its measured rows, and those that ``training.two_camera.reillumination`` makes of them."""
     pairs = read_pairs(dataset)
@@ -107,6 +126,15 @@ def with_reilluminated_rows(dataset: str, digest: str, direction: Direction) -> 
 def read_pairs(url: str) -> TransformPairs:
     """All rows of a published dataset, in the order of its index."""
     return as_pairs(DatasetIndex.open(url).table)
+
+
+@functools.lru_cache(maxsize=1)
+def changes_of(dataset: str, digest: str) -> Changes:
+    """How re-illuminated rows change the pictures of their pairs; ``digest`` names the content."""
+    index = DatasetIndex.open(dataset, where={"original": False})
+    matrices = [numbers(index.table[name], 9).reshape(-1, 3, 3) for name in CHANGES]
+    keys = zip(index.table["source_key"].to_pylist(), index.table["target_key"].to_pylist(), strict=True)
+    return np.stack(matrices), {pair: row for row, pair in enumerate(keys)}
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,9 +1,9 @@
 """Two-camera illuminant estimation (Abdelhamed et al., "Leveraging the Availability of Two Cameras for Illuminant Estimation"):
 the colour transform between two cameras that see one scene tells the light.
 
-``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs,
-``metadata.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs. All end in shards
-with the columns of ``datasets.two_camera.rows.TransformPairs``.
+``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs, ``metadata.toml`` and ``table4.toml``
+the released numbers of such pairs, ``nus.toml`` quasi-real pairs and ``nus64.toml`` those of thumbnails. All end in shards with
+the columns of ``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...curation.flow import Flow, rows_of, step
 from ...curation.keys import where
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
-from ...datasets.two_camera.linear_pairs import check_pair
+from ...datasets.two_camera.linear_pairs import LinearPair, check_pair
 from ...datasets.two_camera.pair_files import ListedPair
 from ...datasets.two_camera.pictures import (
     WithHomography,
@@ -32,7 +32,7 @@ from ..config import ConfigError
 from ..own import OwnSource, source_of
 from ..sources import SOURCES
 from . import card
-from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
+from .config import LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
 
 def plan(c: TwoCameraConfig, out: str) -> Flow:
@@ -47,15 +47,15 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             flow, sample = _measured(c, _raw_pairs(c, c.source)), step(picture_sample)
         case QuasiReal():
             flow, sample = _measured(c, _quasi_real(c, c.source)), step(picture_sample)
-        case OwnSource():
+        case LitPictures() | OwnSource():
             checking = step(check_pair, charts=c.augmentation is not None)
-            listed = source_of("listed", c.source, SOURCES["two_camera"], seed=c.seed)
+            listed = _listed(c, "listed", LinearPair) if isinstance(c.source, LitPictures) else _own(c, c.source)
             checked = listed.each("photographed", checking, rows_per_part=1, max_rejects=_budget(c.source))
             flow, sample = _measured(c, checked), step(picture_sample)
     flow = _with_folds(flow, c)
     if c.augmentation is None:
         flow = flow.table("marked", step(mark_originals), gives=Augmented)
-    elif isinstance(c.source, RawPairs | QuasiReal | OwnSource):
+    elif isinstance(c.source, RawPairs | QuasiReal | LitPictures | OwnSource):
         flow = _relit(flow, c)
     else:
         raise ConfigError(
@@ -63,6 +63,10 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             "rows by reilluminated = true"
         )
     return flow.shards("shards", sample, by=["fold"], max_samples=c.shards.max_samples)
+
+
+def _own(c: TwoCameraConfig, s: OwnSource) -> Flow:
+    return source_of("listed", s, SOURCES["two_camera"], seed=c.seed)
 
 
 def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:

@@ -230,7 +230,8 @@ def test_homographies_are_the_papers_alternation_by_loops():
     lights = estimates @ np.array([[1.0, 0.1, 0.0], [0.1, 0.7, 0.2], [0.0, 0.3, 1.4]]) * generator.uniform(0.8, 1.2, (12, 3))
     weights = np.stack([np.ones(12), generator.uniform(0.065, 1, 12)])
     for found, each in zip(homographies(estimates, lights, weights), weights, strict=True):
-        np.testing.assert_allclose(found, alternating_by_loops(estimates, lights, each), atol=1e-5)
+        expected = alternating_by_loops(estimates, lights, each)  # of no scale: that of the lights is free
+        np.testing.assert_allclose(found / np.linalg.norm(found), expected / np.linalg.norm(expected), atol=2e-4)
 
 
 def test_a_least_weight_of_1_is_the_one_homography_of_all_and_less_is_local():

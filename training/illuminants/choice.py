@@ -58,7 +58,7 @@ class PictureEstimator:
     """An estimator on pictures, as ``eval.protocols.cross_validation`` asks for one.
 
     Settings are compared by mean angular error on every fifth picture, at most 1,000; what is trained is trained without these
-    for the comparison, and then, with the setting chosen, on all.
+    for the comparison, and then, with the setting chosen, on all. Pictures under other lights have no part in the comparison.
 
     Args:
         estimate: see ``Estimate``.
@@ -67,6 +67,8 @@ class PictureEstimator:
 
     Attributes:
         folder: for a checkpoint after each fold; None: there is none.
+        relit_pictures: how many under other lights are learned from beside each training picture, by the fold's re-illuminated
+            rows.
     """
 
     needs_pictures = True
@@ -82,6 +84,7 @@ class PictureEstimator:
         values = [[math.inf if value == "inf" else value for value in each] for each in choices.values()]
         self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
         self.folder: Path | None = None
+        self.relit_pictures = 0
         self._saved: dict[str, bytes] = {}
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Illuminants]]:
@@ -90,7 +93,9 @@ class PictureEstimator:
         done = {} if checkpoint is None else checkpoint.arrays()
         for fold in folds[len(done) // 2 :]:
             keys, lights = fold.pair_train[fold.measured_train], fold.gt_train[fold.measured_train]
-            baseline = self.fitted(fold.pictures(keys), lights)
+            rows = _spread(fold, self.relit_pictures)
+            relit = (fold.pictures(fold.pair_train[rows], fold.light_train[rows]), fold.gt_train[rows]) if len(rows) else None
+            baseline = self.fitted(fold.pictures(keys), lights, relit=relit)
             estimates = np.maximum(baseline.estimate(fold.pictures(fold.key_test)), 1e-6)
             file = np.frombuffer(baseline.save(), dtype=np.uint8)
             done |= {f"estimates of {fold.name}": estimates / estimates[:, 1:2], f"file of {fold.name}": file}
@@ -103,12 +108,15 @@ class PictureEstimator:
         """The baseline of each fold, with its setting."""
         return self._saved
 
-    def fitted(self, pictures: LinearPictures, illuminants: Illuminants) -> Baseline:
+    def fitted(
+        self, pictures: LinearPictures, illuminants: Illuminants, *, relit: tuple[LinearPictures, Illuminants] | None = None
+    ) -> Baseline:
         """The estimator with the setting chosen, and trained, on these pictures.
 
         Args:
             pictures: the training fold, n pictures.
             illuminants: (n, 3), their lights in the first camera; gamut mapping takes a length for the light's strength.
+            relit: further pictures with their lights, for the training with the setting that was chosen.
 
         Raises:
             ValueError: lights that do not go with the pictures, or what the estimator refuses.
@@ -117,6 +125,8 @@ class PictureEstimator:
         if lights.shape != (len(pictures), 3):
             raise ValueError(f"illuminants of shape {lights.shape}: {len(pictures)} pictures need ({len(pictures)}, 3)")
         setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights)
+        if relit is not None:
+            pictures, lights = pictures + relit[0], np.concatenate([lights, relit[1]])
         return self._with(setting, pictures, lights)
 
     def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
@@ -139,3 +149,14 @@ class PictureEstimator:
             return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
 
         return min(self.settings, key=mean_angle)
+
+
+def _spread(fold: Fold, count: int) -> NDArray[np.int64]:
+    """Re-illuminated training rows of a fold: ``count`` of each pair, or all that there are, evenly spread over them."""
+    rows = np.flatnonzero(~fold.measured_train)
+    pairs = fold.pair_train[rows]
+    found = [np.empty(0, dtype=np.int64)]
+    for pair in np.unique(pairs) if count else ():
+        own = rows[pairs == pair]
+        found.append(own[np.unique(np.linspace(0, len(own) - 1, min(count, len(own))).astype(np.int64))])
+    return np.sort(np.concatenate(found))

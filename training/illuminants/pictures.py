@@ -85,6 +85,29 @@ class LinearPictures:
     def __getitem__(self, rows: slice | NDArray[Any]) -> LinearPictures:
         return LinearPictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
 
+    def __add__(self, others: LinearPictures) -> LinearPictures:
+        """These, and then the others, of the same size. Both have a second camera, or neither."""
+        second = None
+        if self.second is not None and others.second is not None:
+            second = np.concatenate([self.second, others.second])
+        images, usable = (np.concatenate(both) for both in ((self.images, others.images), (self.usable, others.usable)))
+        return LinearPictures(images, usable, second)
+
+    def relit(self, first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> LinearPictures:
+        """The same scenes under other lights: colours times a matrix a picture and camera, (n, 3, 3). What falls below 0 is 0.
+
+        >>> view = LinearPictures.of(np.full((1, 2, 2, 3), 0.4))
+        >>> view.relit(np.diag([0.5, 1.0, 2.0])[None], np.eye(3)[None]).images[0, 0, 0]
+        array([0.2, 0.4, 0.8], dtype=float32)
+        """
+
+        def changed(view: Images, by: NDArray[np.floating[Any]]) -> Images:
+            found = view.reshape(len(view), -1, 3) @ by.astype(np.float32)
+            return np.maximum(found, 0, out=found).reshape(view.shape)
+
+        other = None if self.second is None else changed(self.second, second)
+        return LinearPictures(changed(self.images, first), self.usable, other)
+
 
 def unit(vectors: NDArray[Any]) -> Illuminants:
     """Rows of length 1, float64. The largest component is divided out first, so that neither huge nor tiny ones lose digits.

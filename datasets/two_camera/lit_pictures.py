@@ -1,0 +1,172 @@
+"""Small linear pictures whose light is known, and what a second camera would have seen of them, by the sensitivities of both.
+
+The plan of section 4.2 of Abdelhamed, Punnappurath and Brown, CVPR 2021, where there are no second pictures and no charts to be
+measured: the transform between the cameras is that of the 24 patches of a chart under the picture's light, by the spectra of
+light, patches and sensors. The second picture is the first times that transform, on raw values, as in ``quasi_real``.
+
+Of a picture's light three numbers are known. Its spectrum is our choice: that of colour-science's lights whose colour in the
+main camera is nearest, times a smooth curve, exp(a x + b x^2) over the wavelengths, for which the camera sees exactly the known
+colour. Nothing tells lights of one colour apart that had other spectra: the transforms are more regular than in the world.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+
+import fsspec
+import numpy as np
+
+from ...curation.rows import Reject, Rejected
+from ...curation.stages.raw import as_uint16
+from ..spectra.files import Spectra, read_bytes, read_cameras, shipped_lights, shipped_reflectances
+from .linear_pairs import LinearPair
+from .pictures import npy
+from .transforms import checked_light, fit
+
+_GRID_NM = np.arange(400.0, 701.0, 10.0)
+_CHART = "ColorChecker N Ohta: "
+_WHITE = 0.9
+"""Of full scale: what the strongest channel of either camera sees of a perfect white, so that both are exposed alike."""
+
+
+def read_lit_pictures(
+    *,
+    pictures: str,
+    sensitivities: str,
+    sensors: Mapping[str, str],
+    main: str,
+    second: str,
+    without: Sequence[str],
+    saturated: float,
+) -> Iterator[LinearPair | Rejected]:
+    """Source step: the pictures of the main camera, and the same as the second would have seen them; by file and place in it.
+
+    Args:
+        pictures: folder of ``.npz`` files with ``pictures`` (n, h, w, 3), linear, 1 at full scale, ``lights`` (n, 3) and
+            ``names`` (n,), ``<camera>_<number>``; path or URL.
+        sensitivities: folder of the cameras' sensitivities (``spectra.files.read_cameras``).
+        sensors: camera -> its file in that folder.
+        main: camera whose pictures are taken.
+        second: camera that they are simulated for.
+        without: lights of colour-science that no picture is given.
+        saturated: share of full scale from which a value counts as saturated.
+
+    Yields:
+        Pairs with the chart of both cameras, and the rejects ``bad_numbers`` (a light) and ``no_spectrum``.
+
+    Raises:
+        FileNotFoundError: a file that is not there.
+        ValueError: an unknown camera, a file of another form, or no picture of the main camera.
+    """
+    cameras = [_sensitivity(sensitivities, sensors, name) for name in (main, second)]
+    lights = shipped_lights()
+    known = lights.at(_GRID_NM)[[number for number, name in enumerate(lights.names) if name not in without]]
+    chart = shipped_reflectances()
+    patches = chart.at(_GRID_NM)[[number for number, name in enumerate(chart.names) if name.startswith(_CHART)]]
+    fs, folder = fsspec.core.url_to_fs(pictures)
+    files = sorted(str(name) for name in fs.glob(posixpath.join(folder, "*.npz")))
+    if not files:
+        raise FileNotFoundError(f"{pictures}: no .npz file of pictures is there")
+    found = False
+    for file in files:
+        names, views, colours = _arrays(fs.unstrip_protocol(file))
+        for number in np.flatnonzero([name.rpartition("_")[0] == main for name in names]).tolist():
+            found = True
+            try:
+                light = np.array(checked_light(colours[number], "light"))
+                spectrum = lit_by(light, known, cameras[0])
+                yield _pair(names[number], views[number].astype(np.float64), light, spectrum, patches, cameras, saturated)
+            except Reject as reject:
+                yield Rejected(names[number], reject.reason, reject.detail)
+    if not found:
+        raise ValueError(f"{pictures}: no picture is named {main}_...: source.main is a camera whose pictures are there")
+
+
+def _sensitivity(folder: str, sensors: Mapping[str, str], name: str) -> np.ndarray:
+    """(w, 3) on the common grid."""
+    if name not in sensors:
+        raise ValueError(f"no sensor of camera {name!r}: source.sensors has {', '.join(sensors)}")
+    one: Spectra = read_cameras(posixpath.join(folder, sensors[name]))
+    return one.at(_GRID_NM)[0]
+
+
+def _arrays(place: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    try:
+        with np.load(io.BytesIO(read_bytes(place)), allow_pickle=False) as arrays:
+            names, views, lights = (arrays[name] for name in ("names", "pictures", "lights"))
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{place}: an .npz file with names, pictures and lights is wanted: {error}") from None
+    if views.ndim != 4 or views.shape[3] != 3 or lights.shape != (len(views), 3) or names.shape != (len(views),):
+        raise ValueError(f"{place}: names {names.shape}, pictures {views.shape} and lights {lights.shape} of n pictures")
+    return [str(name) for name in names], views, lights
+
+
+def lit_by(light: np.ndarray, known: np.ndarray, camera: np.ndarray) -> np.ndarray:
+    """A spectrum (w,) that the camera sees in the colour ``light``: the nearest of those known, bent smoothly.
+
+    Args:
+        light: (3,), of any length.
+        known: spectra (n, w).
+        camera: (w, 3).
+
+    Raises:
+        Reject: ``no_spectrum``: no curve brings the nearest one to that colour.
+
+    >>> grid = np.linspace(-1, 1, 31)[:, None]
+    >>> camera = np.exp(-(((grid - [0.6, 0.0, -0.6]) / 0.3) ** 2))  # three bells
+    >>> spectrum = lit_by(np.array([1.0, 2.0, 1.5]), np.ones((1, 31)), camera)
+    >>> seen = spectrum @ camera
+    >>> (seen / seen[0]).round(6)
+    array([1. , 2. , 1.5])
+    """
+    from scipy.optimize import least_squares
+
+    seen = known @ camera
+    near = (seen @ light) / np.linalg.norm(seen, axis=1)
+    spectrum = known[int(near.argmax())]
+    x = np.linspace(-1, 1, len(spectrum))
+    wanted = np.log(light[[0, 2]] / light[1])
+
+    def bent(curve: np.ndarray) -> np.ndarray:
+        return spectrum * np.exp(curve[0] * x + curve[1] * x**2)
+
+    def off(curve: np.ndarray) -> np.ndarray:
+        found = np.maximum(bent(curve) @ camera, 1e-300)
+        return np.log(found[[0, 2]] / found[1]) - wanted
+
+    solved = least_squares(off, np.zeros(2), bounds=(-10, 10), xtol=1e-12, ftol=1e-12, gtol=1e-12)
+    if np.abs(solved.fun).max() > 1e-6:
+        raise Reject("no_spectrum", f"light {light.tolist()}: no smooth spectrum has that colour in the main camera")
+    return bent(solved.x)
+
+
+def _pair(
+    name: str,
+    picture: np.ndarray,
+    light: np.ndarray,
+    spectrum: np.ndarray,
+    patches: np.ndarray,
+    cameras: Sequence[np.ndarray],
+    saturated: float,
+) -> LinearPair:
+    charts = [(patches * spectrum) @ camera for camera in cameras]
+    whites = [spectrum @ camera for camera in cameras]
+    charts = [_WHITE * chart / white.max() for chart, white in zip(charts, whites, strict=True)]
+    matrix = fit(*charts, preset="as_written").matrix
+    seen = picture @ matrix
+    # Black is what was masked; what a matrix takes out of the range of the sensor is no pixel of the pair.
+    valid = picture.any(axis=2) & (picture < saturated).all(axis=2) & (seen >= 0).all(axis=2) & (seen <= 1).all(axis=2)
+    return LinearPair(
+        key=name,
+        name=name,
+        image_1=npy(as_uint16(picture)),
+        image_2=npy(as_uint16(seen)),
+        valid=npy(valid),
+        gt_1=light.tolist(),
+        gt_2=(whites[1] / whites[1].max()).tolist(),
+        patches_1=charts[0].ravel().tolist(),
+        patches_2=charts[1].ravel().tolist(),
+    )
