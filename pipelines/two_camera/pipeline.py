@@ -49,8 +49,9 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             flow, sample = _measured(c, _quasi_real(c, c.source)), step(picture_sample)
         case LitPictures() | OwnSource():
             checking = step(check_pair, charts=c.augmentation is not None)
-            listed = _listed(c, "listed", LinearPair) if isinstance(c.source, LitPictures) else _own(c, c.source)
-            checked = listed.each("photographed", checking, rows_per_part=1, max_rejects=_budget(c.source))
+            checked = _listed(c, "listed", LinearPair).each(
+                "photographed", checking, rows_per_part=1, max_rejects=_budget(c.source)
+            )
             flow, sample = _measured(c, checked), step(picture_sample)
     flow = _with_folds(flow, c)
     if c.augmentation is None:
@@ -63,10 +64,6 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             "rows by reilluminated = true"
         )
     return flow.shards("shards", sample, by=["fold"], max_samples=c.shards.max_samples)
-
-
-def _own(c: TwoCameraConfig, s: OwnSource) -> Flow:
-    return source_of("listed", s, SOURCES["two_camera"], seed=c.seed)
 
 
 def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:

@@ -1,0 +1,194 @@
+"""What of a two-camera run stands beside the paper's figures, by the run's own record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...curation.artifact import Artifact
+from ...curation.registry import BUILT_IN
+from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
+from ...eval.report.blocks import Block, Cell, Details, Table, Text, Value
+from ...eval.report.trained import Column, PublishedRow, comparable, lines_table, record_differences, whole_columns
+from ...eval.results import Line
+from ...training.illuminants.registry import ESTIMATORS, functions
+from ...training.two_camera.settings import settings
+from ..report import ReportedRun
+from .baselines import LINEAR
+from .config import LitPictures, Metadata, TwoCameraConfig
+from .cost import shape_in
+
+SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
+"""Metrics in the order of the published tables."""
+
+UNFAIR = {
+    "looks_at_test": "the checkpoint was selected on the test fold, as the released code does",
+    "lights_of_test": "training rows are re-lit with the illuminants of test pairs, as in the released augmentation",
+}
+_ON_LEARNED = (
+    "Methods that are learned from pictures are fitted to the training pictures and their lights, as the networks are, and see "
+    "pictures where the networks see the nine numbers of T. The chromagenic lights, no row of the paper, can only name lights "
+    "that training pictures have shown."
+)
+
+
+def _paper_name(line: Line) -> str:
+    """Row of the published tables that a method of ours stands beside."""
+    if line.model == "network":
+        return f"ours-{line.settings.get('estimator.parameters')}"
+    return _paper_row(line.method)
+
+
+def _paper_row(method: str) -> str:
+    return {"bright_dark_pca": "pca"}.get(method, method.removesuffix("_published").replace("_", " "))
+
+
+def kind_of(line: Line) -> str:
+    if line.model in ("network", "distilled"):
+        return f"network on T, {shape_in(line.settings)}"
+    if line.model == LINEAR:
+        return "regression on T"
+    if ":" in line.model:
+        return "of your own"
+    origin = {entry.name: entry.origin for entry in ESTIMATORS.entries()}.get(line.model, "a package that is not installed")
+    if origin != BUILT_IN:
+        return f"of {origin}"
+    return "learned from pictures" if _learns(line) else "statistics of pictures"
+
+
+def _learns(line: Line) -> bool:
+    """Whether a built-in estimator on pictures is fitted to the training pictures."""
+    built_in = {entry.name: entry.reference for entry in ESTIMATORS.entries() if entry.origin == BUILT_IN}
+    return "fit" in functions(built_in[line.model]) if line.model in built_in else False
+
+
+def warnings_of(line: Line) -> list[str]:
+    return [told for flag, told in UNFAIR.items() if line.settings[flag]]
+
+
+def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
+    """Why published figures are of other data than this run's; "" where the run's record says that they are of the same."""
+    if config.compare_with is None:
+        return "the settings name no published set"
+    known = facts().sets[config.compare_with].get("folded_sha256")
+    if isinstance(config.source, LitPictures):
+        return "pictures are thumbnails, and the second camera's are made by spectra and not by charts"
+    if known is None:
+        return "its transforms were not released, so this run's cannot be shown to be the same"
+    found = made["folded"].digest if "folded" in made else ""
+    return "" if found == known else "the lights, transforms or folds of this run are not those that were released"
+
+
+def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
+    """Why a training is none of the paper's, by its record; "" where it is."""
+    own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
+    if changed := record_differences(own, wanted):
+        return changed[0]
+    if line.model == "network":
+        if why := _other_augmentation(config, line):
+            return why
+        return _other_training(own)
+    if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
+        return "no method of the paper's table"
+    if _learns(line) and own.get("relit_pictures") != facts().targets:
+        return f"it learned without the paper's {facts().targets} re-illuminated pictures beside each"
+    return ""
+
+
+def _other_training(own: Mapping[str, Any]) -> str:
+    """What a network has other than the released ones; "" where it has nothing."""
+    if "estimator.hidden" in own or "estimator.activation" in own:
+        return f"a network of another shape, {shape_in(own)}"
+    paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
+    return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
+
+
+def _other_augmentation(config: TwoCameraConfig, line: Line) -> str:
+    """Why a network has not learned from re-illuminated rows as the paper's have; "" where it has."""
+    if augmentation_of(config, line) == "of pictures" and config.augmentation and config.augmentation.count == facts().targets:
+        return ""
+    return f"no {facts().targets} re-illuminated pictures stand beside each"
+
+
+def augmentation_of(config: TwoCameraConfig, line: Line) -> str:
+    """Which re-illuminated rows a network has learned from: ``none``, ``of pictures`` or ``of transforms``."""
+    if line.settings["reilluminated"]:
+        return "of transforms"
+    return "none" if config.augmentation is None or line.settings.get("augmented") is False else "of pictures"
+
+
+def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
+    """What was found; below it the published table, and ours beside it, where what is recorded of a training is the paper's."""
+    columns: dict[str, Column[Line]] = {
+        "comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes",
+        "kind": kind_of,
+        **whole_columns(dict(zip(STATISTICS, SHOWN, strict=True))),
+    }
+    same = "lights, transforms, folds and settings of the paper"
+    fair, verdict = comparable(found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line), same)
+    rows: list[PublishedRow] = []
+    beside: list[Sequence[Value]] = []
+    if config.compare_with is not None and fair:
+        name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
+        rows = [
+            PublishedRow(row, f"{name} of the paper", dict(zip(STATISTICS, each, strict=True))) for row, each in table.items()
+        ]
+        pairs = [(line.label, float(np.nanmean(line.values(SHOWN[0]))), table[_paper_name(line)][0]) for line in fair]
+        beside = [[label, ours, paper, ours - paper] for label, ours, paper in pairs]
+    caption = "This run: angular errors in degrees, means over folds, ± one standard deviation over seeds"
+    columns_beside = ["method", "ours, mean", "paper, mean", "difference"]
+    return [
+        lines_table(found, columns, caption, times=1, decimals=2, published=rows),
+        verdict,
+        *([Table(columns_beside, beside, "Side by side", decimals=2), _not_here(config, found)] if beside else []),
+        *_with_and_without(config, run, found),
+        *([Text([_ON_LEARNED])] if any(map(_learns, found)) else []),
+    ]
+
+
+def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
+    """The published rows that no line of this run is of, and why."""
+    ours = {_paper_name(line) for line in found}
+    on_transforms = {*(f"ours-{count}" for count in facts().parameters), _paper_row(LINEAR)}
+    rows: list[Sequence[Value]] = []
+    for row in facts().tables[config.compare_with or "s20"]:
+        why = "not among this run's methods"
+        if isinstance(config.source, Metadata) and row not in on_transforms:
+            why = "it needs pictures, and this run has none"
+        if row not in ours:
+            rows.append([row, facts().not_run.get(row, why)])
+    return Details("Rows of the paper's table that this run has not", [Table(["row", "why"], rows)])
+
+
+def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
+    """Networks without and with re-illuminated rows, where the run has both, in the form of Table 4."""
+    kinds = {line.label: augmentation_of(config, line) for line in found if line.model == "network"}
+    if "none" not in kinds.values() or len({*kinds.values()}) < 2:
+        return []
+    lines = [line for line in found if line.label in kinds]
+    columns: dict[str, Column[Line]] = {
+        "re-illuminated rows": lambda line: kinds[line.label],
+        "comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes",
+        **whole_columns(dict(zip(STATISTICS[:4], SHOWN, strict=False))),
+    }
+    papers = facts().augmented.get(config.compare_with or "", {})
+    data = data_differs(config, run.made)
+
+    def why(line: Line) -> str:
+        if line.settings["direction"] != "1to2" or line.settings.get("estimator.parameters") != facts().parameters[0]:
+            return f"Table 4 is of {facts().parameters[0]} parameters, in direction 1to2"
+        other = "" if kinds[line.label] == "none" else _other_augmentation(config, line)
+        return other or _other_training(line.settings)
+
+    fair, _ = comparable(lines, data, why, "")
+    rows = [
+        PublishedRow(
+            "without" if kind == "none" else "with", "Table 4 of the paper", dict(zip(STATISTICS, numbers, strict=False))
+        )
+        for kind, numbers in (("none", papers.get("without")), ("of pictures", papers.get("with")))
+        if numbers is not None and kind in {kinds[line.label] for line in fair}
+    ]
+    caption = "Without and with re-illuminated training rows: angular errors in degrees, means over folds"
+    return [lines_table(lines, columns, caption, times=1, decimals=2, published=rows)]

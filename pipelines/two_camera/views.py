@@ -1,0 +1,216 @@
+"""Pictures of a two-camera run for its report: pairs, the same under other lights, corrected, and where the lights lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...curation.shards import read_sample
+from ...curation.stages.raw import upright
+from ...datasets.reader.decode import decode_npy
+from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.two_camera.augment import CHANGES
+from ...datasets.two_camera.rows import TransformPairs, numbers
+from ...datasets.two_camera.samples import IMAGES, VALID
+from ...eval.metrics.angular import angular_error_deg
+from ...eval.protocols.cross_validation import AVERAGE, Estimates
+from ...eval.report.blocks import Block, Figure, ImageGrid, Section, Sheet, Text, Thumb
+from ...eval.report.maps import scatter_chart
+from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+from .looks import png, white_level
+
+_PAIRS = 3
+_SQUARES = 8
+_THUMB_PX = 220
+_WIDE_PX = 640
+_SHEET_PX = 150
+_SWATCH_PX = 24
+COMPARED = 5
+"""Methods whose corrections stand beside each other, as in the paper's Figure 9."""
+
+
+class Pictures:
+    """Pictures of measured pairs, read when asked for; none where the dataset has none."""
+
+    def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
+        source = config.source
+        self.there = not isinstance(source, Metadata) and not (isinstance(source, Radiometric) and not source.patch_px)
+        self.masked = not isinstance(source, Radiometric)
+        self.turned = isinstance(source, RawPairs)
+        self._index = index
+
+    def read(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Both pictures, float64 (h, w, 3), upright, 1 at full scale, and the mask (h, w)."""
+        table = self._index.table
+        place = tuple(table[name][row].as_py() for name in ("shard", "offset", "size"))
+        [data] = ShardFiles(self._index.url).read([place])  # and not by ``ShardDataset``, which imports torch
+        members = read_sample(data, table["key"][row].as_py(), place=place[0], base=place[1])
+        orientation = table["orientation_1"][row].as_py() if self.turned else 1
+        views = [upright(decode_npy(members[name]), orientation).astype(np.float64) / 65535 for name in IMAGES]
+        valid = upright(decode_npy(members[VALID]), orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
+        return views[0], views[1], valid
+
+
+def pairs_section(pictures: Pictures, pairs: TransformPairs) -> Section:
+    if not pictures.there:
+        return Section("Pairs", [Text(["This dataset holds no pictures."])])
+    chosen = np.unique(np.linspace(0, len(pairs) - 1, min(_PAIRS, len(pairs))).astype(int)).tolist()
+    blocks: list[Block] = [
+        Text(
+            [
+                "A chequered picture shows squares of both cameras in turn, the second brought to the first's colours by T: "
+                "where the pair is aligned, lines run on from square to square. Black in a mask is not valid: saturated, seen "
+                "by one camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
+            ]
+        )
+    ]
+    for row in chosen:
+        one, two, valid = pictures.read(row)
+        over = two @ np.linalg.inv(pairs.transform_1to2[row])
+        light = pairs.gt_1[row]
+        top = white_level(one / light)
+        told = f"{pairs.name[row]}: both cameras in turn, in squares"
+        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
+        thumbs = [
+            Thumb(png(one / light, top), "first camera"),
+            Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
+            *(
+                _swatch(getattr(pairs, f"gt_{n}")[row], f"light in the {which} camera")
+                for n, which in ((1, "first"), (2, "second"))
+            ),
+        ]
+        if pictures.masked:
+            thumbs.append(
+                Thumb(png(np.repeat(valid[..., None], 3, axis=2).astype(float), 1.0), f"mask, {valid.mean():.0%} valid")
+            )
+        blocks.append(ImageGrid(str(pairs.name[row]), thumbs, side_px=_THUMB_PX))
+    return Section("Pairs", blocks)
+
+
+def _chequered(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Squares of both in turn, ``_SQUARES`` along the longer side."""
+    side = max(1, -(-max(one.shape[:2]) // _SQUARES))
+    rows, columns = np.arange(one.shape[0]) // side, np.arange(one.shape[1]) // side
+    return np.where(((rows[:, None] + columns) % 2 == 0)[..., None], one, two)
+
+
+def _swatch(light: np.ndarray, caption: str) -> Thumb:
+    """The colour of a light, its strongest channel at full scale."""
+    return Thumb(png(np.tile(light, (_SWATCH_PX, _SWATCH_PX, 1)), float(light.max()), _SWATCH_PX), caption)
+
+
+def _corrected(picture: np.ndarray, light: np.ndarray, caption: str) -> Thumb:
+    """The picture divided by a light, its own white at full scale."""
+    divided = picture / (light / light[1])
+    return Thumb(png(divided, white_level(divided)), caption)
+
+
+# --------------------------------------------------------------------------------------------------------------- lights
+
+
+def lights_figure(pairs: TransformPairs) -> Figure:
+    """Lights in the colours of both cameras, as in the paper's Figure 5."""
+    lights = np.concatenate([pairs.gt_1, pairs.gt_2])
+    return scatter_chart(
+        lights[:, [0, 2]] / lights[:, 1:2],
+        np.repeat([0, 1], len(pairs)),
+        ["first camera", "second camera"],
+        axes=("R/G of the light", "B/G of the light"),
+        group_axis="camera",
+        caption="The light of every measured pair in both cameras: where they lie apart, the cameras' sensitivities differ.",
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- other lights
+
+
+def relit_section(pictures: Pictures, pairs: TransformPairs, relit: DatasetIndex) -> Section | None:
+    """Two pairs, each under the light of the other, as in the paper's Figure 3; None where the run has no such rows.
+
+    Args:
+        pictures: of the measured pairs.
+        pairs: the same, in the same order.
+        relit: index of the re-illuminated rows.
+    """
+    columns = relit.table.column_names
+    if not pictures.there or not relit.table.num_rows or not set(CHANGES) <= set(columns):
+        return None
+    keys = zip(relit.table["source_key"].to_pylist(), relit.table["target_key"].to_pylist(), strict=True)
+    of = {pair: row for row, pair in enumerate(keys)}
+    at = {key: row for row, key in enumerate(pairs.key.tolist())}
+    both = [(at[one], at[other]) for one, other in of if one < other and (other, one) in of]
+    if not both:
+        return None
+    one, other = both[int(angular_error_deg(*(pairs.gt_1[list(rows)] for rows in zip(*both, strict=True))).argmax())]
+    names = [str(pairs.name[row]) for row in (one, other)]
+    matrices = [numbers(relit.table[name], 9).reshape(-1, 3, 3) for name in CHANGES]
+    seen = [pictures.read(row) for row in (one, other)]
+    rows: list[tuple[str, list[Thumb]]] = []
+    for camera, (which, change) in enumerate(zip(("first camera", "second camera"), matrices, strict=True)):
+        views = [both_views[camera] for both_views in seen]
+        changed = [
+            np.maximum(views[n] @ change[of[str(pairs.key[own]), str(pairs.key[light])]], 0)
+            for n, (own, light) in enumerate(((one, other), (other, one)))
+        ]
+        told = (*names, f"{names[0]} as {names[1]}", f"{names[1]} as {names[0]}")
+        rows.append((which, [Thumb(png(v, white_level(v)), t) for v, t in zip((*views, *changed), told, strict=True)]))
+    return Section(
+        "Re-illumination",
+        [
+            Text(
+                [
+                    "Two pairs, each under the light of the other, by the 3 x 3 matrix between the colours of their charts. "
+                    "Raw colours with the gamma of sRGB. Networks learn from the transforms of such pictures, baselines that are "
+                    "fitted from the pictures themselves, as many as evaluation.relit_pictures says."
+                ]
+            ),
+            Sheet(
+                [("picture", names[0]), ("picture", names[1]), ("re-lit", "first"), ("re-lit", "second")],
+                rows,
+                side_px=_SHEET_PX,
+            ),
+        ],
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ corrected
+
+Errors = dict[str, tuple[float, np.ndarray]]
+"""Pair -> error in degrees and estimated light."""
+
+
+def errors_of(found: Estimates) -> Errors:
+    """Of the average of the runs, or of the only run."""
+    run = AVERAGE if AVERAGE in found.runs else next(iter(found.runs))
+    parts = zip(found.names, found.errors[run], found.runs[run], strict=True)
+    return {name: (float(error), light) for part in parts for name, error, light in zip(part[0], part[1], part[2], strict=True)}
+
+
+def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictures, pairs: TransformPairs) -> Section:
+    """The same pictures corrected by several methods, as in the paper's Figure 9.
+
+    Args:
+        errors: method -> its errors; pictures are chosen by those of the first.
+        first: the light in the first camera is estimated, not that in the second.
+        pictures: of the measured pairs.
+        pairs: the same, in the same order.
+    """
+    leading = next(iter(errors))
+    ranked = sorted(errors[leading], key=lambda key: errors[leading][key][0])
+    at = {key: row for row, key in enumerate(pairs.key.tolist())}
+    rows: list[tuple[str, list[Thumb | None]]] = []
+    for what, key in (("least", ranked[0]), ("median", ranked[len(ranked) // 2]), ("largest", ranked[-1])):
+        row = at[key]
+        picture = pictures.read(row)[0 if first else 1]
+        thumbs: list[Thumb | None] = [Thumb(png(picture, white_level(picture)), "as the camera gave it")]
+        for mine in errors.values():
+            thumbs.append(_corrected(picture, mine[key][1], f"{mine[key][0]:.2f} degrees off") if key in mine else None)
+        thumbs.append(_corrected(picture, (pairs.gt_1 if first else pairs.gt_2)[row], "by the truth"))
+        rows.append((f"{pairs.name[row]}: {what} error", thumbs))
+    told = (
+        "The same pictures, divided by the light that each method estimates and by the true one: those of the least, the "
+        f"median and the largest error of {leading}."
+    )
+    columns = [("raw", ""), *((name, "") for name in errors), ("truth", "")]
+    return Section("Corrected pictures", [Text([told]), Sheet(columns, rows, side_px=_SHEET_PX)])
