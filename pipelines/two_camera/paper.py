@@ -38,10 +38,11 @@ def _paper_name(line: Line) -> str:
     """Row of the published tables that a method of ours stands beside."""
     if line.model == "network":
         return f"ours-{line.settings.get('estimator.parameters')}"
-    return _paper_row(line.method)
+    return row_of(line.method)
 
 
-def _paper_row(method: str) -> str:
+def row_of(method: str) -> str:
+    """Row of the published tables that a baseline stands beside, if there is one of that name."""
     return {"bright_dark_pca": "pca"}.get(method, method.removesuffix("_published").replace("_", " "))
 
 
@@ -151,7 +152,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
 def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     """The published rows that no line of this run is of, and why."""
     ours = {_paper_name(line) for line in found}
-    on_transforms = {*(f"ours-{count}" for count in facts().parameters), _paper_row(LINEAR)}
+    on_transforms = {*(f"ours-{count}" for count in facts().parameters), row_of(LINEAR)}
     rows: list[Sequence[Value]] = []
     for row in facts().tables[config.compare_with or "s20"]:
         why = "not among this run's methods"

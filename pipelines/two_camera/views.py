@@ -161,8 +161,8 @@ def relit_section(pictures: Pictures, pairs: TransformPairs, relit: DatasetIndex
             Text(
                 [
                     "Two pairs, each under the light of the other, by the 3 x 3 matrix between the colours of their charts. "
-                    "Raw colours with the gamma of sRGB. Networks learn from the transforms of such pictures, baselines that are "
-                    "fitted from the pictures themselves, as many as evaluation.relit_pictures says."
+                    "Raw colours with the gamma of sRGB. Networks learn from the transforms of such pictures, and baselines "
+                    "that are fitted learn from the pictures, as many as evaluation.relit_pictures says."
                 ]
             ),
             Sheet(
