@@ -75,6 +75,7 @@ def scatter_chart(
     axes: tuple[str, str],
     group_axis: str,
     ordered: bool = False,
+    ticks: bool = False,
     caption: str = "",
 ) -> Figure:
     """Points of a plane, told apart by group.
@@ -86,6 +87,7 @@ def scatter_chart(
         axes: labels of both axes.
         group_axis: what groups are.
         ordered: groups have an order: their colours go from pale to deep, and not from one hue to another.
+        ticks: the numbers along the axes mean something.
     """
     places, of = np.asarray(points, dtype=np.float64), np.asarray(groups, dtype=np.int64)
     if places.shape != (len(of), 2) or not len(of) or of.min() < 0 or of.max() >= len(names):
@@ -104,8 +106,9 @@ def scatter_chart(
         if any(not styles(at, theme)[2] for at in shown):
             pair.plot([], [], ".", color=theme.faint, label="others")
         pair.set_aspect("equal", adjustable="datalim")
-        pair.set_xticks([])
-        pair.set_yticks([])
+        if not ticks:
+            pair.set_xticks([])
+            pair.set_yticks([])
         pair.set_xlabel(axes[0])
         pair.set_ylabel(axes[1])
         for spine in pair.spines.values():

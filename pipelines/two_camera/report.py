@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
 from ...curation.keys import canonical
@@ -44,8 +45,9 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         pictures = Pictures(index, config)
         sections += [both := pairs_section(pictures, pairs), _transforms(config, run.made, pairs, index)]
         sections.append(light_section(pairs, directions(config)))
-        relit = DatasetIndex.open(posixpath.join(out, "dataset"), where={"original": False})
-        sections += [section] if (section := relit_section(pictures, pairs, relit)) is not None else []
+        if config.augmentation is not None:
+            rows = DatasetIndex.open(posixpath.join(out, "dataset")).table
+            sections += relit_section(pictures, pairs, rows.filter(pc.invert(rows["original"])))
         grids = [block for block in both.blocks if isinstance(block, ImageGrid)]
         first += [Band([(grid.title, grid.thumbs[:2]) for grid in grids], "Pairs: both cameras")] if grids else []
         sections += _results(config, run, pictures, pairs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pyarrow as pa
 
 from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
@@ -118,6 +119,7 @@ def lights_figure(pairs: TransformPairs) -> Figure:
         ["first camera", "second camera"],
         axes=("R/G of the light", "B/G of the light"),
         group_axis="camera",
+        ticks=True,
         caption="The light of every measured pair in both cameras: where they lie apart, the cameras' sensitivities differ.",
     )
 
@@ -125,26 +127,23 @@ def lights_figure(pairs: TransformPairs) -> Figure:
 # -------------------------------------------------------------------------------------------------------- other lights
 
 
-def relit_section(pictures: Pictures, pairs: TransformPairs, relit: DatasetIndex) -> Section | None:
-    """Two pairs, each under the light of the other, as in the paper's Figure 3; None where the run has no such rows.
+def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) -> list[Section]:
+    """Two pairs, each under the light of the other, as in the paper's Figure 3; nothing where the run has no such two.
 
     Args:
         pictures: of the measured pairs.
         pairs: the same, in the same order.
-        relit: index of the re-illuminated rows.
+        relit: the re-illuminated rows.
     """
-    columns = relit.table.column_names
-    if not pictures.there or not relit.table.num_rows or not set(CHANGES) <= set(columns):
-        return None
-    keys = zip(relit.table["source_key"].to_pylist(), relit.table["target_key"].to_pylist(), strict=True)
+    keys = zip(relit["source_key"].to_pylist(), relit["target_key"].to_pylist(), strict=True)
     of = {pair: row for row, pair in enumerate(keys)}
     at = {key: row for row, key in enumerate(pairs.key.tolist())}
     both = [(at[one], at[other]) for one, other in of if one < other and (other, one) in of]
-    if not both:
-        return None
+    if not both or not pictures.there:
+        return []
     one, other = both[int(angular_error_deg(*(pairs.gt_1[list(rows)] for rows in zip(*both, strict=True))).argmax())]
     names = [str(pairs.name[row]) for row in (one, other)]
-    matrices = [numbers(relit.table[name], 9).reshape(-1, 3, 3) for name in CHANGES]
+    matrices = [numbers(relit[name], 9).reshape(-1, 3, 3) for name in CHANGES]
     seen = [pictures.read(row) for row in (one, other)]
     rows: list[tuple[str, list[Thumb]]] = []
     for camera, (which, change) in enumerate(zip(("first camera", "second camera"), matrices, strict=True)):
@@ -155,23 +154,13 @@ def relit_section(pictures: Pictures, pairs: TransformPairs, relit: DatasetIndex
         ]
         told = (*names, f"{names[0]} as {names[1]}", f"{names[1]} as {names[0]}")
         rows.append((which, [Thumb(png(v, white_level(v)), t) for v, t in zip((*views, *changed), told, strict=True)]))
-    return Section(
-        "Re-illumination",
-        [
-            Text(
-                [
-                    "Two pairs, each under the light of the other, by the 3 x 3 matrix between the colours of their charts. "
-                    "Raw colours with the gamma of sRGB. Networks learn from the transforms of such pictures, and baselines "
-                    "that are fitted learn from the pictures, as many as evaluation.relit_pictures says."
-                ]
-            ),
-            Sheet(
-                [("picture", names[0]), ("picture", names[1]), ("re-lit", "first"), ("re-lit", "second")],
-                rows,
-                side_px=_SHEET_PX,
-            ),
-        ],
+    told = (
+        "Two pairs, each under the light of the other, by the 3 x 3 matrix between the colours of their charts. Raw colours "
+        "with the gamma of sRGB. Networks learn from the transforms of such pictures, and baselines with something to learn "
+        "from the pictures, as many as evaluation.relit_pictures says."
     )
+    columns = [("picture", names[0]), ("picture", names[1]), ("re-lit", names[0]), ("re-lit", names[1])]
+    return [Section("Re-illumination", [Text([told]), Sheet(columns, rows, side_px=_SHEET_PX)])]
 
 
 # ------------------------------------------------------------------------------------------------------------ corrected

@@ -32,6 +32,7 @@ from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.two_camera import baselines, learning
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
+from benchwright.training.illuminants.choice import PictureEstimator
 from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
 
@@ -100,7 +101,7 @@ def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
     assert not set(other.values()) & set(first.values())
 
 
-@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "metadata"])
+@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "nus64", "metadata", "table4"])
 def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
     c = settings(f"two_camera/{name}.toml")
     schemas = two_camera.plan(c, "out").schemas()
@@ -205,7 +206,12 @@ def train(c: TwoCameraConfig, out: Path, methods: list[str] | None = None) -> No
 
 
 def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None:
-    c = raw_settings(raw)
+    without = _NETWORK.replace("{ parameters", "{ augmented = false, parameters")
+    c = raw_settings(
+        raw,
+        'evaluation.baselines=["linear_regression", "gray_world", "homography_shades_of_gray"]',
+        f"evaluation.networks={{ network-200 = {_NETWORK}, without = {without} }}",
+    )
     out = tmp_path / "out"
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="threads", workers=2)
     pairs = learning.read_pairs(str(out / "dataset"))
@@ -216,14 +222,25 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert [fold[key] for key in pairs.source_key] == pairs.fold.tolist()
     train(c, out)
     found = scores(out)["rotating"]
-    assert set(found) == {"network-200", "linear_regression", "gray_world"}
+    assert set(found) == {"network-200", "without", "linear_regression", "gray_world", "homography_shades_of_gray"}
     assert found["network-200"]["runs"] == 2
+    told = {one["method"]: one["settings"] for one, _ in experiments.predictions(str(out))}
+    assert {name: one["relit_pictures"] for name, one in told.items() if "relit_pictures" in one} == {
+        "homography_shades_of_gray": 9
+    }, "of the baselines it alone learns from pictures"
     assert "looked at the test" not in found["network-200"]["mean"]
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
     page = Path(two_camera.BENCHMARK.report(c, str(out))).read_text("utf-8")
     assert "do not add up" not in page
     assert "several rows are made of one (augmented)" in page
-    for told in ("Alignment", "both cameras in turn", "This run: angular errors", "by the estimate", "no_partner"):
+    parts = ("Alignment", "both cameras in turn", "This run: angular errors", "as the camera gave it", "no_partner")
+    figures = (
+        "Re-illumination",
+        "The light of every measured pair",
+        "Errors of every method",
+        "Without and with re-illuminated training rows",
+    )
+    for told in parts + figures:
         assert told in page, told
     assert "No fair comparison: the lights, transforms or folds of this run are not those" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
@@ -244,6 +261,48 @@ def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) 
     assert 0.5 < pictures.usable.mean() < 0.95
     pairs = learning.read_pairs(str(tmp_path / "dataset"))
     assert list(at) == pairs.key[pairs.original].tolist()
+
+
+def test_learners_of_pictures_are_given_them_under_other_lights(raw: Path, tmp_path: Path, monkeypatch) -> None:
+    c = raw_settings(
+        raw, 'evaluation.baselines=["homography_shades_of_gray"]', "evaluation.networks={}", "evaluation.relit_pictures=1"
+    )
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="threads", workers=2)
+    given = []
+    fitted = PictureEstimator.fitted
+    monkeypatch.setattr(
+        PictureEstimator, "fitted", lambda *a, **more: given.append((a[1:], more["relit"])) or fitted(*a, **more)
+    )
+    train(c, tmp_path)
+    assert len(given) == 3
+    index = DatasetIndex.open(tmp_path / "dataset")
+    rows = {row["key"]: row for row in index.table.to_pylist()}
+    measured, _ = learning.pictures_of(str(tmp_path / "dataset"), "digest", 256)
+    keys = [key for key, row in rows.items() if row["original"]]
+    for (pictures, _), (relit, lights) in given:
+        assert len(pictures) == 6
+        assert 1 <= len(relit) <= 6
+        for picture, light in zip(relit.images, lights, strict=True):
+            [made] = [  # the row whose light it wears, and whose picture it is, changed by the row's matrix
+                row
+                for row in rows.values()
+                if not row["original"]
+                and np.allclose(np.divide(row["gt_1"], row["gt_1"][1]), light)
+                and np.allclose(
+                    np.maximum(measured.images[keys.index(row["source_key"])] @ np.reshape(row["relight_1"], (3, 3)), 0),
+                    picture,
+                    atol=1e-5,
+                )
+            ]
+            assert made["fold"] == rows[made["source_key"]]["fold"]
+
+
+def test_augmentation_can_be_off(raw: Path) -> None:
+    c = raw_settings(raw, "augmentation.count=0")
+    assert c.augmentation is None
+    assert "augmented" not in [stage.name for stage in two_camera.plan(c, "out").stages]
+    assert "relit_pictures" not in baselines.settings_of(c, "corrected_moments").settings
+    assert baselines.settings_of(raw_settings(raw), "corrected_moments").settings["relit_pictures"] == 9
 
 
 def test_averaging_down_keeps_means_and_invalidates_mixed_squares() -> None:
