@@ -57,6 +57,7 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
     if len(estimates) < 3:
         raise ValueError(f"{len(estimates)} pictures: a homography of lights needs 3 at least")
     rows, truth = unit(estimates), unit(lights)
+    # All that a round needs of a row is linear in these products: (n, 9) each.
     own, other = ((rows[:, :, None] * each[:, None, :]).reshape(-1, 9) for each in (rows, truth))
     squares = weights**2
     scales = np.broadcast_to((rows * truth).sum(axis=1), weights.shape).copy()
@@ -65,12 +66,11 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
     for _ in range(rounds):
         scaled = squares[todo] * scales[todo]
         gram, cross = ((scaled * scales[todo]) @ own).reshape(-1, 3, 3), (scaled @ other).reshape(-1, 3, 3)
-        found[todo] = np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ cross
-        mapped = rows @ found[todo]
-        new = (mapped * truth).sum(axis=2) / np.maximum((mapped**2).sum(axis=2), 1e-300)
-        moved = np.sqrt(((new - scales[todo]) ** 2).mean(axis=1))
-        scales[todo] += _STEP * (new - scales[todo])
-        todo = todo[moved >= _SETTLED]
+        matrix = found[todo] = np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ cross
+        lengths = (matrix @ matrix.transpose(0, 2, 1)).reshape(-1, 9) @ own.T  # |row H|^2
+        change = matrix.reshape(-1, 9) @ other.T / np.maximum(lengths, 1e-300) - scales[todo]
+        scales[todo] += _STEP * change
+        todo = todo[np.sqrt((change**2).mean(axis=1)) >= _SETTLED]
         if not len(todo):
             break
     return found
