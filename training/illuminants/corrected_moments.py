@@ -2,8 +2,9 @@
 
 Source: Finlayson, "Corrected-Moment Illuminant Estimation", ICCV 2013. The moments of degree d are the d-th roots of the
 means of all products of d channels: 3 of degree 1 (corrected gray world), 9 up to degree 2, 19 up to degree 3. Roots make
-them scale with the exposure. The matrix is trained by alternating least squares, since of a training illuminant only the
-direction is known: the lengths and the matrix take turns.
+them scale with the exposure. The matrix C is trained by alternating least squares, since of a training illuminant only the
+direction is known: min |D M C - L|^2, where the diagonal D scales each picture's moments M, and D and C take turns. (To scale
+the lights L instead lets those of odd pictures shrink to nothing, and the matrix with them.)
 """
 
 from __future__ import annotations
@@ -65,14 +66,12 @@ def fit_corrected_moments(
     lights = unit(illuminants)
     if len(rows) < rows.shape[1]:
         raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs as many at least")
-    inverse = np.linalg.pinv(rows)
-    lengths = np.ones((len(rows), 1))
-    matrix = inverse @ lights
+    scales = np.ones((len(rows), 1))
+    matrix = np.linalg.pinv(rows) @ lights
     for _ in range(rounds):
         mapped = rows @ matrix
-        lengths = (mapped * lights).sum(axis=1, keepdims=True)  # what brings light * length closest to mapped
-        lengths /= np.sqrt((lengths**2).mean())  # else all shrink
-        new = inverse @ (lights * lengths)
+        scales = (mapped * lights).sum(axis=1, keepdims=True) / np.maximum((mapped**2).sum(axis=1, keepdims=True), 1e-300)
+        new = np.linalg.pinv(scales * rows) @ lights
         done = np.abs(new - matrix).max() <= 1e-10 * np.abs(matrix).max()
         matrix = new
         if done:
