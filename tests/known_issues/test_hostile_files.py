@@ -29,7 +29,7 @@ from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
 from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
 from benchwright.datasets.skeleton.files import sequence_from_npy
-from benchwright.datasets.two_camera.pictures import read_charts
+from benchwright.datasets.two_camera.pair_files import read_charts
 from benchwright.datasets.videos.plain import list_csv
 from benchwright.pipelines import config as settings
 from benchwright.pipelines.cli import exits

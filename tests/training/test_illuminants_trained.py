@@ -189,6 +189,17 @@ def test_a_gamut_grows_for_what_does_not_fit():
     assert angle_deg(gamuts.gamut(shown, **state, order=0, sigma=0), np.array([[0.5, 1, 2]]))[0] < 4
 
 
+def test_levelled_gamuts_do_not_know_the_exposures_of_training_pictures():
+    pictures, lights = mondrians(40)
+    exposed = LinearPictures.of(pictures.images * np.random.default_rng(0).uniform(0.05, 1, (40, 1, 1, 1)).astype(np.float32))
+    plain, levelled = (
+        [gamuts.fit_gamut(each, lights, order=0, sigma=0, levelled=levelled) for each in (pictures, exposed)]
+        for levelled in (False, True)
+    )
+    np.testing.assert_allclose(levelled[0]["corners"], levelled[1]["corners"], atol=1e-5)
+    assert not np.array_equal(plain[0]["corners"], plain[1]["corners"])
+
+
 def test_a_light_that_leaves_a_channel_dark_teaches_no_gamut():
     pictures, lights = mondrians(12)
     some = gamuts.fit_gamut(pictures[1:], lights[1:], order=0, sigma=0)

@@ -25,7 +25,9 @@ _GROWTH = 1.05
 _TOLERANCE = 1e-9
 
 
-def fit_gamut(pictures: LinearPictures, illuminants: Illuminants, *, order: int, sigma: float) -> dict[str, Floats]:
+def fit_gamut(
+    pictures: LinearPictures, illuminants: Illuminants, *, order: int, sigma: float, levelled: bool = False
+) -> dict[str, Floats]:
     """The canonical gamut.
 
     Args:
@@ -34,6 +36,8 @@ def fit_gamut(pictures: LinearPictures, illuminants: Illuminants, *, order: int,
             lights, the hull is tighter.
         order: 0 for colours, 1 for edges.
         sigma: of the Gaussian, in pixels; 0 for none, which colours alone allow.
+        levelled: bring every picture to one level first (the 99th percentile of its strongest channel): where lights have no
+            strength and exposures differ, the hull is otherwise that of the brightest pictures.
 
     Returns:
         "corners": (m, 3), the hull's extreme colours: black and others, or edges and their opposites.
@@ -50,18 +54,20 @@ def fit_gamut(pictures: LinearPictures, illuminants: Illuminants, *, order: int,
     corners = np.zeros((1, 3))
     for start in range(0, len(known), _BLOCK):
         rows = known[start : start + _BLOCK]
-        seen = _values(pictures[rows], order, sigma) / lights[rows, None]
+        levels = _levels(pictures[rows]) if levelled else np.ones(len(rows))
+        seen = _values(pictures[rows], order, sigma) / (lights[rows] * levels[:, None])[:, None]
         corners = _extreme(np.concatenate([corners, seen[seen.any(axis=2)]]))
     corners = np.concatenate([corners, -corners]) if order else corners
     _faces(corners)
     return {"corners": corners}
 
 
-def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float) -> Illuminants:
+def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float, levelled: bool = False) -> Illuminants:
     """The illuminant of each picture by its gamut, mapped into that of the canonical light: (n, 3) of length 1.
 
     Where no map fits, the canonical gamut grows about its centre by 5 per cent at a time, up to twice its size (our choice); a
-    picture that does not fit then either, or has no edge in some channel, gets gray world's answer.
+    picture that does not fit then either, or has no edge in some channel, gets gray world's answer. The picture's own level
+    does not matter, so ``levelled`` is a setting of the training alone.
 
     >>> pictures = LinearPictures.of(np.random.default_rng(0).random((2, 16, 16, 3)))
     >>> state = fit_gamut(pictures, np.ones((2, 3)), order=0, sigma=0)
@@ -147,6 +153,13 @@ def _faces(corners: Floats) -> tuple[Floats, Floats]:
         raise ValueError(f"a gamut of {len(corners)} extreme values fills no volume: it holds too few colours") from error
     faces = np.unique(np.round(equations, 12), axis=0)  # qhull cuts a face of many corners into triangles
     return faces[:, :3], np.maximum(-faces[:, 3], 0)  # the origin is inside
+
+
+def _levels(pictures: LinearPictures) -> Floats:
+    """(n,), above 0."""
+    strongest = pictures.images.max(axis=3)
+    levels = [np.quantile(one[usable], 0.99) for one, usable in zip(strongest, pictures.usable, strict=True)]
+    return np.where(np.array(levels) > 0, levels, strongest.max(axis=(1, 2))).astype(np.float64)
 
 
 def _values(pictures: LinearPictures, order: int, sigma: float) -> Floats:
