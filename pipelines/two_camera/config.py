@@ -123,7 +123,17 @@ class QuasiReal:
 @dataclass(frozen=True, config=_STRICT)
 class LitPictures:
     """Small linear pictures with their lights, and what a second camera would have seen, by the sensitivities of both; see
-    ``datasets/two_camera/lit_pictures.py``. ``sensors``: camera -> its file in the folder ``sensitivities``.
+    ``datasets/two_camera/lit_pictures.py``.
+
+    Attributes:
+        pictures: folder of ``.npz`` files with ``pictures``, ``lights`` and ``names``.
+        sensitivities: folder of the cameras' sensitivities.
+        sensors: camera -> its file in that folder.
+        main: camera whose pictures are taken: those named ``<main>_<number>``.
+        second: camera that they are simulated for.
+        without: lights of colour-science that no picture is given.
+        max_rejects: pictures that may be rejected, or a share below 1.
+        saturated: share of full scale from which a value counts as saturated.
     """
 
     kind: Literal["lit_pictures"]
@@ -202,7 +212,7 @@ class Augmentation:
     """Every picture under the lights of others; see ``datasets/two_camera/augment.py``.
 
     Attributes:
-        count: other pictures whose light each is given; all where there are fewer.
+        count: other pictures whose light each is given; all where there are fewer. 0: none is re-illuminated.
         targets: ``any`` other picture, as in the paper, or those of the ``same_fold``: no light of a test is then trained on.
     """
 
