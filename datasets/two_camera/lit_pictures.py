@@ -158,13 +158,14 @@ def _pair(
     matrix = fit(*charts, preset="as_written").matrix
     seen = picture @ matrix
     # Black is what was masked; what a matrix takes out of the range of the sensor is no pixel of the pair.
-    valid = picture.any(axis=2) & (picture < saturated).all(axis=2) & (seen >= 0).all(axis=2) & (seen <= 1).all(axis=2)
+    inside = (picture < saturated) & (seen >= 0) & (seen <= 1)
+    valid = np.logical_and(picture.max(axis=2) > 0, inside.min(axis=2))
     return LinearPair(
         key=name,
         name=name,
         image_1=npy(as_uint16(picture)),
         image_2=npy(as_uint16(seen)),
-        valid=npy(valid),
+        valid=npy(np.asarray(valid)),
         gt_1=light.tolist(),
         gt_2=(whites[1] / whites[1].max()).tolist(),
         patches_1=charts[0].ravel().tolist(),

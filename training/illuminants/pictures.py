@@ -90,8 +90,8 @@ class LinearPictures:
         second = None
         if self.second is not None and others.second is not None:
             second = np.concatenate([self.second, others.second])
-        images, usable = (np.concatenate(both) for both in ((self.images, others.images), (self.usable, others.usable)))
-        return LinearPictures(images, usable, second)
+        images = np.concatenate([self.images, others.images])
+        return LinearPictures(images, np.concatenate([self.usable, others.usable]), second)
 
     def relit(self, first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> LinearPictures:
         """The same scenes under other lights: colours times a matrix a picture and camera, (n, 3, 3). What falls below 0 is 0.
