@@ -385,5 +385,5 @@ def test_wrong_calls_say_so():
         baseline("grey_world").fitted(pictures, lights)
     with pytest.raises(ValueError, match=r"illuminants of shape \(3, 3\): 4 pictures need \(4, 3\)"):
         baseline("gray_world").fitted(pictures, lights[:3])
-    with pytest.raises(ValueError, match="to choose between 2 settings takes two at least"):
+    with pytest.raises(ValueError, match="to choose between 4 settings takes two at least"):
         baseline("gamut_edge").fitted(pictures[:1], lights[:1])
