@@ -11,7 +11,7 @@ from ...curation.stages.transforms import TRANSFORMS
 from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
-from ...datasets.kowl.increments import Later
+from ...datasets.kowl.increments import Later, Preset
 from ...datasets.kowl.splits import Turn
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
@@ -71,7 +71,7 @@ class Labels:
 class Increments:
     """How later releases come; the first release of ``labels`` is known at the start."""
 
-    preset: Literal["as_released", "as_written"]
+    preset: Preset
     later: list[Later]
     order: Literal["as_released", "shuffled", "interleaved"] = "as_released"
 
