@@ -1,15 +1,15 @@
 """The increments of a KOWL run beside those of its authors' code, clip for clip and in order.
 
-Give the folder in which that code lies (https://github.com/prijatelj/human-activity-recognition-in-an-open-world); nothing of it
-is copied. Its ``get_increments`` is taken out of ``arn/data/kinetics_owl.py`` and called as it stands, with stand-ins for the three
-classes that it needs and that hold data alone, so that neither torch nor exputils has to be there. ::
+Give the folder in which that code lies (https://github.com/prijatelj/human-activity-recognition-in-an-open-world); nothing
+of it is copied. Its ``get_increments`` is taken out of ``arn/data/kinetics_owl.py`` and called as it stands, with stand-ins
+for the three classes that it needs and that hold data alone, so that neither torch nor exputils has to be there. ::
 
     benchwright run kowl --config scaled --set source.root=FOLDER --out out     # or --config published, or lists of your own
     python -m venv old && old/bin/pip install numpy==1.23.5 pandas==1.5.3 scikit-learn==1.2.2
     python benchmarks/kowl_authors_code.py CODE out --python old/bin/python
 
-The authors worked with those versions. Without ``--python`` their code runs in this interpreter: then classes of equal counts may
-come in another order, since numpy sorts otherwise from 1.25 on.
+The authors worked with those versions. Without ``--python`` their code runs in this interpreter: then classes of equal
+counts may come in another order, since numpy sorts otherwise from 1.25 on.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def authors_functions(code: Path) -> dict[str, Any]:
         pd.DataFrame.append = lambda self, other: pd.concat([self, other])  # type: ignore[attr-defined]
     names = {"np": np, "pd": pd, "StratifiedKFold": StratifiedKFold, "deepcopy": copy.deepcopy}
     names |= {"NominalDataEncoder": Encoder, "DataSplits": Splits, "logger": logging.getLogger("authors")}
-    exec(compile(tree, str(path), "exec"), names)  # noqa: S102
+    exec(compile(tree, str(path), "exec"), names)
     return names
 
 
@@ -143,7 +143,8 @@ def compare(code: Path, out: str, python: str) -> bool:
     rows = ours.table(["increment", "role", "key"])
     for number, role, key in zip(*(column.to_pylist() for column in rows.columns), strict=True):
         mine.setdefault((number, role), []).append(key)
-    return all([_told(place, mine.get(place, []), theirs.get(place, [])) for place in sorted(mine.keys() | theirs.keys())])
+    same = [_told(place, mine.get(place, []), theirs.get(place, [])) for place in sorted(mine.keys() | theirs.keys())]
+    return all(same)
 
 
 def _told(place: tuple[int, str], mine: list[str], theirs: list[str]) -> bool:

@@ -1,10 +1,10 @@
 """Open-world increments: a data set's first release is known, and each later release brings its new classes bit by bit.
 
 Source: KOWL's paper, section 4, and ``get_increments`` of its released code. ``as_released`` gives the published Table 1: of
-each release the least frequent new classes come first, ``ceil(classes / increments)`` at a time, and equal counts as the sort of
-the authors' numpy leaves them. ``rarest_first`` is ours: the same with equal counts in the order of names. ``as_written`` follows
-the paper's text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in the last increment. The
-folds are the same in all three.
+each release the least frequent new classes come first, ``ceil(classes / increments)`` at a time, and equal counts as the
+sort of the authors' numpy leaves them. ``rarest_first`` is ours: the same with equal counts in the order of names.
+``as_written`` follows the paper's text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in
+the last increment. The folds are the same in all three.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ class Incremented:
         novel: whether the label is that of no training sample of an earlier increment (of increment 0, where there is no
             earlier one). True for val and test rows of a class that is never trained.
         position: place in the increment among the rows of the same role, from 0.
-        block: what decides the place: ``known_small`` (a known class with no more rows than its release has increments: all are
-            in the first); ``known``; ``never_trained`` (a class of val or test alone); ``novel`` (of this increment: its fold); ``novel_small`` (of this increment: a class too small for folds); ``persisted`` (of a class
-            that an earlier increment of the same release brought).
+        block: what decides the place: ``known_small`` (a known class with no more rows than its release has increments: all
+            are in the first); ``known``; ``never_trained`` (a class of val or test alone); ``novel`` (of this increment: its
+            fold); ``novel_small`` (of this increment: a class too small for folds); ``persisted`` (of a class that an earlier
+            increment of the same release brought).
     """
 
     key: str
@@ -96,8 +97,8 @@ def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
 
     Args:
         counts: training samples of each class, classes in the order of their names.
-        preset: ``as_released`` and ``rarest_first``: rarest first; ``as_written``: most frequent first. Equal counts are taken in
-            the order of names, but ``as_released`` in that of the released code, see ``introsort``.
+        preset: ``as_released`` and ``rarest_first``: rarest first; ``as_written``: most frequent first. Equal counts are taken
+            in the order of names, but ``as_released`` in that of the released code, see ``introsort``.
 
     >>> counts = np.array([30, 10, 20])
     >>> increment_class_order(counts, "as_released"), increment_class_order(counts, "as_written")

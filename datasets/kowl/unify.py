@@ -67,8 +67,8 @@ def unify(
         normalise: further differences between spellings that do not count; all labels that differ by no more are given
             the spelling of the most recent release that has one of them. None of this is KOWL's: its labels keep case
             and punctuation. ``brackets`` leaves out what stands in brackets, and so merges classes.
-        order: of the samples: ``listed``: by the first release, split and line that hold them, as the authors' outer merge leaves
-            them (pandas 1.5 does not sort it); ``identity``: by id and times.
+        order: of the samples: ``listed``: by the first release, split and line that hold them, as the authors' outer merge
+            leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
 
     Yields:
         Columns of ``unified_row(releases)`` and those of the listed row. Rejected, with the sample's uid:

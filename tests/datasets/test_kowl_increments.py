@@ -228,7 +228,7 @@ def test_against_the_rules_row_by_row(seed: int, preset) -> None:
 
 
 def hand_made() -> tuple[Plan, np.ndarray]:
-    """One increment of test rows: known, small ones, a small novel class, a fold, two persisted folds, a class never trained."""
+    """One increment of test rows: known, small known, a small novel class, a fold, two persisted folds, one never trained."""
     block = np.asarray([5, 3, 1, 4, 5, 2, 1, 3, 0])
     earlier = np.asarray([2, 0, 0, 0, 1, 0, 0, 0, 0])
     novel = np.isin(block, [2, 3, 4])
