@@ -1,8 +1,10 @@
 """Measures of a training in an open world, from its stored predictions alone.
 
 The name of a metric says phase, task, whose known classes the task goes by, and measure: ``pre.detection.predictor.mcc``,
-``post.none.top1_accuracy``. Its position is the increment. Sums over this increment and all before it are called
-``cumulative.post.none.mcc``; those over all increments, which are of the whole training, have the bare name.
+``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to this one are called
+``cumulative.post.none.mcc``; those over all increments from 1 on, which are of the whole training, have the bare name. They hold
+the same samples before feedback and after it. Increment 0 is measured after it has been learned alone: sums that begin with
+it, as in the paper's Figure 12, are called ``from_start.post.none.mcc``, and cannot be compared with any before feedback.
 
 The paper's Figures 7 to 10, 12 and 13 draw ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
 Figure 11 draws a reaction time with the known classes of the evaluator. For these there is one tidy table (``tidy``): what a
@@ -36,7 +38,7 @@ from .open_world_predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
 TOP = 5
-CUMULATIVE = "cumulative."
+CUMULATIVE, FROM_START = "cumulative.", "from_start."
 COLUMNS = pa.schema(
     {
         "increment": pa.int64(),
@@ -44,7 +46,8 @@ COLUMNS = pa.schema(
         "phase": pa.string(),  # "pre" or "post"
         "split": pa.string(),  # "train", "validate", "test", "validate+test"
         "feedback": pa.float64(),
-        "cumulative": pa.bool_(),  # over this increment and all before it; the released code has it for "post" alone
+        "cumulative": pa.bool_(),  # over this increment and those before it
+        "from_start": pa.bool_(),  # of sums: increment 0 among them, as the released code has it, for "post" alone
         "novel_to": pa.string(),  # "predictor" or "evaluator": whose known classes the task goes by; "" for task "none"
         "task": pa.string(),
         "measure": pa.string(),
@@ -104,18 +107,27 @@ def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> 
     return found
 
 
+_Place = tuple[str, str, str, str, str]
+"""Phase, task, whose known classes, split and stratum."""
+
+
 class Sums:
-    """Values of sums of ordered confusion matrices, increment by increment and over all of them."""
+    """Values of sums of ordered confusion matrices, increment by increment and over all of them.
+
+    Increment 0, which is known after feedback alone, counts in the sums from the start and in no other.
+    """
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str, str, str], Ordered] = {}
+        self._sums: dict[str, dict[_Place, Ordered]] = {"": {}, FROM_START: {}}
 
     def add(
         self, ordered: Ordered, phase: str, task: str, novel_to: str, *, position: int, split: str, stratum: str = ""
     ) -> Iterator[Value]:
         """Values of one increment."""
         place = (phase, task, novel_to, split, stratum)
-        self._sums[place] = self._sums[place] + ordered if place in self._sums else ordered
+        for begin in [*([""] if position else []), *([FROM_START] if phase == "post" else [])]:
+            sums = self._sums[begin]
+            sums[place] = sums[place] + ordered if place in sums else ordered
         for measure, value in ordered_measures(ordered).items():
             yield measured(metric(phase, task, novel_to, measure), value, position=position, split=split, stratum=stratum)
 
@@ -124,18 +136,19 @@ class Sums:
 
         ``splits``: those that are told of; None: all.
         """
-        begin = "" if position is None else CUMULATIVE
-        samples: set[tuple[str, str]] = set()
-        for (of_phase, task, novel_to, split, stratum), ordered in self._sums.items():
-            if of_phase != phase or (splits is not None and split not in splits):
-                continue
-            if (split, stratum) not in samples:
-                samples.add((split, stratum))
-                count = f"{begin}{phase}.samples"
-                yield measured(count, ordered.first.n, position=position, split=split, stratum=stratum)
-            for measure, value in ordered_measures(ordered).items():
-                name = f"{begin}{metric(phase, task, novel_to, measure)}"
-                yield measured(name, value, position=position, split=split, stratum=stratum)
+        for kind, sums in self._sums.items():
+            begin = kind or ("" if position is None else CUMULATIVE)
+            samples: set[tuple[str, str]] = set()
+            for (of_phase, task, novel_to, split, stratum), ordered in sums.items():
+                if of_phase != phase or (splits is not None and split not in splits):
+                    continue
+                if (split, stratum) not in samples:
+                    samples.add((split, stratum))
+                    count = f"{begin}{phase}.samples"
+                    yield measured(count, ordered.first.n, position=position, split=split, stratum=stratum)
+                for measure, value in ordered_measures(ordered).items():
+                    name = f"{begin}{metric(phase, task, novel_to, measure)}"
+                    yield measured(name, value, position=position, split=split, stratum=stratum)
 
 
 def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
@@ -238,7 +251,7 @@ def tidy(results: pa.Table) -> pa.Table:
     named = {name: _parsed(name) for name in results["metric"].unique().to_pylist()}
     metrics = pl.DataFrame(
         [(name, *parts) for name, parts in named.items() if parts],
-        schema={"metric": pl.String, "cumulative": pl.Boolean, **dict.fromkeys(_PARTS, pl.String)},
+        schema={"metric": pl.String, "cumulative": pl.Boolean, "from_start": pl.Boolean, **dict.fromkeys(_PARTS, pl.String)},
         orient="row",
     )
     labels = [(*key, label) for key, label in predictor_labels(results).items()]
@@ -247,7 +260,7 @@ def tidy(results: pa.Table) -> pa.Table:
     frame = pl.DataFrame(pl.from_arrow(results.select(columns))).with_columns(pl.col(pl.Categorical).cast(pl.String))
     frame = frame.filter(pl.col("position").is_not_null())
     frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
-    of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "phase"]
+    of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "from_start", "phase"]
     frame = frame.group_by(*of, *_PARTS[1:], maintain_order=True).agg(pl.col("value").mean())
     counts = frame.filter(pl.col("measure") == "samples").select(*of, n=pl.col("value").cast(pl.Int64))
     frame = frame.filter(pl.col("measure") != "samples").join(counts, on=of, how="left", maintain_order="left")
@@ -276,13 +289,15 @@ def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
     return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
 
 
-def _parsed(name: str) -> tuple[bool, str, str, str, str] | None:
-    """Whether a metric is cumulative, and its phase, task, whose known classes, and measure; None for one of no phase."""
-    phase, _, rest = name.removeprefix(CUMULATIVE).partition(".")
+def _parsed(name: str) -> tuple[bool, bool, str, str, str, str] | None:
+    """Whether a metric is cumulative, and from the start, and its phase, task, whose known classes, and measure; None for one
+    of no phase."""
+    phase, _, rest = name.removeprefix(CUMULATIVE).removeprefix(FROM_START).partition(".")
     if phase not in ("pre", "post"):
         return None
     task, _, measure = rest.partition(".")
     novel_to = ""
     if task in TASKS[1:]:
         novel_to, _, measure = measure.partition(".")
-    return name.startswith(CUMULATIVE), phase, task if measure else "", novel_to, measure or task
+    from_start = name.startswith(FROM_START)
+    return from_start or name.startswith(CUMULATIVE), from_start, phase, task if measure else "", novel_to, measure or task

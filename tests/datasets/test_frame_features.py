@@ -375,7 +375,7 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
         for row in tidy(results(out)).to_pylist()
         if row["stratification"] == "transform"
         and row["phase"] == "post"
-        and row["cumulative"]
+        and row["from_start"]
         and row["measure"] == "top1_accuracy"
         and row["increment"] == 5
     }
