@@ -115,7 +115,8 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator
         uid: column that names the sample (KOWL: its ``key``).
 
     Yields:
-        The rows in their order, part by part. Rejected: ``no_feature``; ``conflicting_features``, where one uid is stored
+        The rows in their order, part by part. Rejected: ``no_feature``, with the name that was sought and three that are
+        there; ``conflicting_features``, where one uid is stored
         with different vectors (a vector that is stored twice is no matter).
 
     Raises:
@@ -124,6 +125,10 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator
     if "feature" in rows.column_names:
         raise ValueError(f"rows have a column 'feature' already: {', '.join(rows.column_names)}")
     held, files = _held(features)
+    names = ", ".join(map(repr, held["uid"].head(3).to_list()))
+    stored = (
+        f" is none of the {held.height:,} names of stored features, such as {names}" if held.height else ": nothing is stored"
+    )
     for table in rows.batches():
         asked = pl.DataFrame({"uid": pl.Series(pl.from_arrow(table[uid])).cast(pl.String)})
         found = asked.join(held, on="uid", how="left", maintain_order="left")
@@ -138,9 +143,10 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator
             ],
             fields=list(ARRAY),
         )
-        whole = table.append_column("feature", column).append_column("_uid", asked["uid"].to_arrow())
-        sifted = sift(whole, {"no_feature": absent, "conflicting_features": conflicting}, detail="_uid")
-        yield Sifted(sifted.kept.drop_columns(["_uid"]), sifted.rejected)
+        told = asked.select(pl.when(pl.Series(absent)).then(pl.format("'{}'{}", "uid", pl.lit(stored))).otherwise("uid"))
+        whole = table.append_column("feature", column).append_column("_told", told.to_series().to_arrow())
+        sifted = sift(whole, {"no_feature": absent, "conflicting_features": conflicting}, detail="_told")
+        yield Sifted(sifted.kept.drop_columns(["_told"]), sifted.rejected)
 
 
 def _held(features: Rows) -> tuple[pl.DataFrame, pa.Array]:

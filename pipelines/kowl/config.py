@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -12,6 +13,7 @@ from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later, Preset
+from ...datasets.kowl.own_lists import Shares, TableColumns, TableFile
 from ...datasets.kowl.splits import Turn
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
@@ -27,7 +29,7 @@ _STRICT = ConfigDict(extra="forbid")
 class ListSource:
     """Lists in a folder: the releases, splits and files. ``max_rejects``: rows of them that may be bad, or a share below 1.
 
-    The folder should hold lists and nothing else: a run looks at the names, sizes and times of all that is in it.
+    Of what is in the folder, only the files named count.
     """
 
     kind: Literal["lists"]
@@ -35,6 +37,27 @@ class ListSource:
     files: Annotated[list[ListFile], Field(min_length=1)]
     max_rejects: Rejects
     id_pattern: str = ID
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TableSource:
+    """Releases of one's own: any number of CSV, Parquet and JSON files in a folder; see ``datasets/kowl/own_lists.py``.
+
+    Attributes:
+        root: the folder. Of what is in it, only the files named count.
+        files: the lists: path, release, and where they have them a split and columns of their own.
+        columns: names of the columns: ``id`` and ``label``, and of those there are ``split``, ``release``, ``start``, ``end``,
+            ``feature``.
+        without_split: shares of ``validate`` and ``test`` drawn by id where a row says no split.
+        max_rejects: rows of the files that may be bad, or a share below 1.
+    """
+
+    kind: Literal["tables"]
+    root: Location
+    files: Annotated[list[TableFile], Field(min_length=1)]
+    columns: TableColumns = field(default_factory=TableColumns)
+    without_split: Shares = field(default_factory=Shares)
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -195,7 +218,7 @@ class KowlConfig:
     """
 
     seed: int
-    source: Annotated[ListSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
+    source: Annotated[ListSource | TableSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
     labels: Labels
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments

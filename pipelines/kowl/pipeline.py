@@ -28,15 +28,26 @@ from ...datasets.features.rows import (
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
 from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
+from ...datasets.kowl.own_lists import OwnListed, listed_tables
 from ...datasets.kowl.samples import sample
 from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.synthetic import Centred, choose_centres, draw_features, draw_lists, draw_missing, drawing
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import built_in
-from ..own import shown, source_of
+from ..own import OwnSource, own_source, shown, source_of
 from ..sources import SOURCES
 from . import card
-from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
+from .config import (
+    AvaLists,
+    DrawnFeatures,
+    DrawnLists,
+    ExtractedFeatures,
+    Inventory,
+    KowlConfig,
+    ListSource,
+    StoredFeatures,
+    TableSource,
+)
 
 _DRAWN_AT_ONCE = 4096
 _CLIPS_AT_ONCE = 64
@@ -81,8 +92,7 @@ def _unified(c: KowlConfig) -> Flow:
     if isinstance(c.source, DrawnLists):
         listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
     else:
-        budget = Budget(c.source.max_rejects, "source.max_rejects")
-        listed = source_of("listed", c.source, SOURCES["kowl"], seed=c.seed, budget=budget, pieces=kinetics_lists, gives=Listed)
+        listed = _listed(c, c.source)
     merge = step(
         unify,
         releases=c.labels.releases,
@@ -94,6 +104,23 @@ def _unified(c: KowlConfig) -> Flow:
     return listed.whole("unified", merge, gives=gives, expands=True, max_rejects=None)
 
 
+def _listed(c: KowlConfig, s: ListSource | TableSource | OwnSource) -> Flow:
+    if isinstance(s, OwnSource):
+        return own_source("listed", s, seed=c.seed)
+    own = isinstance(s, TableSource)
+    labels = [] if own else [file.labels for file in s.files if file.labels is not None]
+    return source_of(
+        "listed",
+        s,
+        SOURCES["kowl"],
+        seed=c.seed,
+        budget=Budget(s.max_rejects, "source.max_rejects"),
+        pieces=listed_tables if own else kinetics_lists,
+        gives=OwnListed if own else Listed,
+        root=where(s.root, only=[file.path for file in s.files] + labels),
+    )
+
+
 def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
     if isinstance(features, DrawnFeatures):
         first = c.labels.releases[0]
@@ -101,7 +128,8 @@ def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFe
         centres = step(choose_centres, first=first, splits=splits, hidden=features.hidden, seed=c.seed)
         draw = step(draw_features, width=features.width, distance=features.distance, seed=c.seed)
         return flow.whole("centred", centres, gives=Centred).each_batch("with_feature", draw, rows_per_part=_DRAWN_AT_ONCE)
-    root = where(features.root)
+    only = [path for file in features.files for path in (file.path, file.ids) if path is not None]
+    root = where(features.root, only=[] if "." in only else only)
     stored = source(
         "stored_features",
         step(read_stored_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
@@ -109,7 +137,8 @@ def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFe
         gives=StoredFeature,
         max_rejects=Budget(features.max_rejects, "features.max_rejects"),
     )
-    attach = step(attach_features, features=rows_of(stored.last))  # type: ignore[arg-type]
+    uid = "feature_key" if isinstance(c.source, TableSource) else "key"
+    attach = step(attach_features, features=rows_of(stored.last), uid=uid)  # type: ignore[arg-type]
     return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
 
 
