@@ -1,10 +1,10 @@
 """Measures of a training in an open world, from its stored predictions alone.
 
 The name of a metric says phase, task, whose known classes the task goes by, and measure: ``pre.detection.predictor.mcc``,
-``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to this one are called
-``cumulative.post.none.mcc``; those over all increments from 1 on, which are of the whole training, have the bare name. They hold
-the same samples before feedback and after it. Increment 0 is measured after it has been learned alone: sums that begin with
-it, as in the paper's Figure 12, are called ``from_start.post.none.mcc``, and cannot be compared with any before feedback.
+``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to this one are
+called ``cumulative.post.none.mcc``; those over all increments from 1 on, which are of the whole training, have the bare name.
+They hold the same samples before feedback and after it. Increment 0 is measured after feedback alone: sums that begin with it,
+as in the paper's Figure 12, are called ``from_start.post.none.mcc``, and cannot be compared with any before feedback.
 
 The paper's Figures 7 to 10, 12 and 13 draw ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
 Figure 11 draws a reaction time with the known classes of the evaluator. For these there is one tidy table (``tidy``): what a
@@ -13,6 +13,7 @@ figure needs is a filter.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -152,7 +153,8 @@ class Sums:
 
 
 def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: measures of every phase, split and task; reaction times before feedback; and what was told in increments.
+    """Source step: measures of every phase, split and task; reaction times before feedback; what was told in increments, and
+    how many samples were novel and how many called unknown before that.
 
     Args:
         predictions: what the training left; nothing where it diverged.
@@ -166,6 +168,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
             yield measured(name, len(getattr(told, name)), position=increment, memory=memory)
         yield measured("labels_given", len(told.labelled), position=increment, memory=memory)
     phases: dict[str, None] = {}
+    unknowns = collections.Counter[tuple[str, str]]()
     for (increment, phase), parts in itertools.groupby(found, lambda part: (part.increment, part.phase)):
         phases[phase] = None
         tops, known = dict[str, tuple[Labels, Labels]](), dict[str, list[int]]()
@@ -178,6 +181,12 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
         tops = _with_both(tops)
         for split, (truth, top) in tops.items():
             yield measured(f"{phase}.samples", len(truth), position=increment, split=split)
+            if phase == "pre":
+                found_unknown = int(np.count_nonzero(says_unknown(top[:, 0])))
+                truly_novel = int(np.count_nonzero(is_novel(truth, known["predictor"])))
+                for name, number in (("said_unknown", found_unknown), ("novel", truly_novel)):
+                    unknowns[name, split] += number
+                    yield measured(f"pre.{name}", number, position=increment, split=split)
             for (novel_to, task), ordered in matrices(truth, top, known).items():
                 yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split)
             for novel_to, classes in known.items() if phase == "pre" else ():
@@ -187,6 +196,8 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
         yield from sums.so_far(phase, increment, tops)
     for phase in phases:
         yield from sums.so_far(phase, None)
+    for (name, split), number in unknowns.items():
+        yield measured(f"pre.{name}", number, split=split)
 
 
 def _with_both(tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:

@@ -289,14 +289,16 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
         )
     ]
     about = (
-        f"Sums of confusion matrices over the increments from 1 on, split {split}: the same samples before feedback and after it. "
-        "A predictor that is told nothing and learns nothing has the same figures in both. The released code sums those after feedback alone, "
-        "with increment 0. The task none compares classes as they are."
+        f"Sums of confusion matrices over the increments from 1 on, split {split}: the same samples before feedback and after "
+        "it. A predictor that is told nothing and learns nothing has the same figures in both. The released code sums those "
+        "after feedback alone, with increment 0. The task none compares classes as they are."
     )
     columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
     main = [row for row in rows if row[2] == "classification"]
     each = Details("Increment by increment", [_increments_table(frame)])
-    return Section("Over all increments", [Text([about]), Table(columns, main), each, Details("All tasks", [Table(columns, rows)])])
+    return Section(
+        "Over all increments", [Text([about]), Table(columns, main), each, Details("All tasks", [Table(columns, rows)])]
+    )
 
 
 def _increments_table(frame: pl.DataFrame) -> Table:

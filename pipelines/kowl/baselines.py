@@ -13,11 +13,12 @@ from ...curation.registry import BUILT_IN, load_entry
 from ...curation.verify import DATASET
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
+from ...eval.protocols import open_world_doubts
 from ...eval.protocols.open_world_measures import PROTOCOL, measure_open_world
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
-from ..experiments import FOLDER, Training, dataset_digest
+from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
 from ..streams import short
 from .config import KowlConfig
@@ -62,6 +63,11 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
             for amount in amounts
         ]
     return found
+
+
+def doubts(config: KowlConfig, out: str) -> list[str]:
+    """Trainings whose settings do not suit their data, with the figure that shows it; ``config`` is not used."""
+    return open_world_doubts.doubts(results(out))
 
 
 def _measures(config: KowlConfig, out: str) -> dict[str, Step]:

@@ -33,7 +33,7 @@ from ...datasets.kowl.samples import sample
 from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.synthetic import Centred, choose_centres, draw_features, draw_lists, draw_missing, drawing
 from ...datasets.kowl.unify import unified_row, unify
-from ..benchmark import built_in
+from ..benchmark import built_in, later
 from ..own import OwnSource, own_source, shown, source_of
 from ..sources import SOURCES
 from . import card
@@ -209,6 +209,7 @@ BENCHMARK = built_in(
     KowlConfig,
     plan,
     card.publish,
+    doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",
         "mcc post": "post.classification.predictor.mcc@validate+test",

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import KINDS, class_density, increment_table, published_table, transition_counts, transitions
+from ...eval.protocols.open_world_doubts import doubts
 from ...eval.protocols.open_world_measures import predictor_labels, tidy
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
@@ -89,7 +90,10 @@ def _trained(run: ReportedRun) -> list[Section]:
         known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
         prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
     apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
+    failed = doubts(found)
+    told = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
     return [
+        *told,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
         Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),

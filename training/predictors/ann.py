@@ -46,6 +46,7 @@ class AnnSetting:
         hidden: width of the hidden layer: 2,048 for X3D, 768 for TimeSformer.
         dropout: share of hidden units dropped while training.
         epochs, batch_size, learning_rate: of Adam, which starts afresh in each increment (our choice).
+        least_steps: batches are smaller where an epoch would have fewer of them (ours; the paper's data have more).
         validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0 rejects none.
         threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" finds it again on the same rows (the paper leaves
             it open).
@@ -56,14 +57,15 @@ class AnnSetting:
     dropout: float
     epochs: int
     batch_size: int
+    least_steps: int
     learning_rate: float
     validation_error: float
     threshold_when: Literal["first_fit", "each_fit"]
     request: Request
 
     def __post_init__(self) -> None:
-        if self.hidden < 1 or self.epochs < 1 or self.batch_size < 1 or not self.learning_rate > 0:
-            raise ValueError(f"{self}: hidden, epochs, batch_size and learning_rate must be positive")
+        if min(self.hidden, self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
+            raise ValueError(f"{self}: hidden, epochs, batch_size, least_steps and learning_rate must be positive")
         if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
             raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
         if self.threshold_when not in ("first_fit", "each_fit"):
@@ -111,9 +113,10 @@ class Ann:
         hidden, output = self._layers()
         optimiser = torch.optim.Adam([*hidden.parameters(), *output.parameters()], lr=self._setting.learning_rate, fused=True)
         order = generator(self._seed, "order", str(self._fits))
+        batch_size = min(self._setting.batch_size, max(1, len(rows) // self._setting.least_steps))
         with one_thread():
             for _ in range(self._setting.epochs):
-                for batch in torch.randperm(len(rows), generator=order).split(self._setting.batch_size):
+                for batch in torch.randperm(len(rows), generator=order).split(batch_size):
                     X = torch.from_numpy(gather(experience, rows[batch.numpy()])).to(self._device)
                     loss = nn.functional.cross_entropy(self._logits(X, order), target[batch].to(self._device))
                     optimiser.zero_grad()
