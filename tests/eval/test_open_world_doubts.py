@@ -72,14 +72,16 @@ def test_a_short_tail_finds_what_a_tail_of_all_strangers_does_not(share: float, 
 
 
 def test_evm_fits_all_rows_again_when_its_tail_grows() -> None:
+    """What comes later lies far from all that was there: old rows keep their nearest strangers, and more of them count."""
     draw = np.random.default_rng(1)
-    y = np.tile(np.arange(4), 30)
-    X = (5 * np.eye(4, 8)[y] + draw.normal(size=(120, 8))).astype(np.float32)
+    y = np.concatenate([np.tile(np.arange(4), 10), np.full(80, 4)])
+    centres = np.concatenate([np.abs(draw.normal(size=(4, 8))), np.full((1, 8), -3.0)])
+    X = (centres[y] + 0.1 * draw.normal(size=(120, 8))).astype(np.float32)
     uid = np.array([f"c{n}" for n in range(120)])
     parts = [(uid[:40], X[:40], y[:40]), (uid[40:], X[40:], y[40:])]
     found = []
     for steps in ([parts[:1], parts], [parts]):
-        evm = make_predictor("evm", paper_settings()["evm"], seed=0)
+        evm = make_predictor("evm", {**paper_settings()["evm"], "tail_size": 4}, seed=0)
         for experience in steps:
             evm.fit(experience, parts[0])
         found.append(evm.state()["fitted"])
