@@ -180,13 +180,24 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
     chapters: list[Section] = []
     for title, task, phases, measures, about in _CHAPTERS:
         if blocks := _task_blocks(tidy, measures, Shown(task, chosen, phases)):
+            blocks += _training_panels(tidy, measures[:3], Shown(task, "train", phases)) if chosen != "train" else []
             chapters.append(Section(title, [Text([about]), *blocks]))
     return [*chapters, *_reaction_section(tidy, chosen), _last_section(tidy, chosen)]
+
+
+def _training_panels(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[Block]:
+    """The same of the samples that are learned from after they were predicted: the other panels of the paper's figures."""
+    found = [figure for measure in measures for figure in _both_ways(tidy, measure, shown)]
+    return [Details("Training samples", found)] if found else []
 
 
 _ABOUT_CLASSIFICATION = (
     "Every class that the predictor has not been told of counts as one class, unknown. Before feedback the predictor meets an "
     "increment's samples without labels; after it, the same samples, having learned from the labels that it was given."
+)
+_ABOUT_RAW = (
+    "No class is taken for another: a sample of a class that nobody has told the predictor of is wrong, whatever it says. Half "
+    "steps are after feedback."
 )
 _ABOUT_DETECTION = "Two classes: known to the predictor, or not. Before feedback alone, since feedback tells what is new."
 _ABOUT_RECOGNITION = (
@@ -216,6 +227,7 @@ def density_section(density: pa.Table) -> Section:
 
 _CHAPTERS = (
     ("Classification", "classification", ("pre", "post"), tuple(MEASURES), _ABOUT_CLASSIFICATION),
+    ("Classes as they are", "none", ("pre", "post"), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_RAW),
     ("Novelty detection", "detection", ("pre",), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_DETECTION),
     ("Novelty recognition", "recognition", ("pre",), ("nmi_arithmetic", "mcc"), _ABOUT_RECOGNITION),
 )
@@ -256,9 +268,11 @@ def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa
 
 
 def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
-    figures = _both_ways(tidy, REACTION, Shown("detection", split, ("pre",), novel_to="evaluator"))
+    shown = Shown("detection", split, ("pre",), novel_to="evaluator")
+    figures = _both_ways(tidy, REACTION, shown)
     if not figures:
         return []
+    panels = _training_panels(tidy, [REACTION], dataclasses.replace(shown, split="train")) if split != "train" else []
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
         pl.col("measure").str.starts_with("reaction_time."), pl.col("split") == split, pl.col("novel_to") == "evaluator"
     )
@@ -266,7 +280,7 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
     caption = "Mean reaction time over the increments: counted to which sample, and which sample called unknown is a detection"
-    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption)])]
+    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
 
 def _wide(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:

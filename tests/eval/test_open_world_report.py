@@ -195,8 +195,8 @@ def test_same_table_same_bytes(tidy):
 
 def test_sections_hold_every_task_and_a_page_can_be_made(sections):
     assert [section.title for section in sections] == [
-        "Class density", "Classification", "Novelty detection", "Novelty recognition", "Novelty reaction time",
-        "Over all increments",
+        "Class density", "Classification", "Classes as they are", "Novelty detection", "Novelty recognition",
+        "Novelty reaction time", "Over all increments",
     ]  # fmt: skip
     assert all(any(isinstance(block, Figure) for block in blocks_of(section)) for section in sections[:-1])
     page = html.render(Report("Open world", "", sections))
@@ -210,6 +210,11 @@ def test_sections_hold_every_task_and_a_page_can_be_made(sections):
 
     Images().feed(page)
     assert len(Images.alts) > 20
+    panels = [b for section in sections for b in section.blocks if isinstance(b, Details) and b.title == "Training samples"]
+    assert len(panels) == 5  # of every figure
+    figure = panels[0].blocks[0]
+    assert isinstance(figure, Figure)
+    assert "train" in figure.caption
     assert all(Images.alts)
 
 
@@ -236,7 +241,7 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
 
 def test_one_run_alone_makes_sections(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
-    assert len(open_world_sections(frame.to_arrow(), split="validate")) == 5
+    assert len(open_world_sections(frame.to_arrow(), split="validate")) == 6
 
 
 def test_more_predictors_than_a_figure_has_curves_are_drawn_in_several(tidy):
