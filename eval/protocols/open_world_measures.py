@@ -241,6 +241,54 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         yield from sums.so_far(phase, None)
 
 
+NUISANCE = "nuisance"
+"""Stratification by the visual transform through which all samples are seen, apart from the stream; ``none`` is the stream."""
+
+
+def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: measures of every increment's samples as they are and through each visual transform, by the predictor as it
+    was after the increment before, and as it is after this one.
+
+    Args:
+        predictions: what the training left; nothing where it diverged.
+
+    Yields:
+        Values of the classification task and of classes as they are, for training samples, and validation and test together,
+        whose stratum is called ``nuisance=rotation``, or ``nuisance=none``.
+    """
+    if not predictions.num_rows:
+        return
+    sums = Sums()
+    parts = sorted(_summed_by_transform(OpenWorldPredictions(predictions).transformed()), key=lambda part: part[:2])
+    for (increment, phase), some in itertools.groupby(parts, key=lambda part: part[:2]):
+        for _, _, split, transform, found in some:
+            stratum = f"{NUISANCE}={transform or 'none'}"
+            samples = next(iter(found.values())).first.n
+            yield measured(f"{phase}.samples", samples, position=increment, split=split, stratum=stratum)
+            for (novel_to, task), ordered in found.items():
+                yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split, stratum=stratum)
+        yield from sums.so_far(phase, increment)
+    for phase in ("pre", "post"):
+        yield from sums.so_far(phase, None)
+
+
+_Summed = tuple[int, str, str, str, dict[tuple[str, str], Ordered]]
+"""Increment, phase, split and transform, with (whose known classes, task) -> matrices."""
+
+
+def _summed_by_transform(parts: Iterator[Predicted]) -> list[_Summed]:
+    found: dict[tuple[int, str, str, str], dict[tuple[str, str], Ordered]] = {}
+    for part in parts:
+        split = "train" if part.split == "train" else "validate+test"
+        mine = found.setdefault((part.increment, part.phase, split, part.transform), {})
+        top = top_labels(part.columns, part.probabilities, TOP)
+        for novel_to, task in (("", "none"), ("predictor", "classification")):
+            known = part.known["predictor"] if novel_to else ()
+            ordered = Ordered.of(part.truth, top, known, task)
+            mine[novel_to, task] = mine[novel_to, task] + ordered if (novel_to, task) in mine else ordered
+    return [(*place, sums) for place, sums in found.items()]
+
+
 def _by_stratum(part: Predicted, strata: pl.DataFrame) -> dict[str, Ordered]:
     top = top_labels(part.columns, part.probabilities, TOP)
     uids = pl.DataFrame({"uid": part.uid.tolist()}, schema={"uid": pl.String}).with_row_index("row")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...curation.artifact import load_artifact
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
 from ...curation.named import UnknownName
 from ...curation.registry import BUILT_IN, load_entry
+from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols import open_world_doubts
-from ...eval.protocols.open_world_measures import PROTOCOL, measure_open_world
+from ...eval.protocols.open_world_measures import PROTOCOL, measure_nuisances, measure_open_world
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
@@ -22,6 +25,7 @@ from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
 from ..streams import short
 from .config import KowlConfig
+from .pipeline import stage_apart
 from .stream import learn_open_world, measure_strata
 
 
@@ -45,7 +49,8 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     amounts = [_amount(name) for name in protocols] or e.feedback
     measures = _measures(config, out)
     found: list[Training] = []
-    for name, reference, settings in chosen:
+    sets = ["", *config.feature_sets]
+    for (name, reference, settings), features in itertools.product(chosen, sets):
         learn = step(
             learn_open_world,
             training={},
@@ -55,13 +60,34 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
             predictor=named(reference),
             device=how(e.device),
             folder=work_folder(),
+            vectors=_vectors(config, out, features),
+            run=how(out),
         )
+        model = (features or _MAIN) if config.feature_sets else ""
         facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
         change = f"evaluation.settings.{name}"
         found += [
-            Training(_protocol(amount), name, "", facts, config.seed, learn, COLUMNS, measures, change=change)
+            Training(_protocol(amount), name, model, facts, config.seed, learn, COLUMNS, measures, change=change)
             for amount in amounts
         ]
+    return found
+
+
+_MAIN = "features"
+"""How the set of ``[features]`` is called where there are others."""
+
+
+def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
+    """For ``learn_open_world``: the stages of a feature set beside the shards, with their digests."""
+    given = config.feature_sets[features] if features else config.features
+    assert given is not None
+    stages = {kind: stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
+    found: dict[str, str] = {}
+    for kind, stage in stages.items():
+        artifact = load_artifact(Store(out), stage)
+        if artifact is None:
+            raise WrongUse(f"{out} has no stage {stage!r} yet: run it to its end first")
+        found[kind] = f"{stage}:{artifact.digest}"
     return found
 
 
@@ -75,6 +101,8 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
     measures = {"whole": Step(measure_open_world, {})}
     if {"stratum_area", "transform"}.intersection(DatasetIndex.open(dataset).table.column_names):
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
+    if any(each is not None and each.nuisances for each in (config.features, *config.feature_sets.values())):
+        measures["nuisances"] = Step(measure_nuisances, {})
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
             raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")

@@ -103,7 +103,8 @@ class Increments:
 class StoredFeatures:
     """Features of a frozen backbone, as files; see ``datasets/features/files.py``. ``width``: numbers of one vector.
 
-    ``max_rejects``: vectors that may be bad, or a share below 1.
+    ``max_rejects``: vectors that may be bad, or a share below 1. ``nuisances``: visual transform -> files of the same clips
+    seen through it, by which every predictor is scored after each increment, and which teach nothing.
     """
 
     kind: Literal["stored"]
@@ -112,21 +113,27 @@ class StoredFeatures:
     width: Annotated[int, Field(ge=1)]
     uid_pattern: str | None = None
     max_rejects: Rejects = 0
+    nuisances: dict[str, list[FeatureFile]] = field(default_factory=dict[str, list[FeatureFile]])
 
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnFeatures:
-    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic.py``."""
+    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic.py``.
+
+    ``nuisances``: transform -> standard deviation of the noise that stands for it, that of a sample being 1.
+    """
 
     kind: Literal["drawn"]
     width: Annotated[int, Field(ge=1, le=65_536)]
     distance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     hidden: Annotated[float, Field(ge=0, le=1)]
+    nuisances: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Transforms:
-    """Nuisance novelty: clips whose frames go through a visual transform before their feature is taken.
+    """Clips of the stream whose frames go through a visual transform before their feature is taken: learned from, too, where
+    ``roles`` has train. The paper's nuisances are apart from the stream: see ``nuisances``.
 
     Attributes:
         kinds: each clip is given one of them, drawn by its key.
@@ -151,7 +158,9 @@ class ExtractedFeatures:
         resize_px: shorter side after scaling; ``side_px``: side of the square cut from the centre.
         checkpoint: file of the backbone's weights; none for the built-in one.
         uid_pattern: finds ``<id>_<start>_<end>`` in a sample's key; None: that is the key.
-        transforms: None: every clip is seen as it is.
+        transforms: None: every clip of the stream is seen as it is.
+        nuisances: the whole set goes through each of these transforms, too: every predictor is scored by it after each
+            increment, and learns nothing from it.
         max_rejects: clips without frames or with a broken one, or a share below 1.
         device: where the backbone runs.
     """
@@ -166,6 +175,7 @@ class ExtractedFeatures:
     checkpoint: Location | None = None
     uid_pattern: str | None = None
     transforms: Transforms | None = None
+    nuisances: tuple[Annotated[str, OneOf(TRANSFORMS)], ...] = ()
     max_rejects: Rejects = 0
     device: str = "cpu"
 
@@ -213,8 +223,9 @@ class KowlConfig:
     """All settings. ``seed`` draws what is held out and the orders that are ours; the folds have seeds of their own.
 
     ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are rejected before they are
-    assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated. ``ava`` adds the strata by
-    which results are told apart.
+    assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated. ``feature_sets`` are
+    further vectors of the same samples, by name: every predictor is trained on each set. ``ava`` adds the strata by which
+    results are told apart.
     """
 
     seed: int
@@ -226,4 +237,7 @@ class KowlConfig:
     evaluation: KowlEvaluation
     videos: Inventory | None = None
     features: Annotated[Features, Field(discriminator="kind")] | None = None
+    feature_sets: dict[str, Annotated[StoredFeatures | DrawnFeatures, Field(discriminator="kind")]] = field(
+        default_factory=dict[str, StoredFeatures | DrawnFeatures]
+    )
     ava: AvaLists | None = None

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import KINDS, class_density, increment_table, published_table, transition_counts, transitions
 from ...eval.protocols.open_world_doubts import doubts
-from ...eval.protocols.open_world_measures import predictor_labels, tidy
+from ...eval.protocols.open_world_measures import NUISANCE, predictor_labels, tidy
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
+from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
 from ...eval.report.trained import own_metrics, settings_details
 from ..experiments import results
@@ -82,6 +83,8 @@ def _trained(run: ReportedRun) -> list[Section]:
     measured = tidy(found)
     everything = pc.equal(measured["stratification"], "")
     strata = measured.filter(pc.invert(everything))
+    seen = strata.filter(pc.equal(strata["stratification"], NUISANCE))
+    strata = strata.filter(pc.not_equal(strata["stratification"], NUISANCE))
     by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
     labels = predictor_labels(found)
     prior: list[Sequence[Value]] = []
@@ -96,6 +99,7 @@ def _trained(run: ReportedRun) -> list[Section]:
         *told,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
+        *nuisance_sections(seen),
         Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),
     ]
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...curation.artifact import load_artifact
 from ...curation.files import remove, replacing
 from ...curation.rows import Sifted
-from ...curation.store import Rows
+from ...curation.store import Rows, Store
 from ...datasets.kowl.samples import FEATURE
 from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
@@ -23,6 +24,7 @@ from ...eval.protocols.open_world_predictions import COLUMNS
 from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
+from ..errors import WrongUse
 from ..experiments import LOGGER, told
 from ..streams import diverged
 
@@ -39,6 +41,8 @@ def learn_open_world(
     predictor: Callable[..., Any],
     device: str,
     folder: str,
+    vectors: Mapping[str, str],
+    run: str,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: take a predictor through the increments and give its predictions.
 
@@ -51,14 +55,32 @@ def learn_open_world(
         predictor: see ``training.predictors.registry.new_predictor``.
         device: see ``core.devices.device_of``.
         folder: for checkpoints.
+        vectors: visual transform ("": none) -> the stage with the vectors that it is about, and their digest, ``stage:digest``.
+            Without "" the vectors of the shards are learned.
+        run: folder of the run that holds these stages.
     """
     settings = training["settings"]
-    increments, classes = read_increments(dataset, str(Path(features) / f"features-{digest[:16]}.npy"))
-    fresh = new_predictor(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
+    index, place = DatasetIndex.open(dataset), Path(features)
+
+    def seen(name: str) -> np.ndarray:
+        if name not in vectors:
+            return _mapped(index, place / f"features-{digest[:16]}.npy")
+        stage, _, content = vectors[name].partition(":")
+        return _mapped_apart(index, run, stage, place / f"vectors-{digest[:16]}-{content[:16]}.npy")
+
+    increments, classes = _increments(index, seen(""))
+    nuisances = {kind: _increments(index, seen(kind))[0] for kind in vectors if kind}
+
+    def make() -> Any:
+        return new_predictor(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
+
+    fresh = make()
     setting = Setting(float(training["protocol"].removeprefix(PROTOCOL)), settings["experience_limit"])
     tell = functools.partial(LOGGER.info, "%s: %s", told(training))
     try:
-        yield from run_open_world(fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell)
+        yield from run_open_world(
+            fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell, nuisances=nuisances, twin=make
+        )
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
@@ -84,8 +106,12 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
         mapped: file of all features, which is written where it is missing, and mapped. None: they are held in memory.
     """
     index = DatasetIndex.open(dataset)
+    return _increments(index, read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped)))
+
+
+def _increments(index: DatasetIndex, features: np.ndarray) -> tuple[list[Increment], list[str]]:
+    """Of features in the order of the index."""
     table = index.table
-    features = read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped))
     uid = np.asarray(table["key"].to_pylist(), dtype=np.str_)
     names, label = np.unique(np.asarray(table["label_recent_first"].to_pylist(), dtype=np.str_), return_inverse=True)
     role = np.asarray([ROLES.index(name) for name in table["role"].to_pylist()], dtype=np.int64)
@@ -112,6 +138,33 @@ def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
             remove(old)
         with replacing(path) as beside:
             read_features(index, FEATURE, into=beside)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.ndarray:
+    """Vectors of a stage in the order of the index, as a mapping of a file that is written where it is missing."""
+    if not path.exists():
+        store = Store(run)
+        artifact = load_artifact(store, stage)
+        if artifact is None:
+            raise WrongUse(f"{run} has no stage {stage!r} yet: run it to its end first")
+        rows = artifact.rows_view(store)
+        column = "vector" if "vector" in rows.column_names else "feature"
+        row_of = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
+        found = 0
+        with replacing(path) as beside:
+            values: np.ndarray | None = None
+            for table, vectors in zip(rows.batches(["key"]), rows.arrays(column), strict=True):
+                if values is None:
+                    shape = (len(index), vectors.shape[1])
+                    values = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float32, shape=shape)
+                at = [row_of[key] for key in table["key"].to_pylist() if key in row_of]
+                values[at] = vectors
+                found += len(at)
+            del values
+            if found != len(index):
+                short = f"{len(index) - found:,} of {len(index):,} samples have no vector in stage {stage!r}"
+                raise WrongUse(f"{run}: {short}: `benchwright rejects {run} --stage {stage}` shows them")
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
