@@ -21,6 +21,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.store import Rows
 from ..metrics.confusion import (
@@ -241,6 +242,22 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         yield from sums.so_far(phase, None)
 
 
+def measure_start(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: how well the starting release was learned, class by class, nothing reduced: the paper's Table 3; and, seen
+    through each visual transform, its Figure 13.
+
+    Args:
+        predictions: of a training on increment 0 alone; nothing where it diverged.
+    """
+    if not predictions.num_rows:
+        return
+    for part in OpenWorldPredictions(predictions).transformed():
+        found = ordered_measures(Ordered.of(part.truth, top_labels(part.columns, part.probabilities, TOP)))
+        stratum = f"{NUISANCE}={part.transform}" if part.transform else ""
+        for measure, value in {**found, "samples": len(part.truth)}.items():
+            yield measured(f"start.{measure}", value, split=part.split, stratum=stratum)
+
+
 NUISANCE = "nuisance"
 """Stratification by the visual transform through which all samples are seen, apart from the stream; ``none`` is the stream."""
 
@@ -305,6 +322,7 @@ def tidy(results: pa.Table) -> pa.Table:
     Args:
         results: columns of ``eval.results.RESULTS``; settings of trainings may differ.
     """
+    results = results.filter(pc.starts_with(results["protocol"].cast(pa.string()), PROTOCOL))
     if not results.num_rows:
         return COLUMNS.empty_table()
     named = {name: _parsed(name) for name in results["metric"].unique().to_pylist()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import posixpath
 from collections.abc import Iterable, Sequence
@@ -11,22 +12,24 @@ from ...curation.artifact import load_artifact
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
 from ...curation.named import UnknownName
-from ...curation.registry import BUILT_IN, load_entry
+from ...curation.registry import BUILT_IN, load_entry, load_name
 from ...curation.store import Store
+from ...curation.streams import read_file
 from ...curation.verify import DATASET
+from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols import open_world_doubts
-from ...eval.protocols.open_world_measures import PROTOCOL, measure_nuisances, measure_open_world
+from ...eval.protocols.open_world_measures import PROTOCOL, measure_nuisances, measure_open_world, measure_start
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
 from ..streams import short
-from .config import KowlConfig
+from .config import KowlConfig, StoredFeatures
 from .pipeline import stage_apart
-from .stream import learn_open_world, measure_strata
+from .stream import START, learn_open_world, measure_strata
 
 
 def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -46,11 +49,16 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     chosen = [_predictor(config, name) for name in list(methods) or e.predictors]
     _check_settings(config, [name for name, _, _ in chosen])
-    amounts = [_amount(name) for name in protocols] or e.feedback
-    measures = _measures(config, out)
+    asked = [START if name == START else _protocol(_amount(name)) for name in protocols]
+    asked = asked or [_protocol(amount) for amount in e.feedback]
+    measures = {START: {START: Step(measure_start, {})}}
+    measures |= {protocol: _measures(config, out) for protocol in asked if protocol != START}
     found: list[Training] = []
     sets = ["", *config.feature_sets]
     for (name, reference, settings), features in itertools.product(chosen, sets):
+        outputs = _outputs(config, features)
+        if (outputs is None) == ("outputs" in inspect.signature(load_name(PREDICTORS, reference)).parameters):
+            continue
         learn = step(
             learn_open_world,
             training={},
@@ -62,15 +70,31 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
             folder=work_folder(),
             vectors=_vectors(config, out, features),
             run=how(out),
+            outputs=outputs or [],
+            first=config.labels.releases[0],
         )
         model = (features or _MAIN) if config.feature_sets else ""
         facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
         change = f"evaluation.settings.{name}"
         found += [
-            Training(_protocol(amount), name, model, facts, config.seed, learn, COLUMNS, measures, change=change)
-            for amount in amounts
+            Training(protocol, name, model, facts, config.seed, learn, COLUMNS, measures[protocol], change=change)
+            for protocol in asked
         ]
+    if not found:
+        rule = "predictor 'original' takes a feature set with outputs, a file of class names, and no other predictor does"
+        raise WrongUse(f"nothing to train: {rule}: set features.outputs or feature_sets.NAME.outputs")
     return found
+
+
+def _outputs(config: KowlConfig, features: str) -> list[str] | None:
+    """Names of the numbers of a set's vectors, where these are a classifier's outputs."""
+    given = config.feature_sets[features] if features else config.features
+    if not isinstance(given, StoredFeatures) or given.outputs is None:
+        return None
+    names = read_class_names(read_file(given.outputs))
+    if len(names) != given.width:
+        raise WrongUse(f"{given.outputs} names {len(names)} outputs, and the vectors have {given.width} numbers (width)")
+    return names
 
 
 _MAIN = "features"
@@ -140,7 +164,7 @@ def _amount(text: str) -> float:
     except ValueError:
         amount = -1.0
     if not 0 <= amount <= 1:
-        raise WrongUse(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5")
+        raise WrongUse(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5, or {START!r}")
     return amount
 
 

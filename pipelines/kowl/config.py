@@ -104,7 +104,8 @@ class StoredFeatures:
     """Features of a frozen backbone, as files; see ``datasets/features/files.py``. ``width``: numbers of one vector.
 
     ``max_rejects``: vectors that may be bad, or a share below 1. ``nuisances``: visual transform -> files of the same clips
-    seen through it, by which every predictor is scored after each increment, and which teach nothing.
+    seen through it, by which every predictor is scored after each increment, and which teach nothing. ``outputs``: a file
+    of class names where the vectors are what a classifier says of these: predictor ``original`` takes such a set alone.
     """
 
     kind: Literal["stored"]
@@ -114,6 +115,7 @@ class StoredFeatures:
     uid_pattern: str | None = None
     max_rejects: Rejects = 0
     nuisances: dict[str, list[FeatureFile]] = field(default_factory=dict[str, list[FeatureFile]])
+    outputs: Location | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -296,6 +296,9 @@ BENCHMARK = built_in(
         "mcc post": "post.classification.predictor.mcc@validate+test",
         "top-1 post": "post.classification.predictor.top1_accuracy@validate+test",
         "detection mcc": "pre.detection.predictor.mcc@validate+test",
+        "mcc train": "start.mcc@train",
+        "mcc val": "start.mcc@validate",
+        "mcc test": "start.mcc@test",
         "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
     },
 )

@@ -19,13 +19,14 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
 from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
+from ...eval.report.starting import starting_sections
 from ...eval.report.trained import own_metrics, settings_details
 from ..experiments import results
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .card import NEEDED
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
-from .stream import TRANSFORM
+from .stream import START, TRANSFORM
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
@@ -81,6 +82,9 @@ def _notes(config: KowlConfig) -> list[str]:
 def _trained(run: ReportedRun) -> list[Section]:
     found = results(run.out)
     measured = tidy(found)
+    starting = starting_sections([line for line in run.lines if line.protocol == START])
+    if not measured.num_rows:
+        return starting
     everything = pc.equal(measured["stratification"], "")
     strata = measured.filter(pc.invert(everything))
     seen = strata.filter(pc.equal(strata["stratification"], NUISANCE))
@@ -89,6 +93,8 @@ def _trained(run: ReportedRun) -> list[Section]:
     labels = predictor_labels(found)
     prior: list[Sequence[Value]] = []
     for line in run.lines:
+        if line.protocol == START:
+            continue
         settings = line.rows["settings"][0].as_py()
         known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
         prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
@@ -100,6 +106,7 @@ def _trained(run: ReportedRun) -> list[Section]:
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
         *nuisance_sections(seen),
+        *starting,
         Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),
     ]
 

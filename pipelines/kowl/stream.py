@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.artifact import load_artifact
 from ...curation.files import remove, replacing
@@ -28,6 +29,10 @@ from ..errors import WrongUse
 from ..experiments import LOGGER, told
 from ..streams import diverged
 
+LABEL = "label_recent_first"
+START = "start"
+"""Protocol of the paper's Table 3: the starting release alone, with its own labels."""
+
 TRANSFORM = "transform"
 """The stratification by visual transform."""
 
@@ -43,6 +48,8 @@ def learn_open_world(
     folder: str,
     vectors: Mapping[str, str],
     run: str,
+    outputs: Sequence[str],
+    first: str,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: take a predictor through the increments and give its predictions.
 
@@ -58,6 +65,8 @@ def learn_open_world(
         vectors: visual transform ("": none) -> the stage with the vectors that it is about, and their digest, ``stage:digest``.
             Without "" the vectors of the shards are learned.
         run: folder of the run that holds these stages.
+        outputs: names of the vectors' numbers, where these are a classifier's.
+        first: the release that is known at the start: protocol ``start`` is about its samples with its own labels.
     """
     settings = training["settings"]
     index, place = DatasetIndex.open(dataset), Path(features)
@@ -68,14 +77,18 @@ def learn_open_world(
         stage, _, content = vectors[name].partition(":")
         return _mapped_apart(index, run, stage, place / f"vectors-{digest[:16]}-{content[:16]}.npy")
 
-    increments, classes = _increments(index, seen(""))
-    nuisances = {kind: _increments(index, seen(kind))[0] for kind in vectors if kind}
+    start = training["protocol"] == START
+    label = f"label_{first}" if start else LABEL
+    increments, classes = _increments(index, seen(""), label, 1 if start else None)
+    nuisances = {kind: _increments(index, seen(kind), label, len(increments))[0] for kind in vectors if kind}
 
     def make() -> Any:
-        return new_predictor(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
+        given = {"device": device_of(device), "names": classes, "outputs": outputs}
+        return new_predictor(predictor, settings["predictor"], seed=training["seed"], **given)
 
     fresh = make()
-    setting = Setting(float(training["protocol"].removeprefix(PROTOCOL)), settings["experience_limit"])
+    amount = 1.0 if start else float(training["protocol"].removeprefix(PROTOCOL))
+    setting = Setting(amount, settings["experience_limit"])
     tell = functools.partial(LOGGER.info, "%s: %s", told(training))
     try:
         yield from run_open_world(
@@ -109,11 +122,17 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
     return _increments(index, read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped)))
 
 
-def _increments(index: DatasetIndex, features: np.ndarray) -> tuple[list[Increment], list[str]]:
-    """Of features in the order of the index."""
+def _increments(
+    index: DatasetIndex, features: np.ndarray, column: str = LABEL, count: int | None = None
+) -> tuple[list[Increment], list[str]]:
+    """Of features in the order of the index: the first ``count`` increments, or all; classes are those of these."""
     table = index.table
+    last = int(pc.max(table["increment"]).as_py()) if count is None else count - 1
+    used = table["increment"].to_numpy() <= last
     uid = np.asarray(table["key"].to_pylist(), dtype=np.str_)
-    names, label = np.unique(np.asarray(table["label_recent_first"].to_pylist(), dtype=np.str_), return_inverse=True)
+    label = np.full(len(used), -1)
+    spelt = np.asarray(table[column].filter(pa.array(used)).to_pylist(), dtype=np.str_)
+    names, label[used] = np.unique(spelt, return_inverse=True)
     role = np.asarray([ROLES.index(name) for name in table["role"].to_pylist()], dtype=np.int64)
     increment, position = table["increment"].to_numpy(), table["position"].to_numpy()
 
@@ -125,10 +144,7 @@ def _increments(index: DatasetIndex, features: np.ndarray) -> tuple[list[Increme
         vectors = features[rows[0] : rows[-1] + 1] if whole else features[rows]
         return SplitSamples(uid[rows], vectors, label[rows].astype(np.int64))
 
-    made = [
-        Increment(str(number), *(samples(number, part) for part in range(len(ROLES))))
-        for number in range(int(increment.max()) + 1)
-    ]
+    made = [Increment(str(number), *(samples(number, part) for part in range(len(ROLES)))) for number in range(last + 1)]
     return made, names.tolist()
 
 
