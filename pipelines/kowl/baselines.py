@@ -26,6 +26,7 @@ from ...training.predictors.registry import PREDICTORS, new_predictor, paper_set
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
+from ..own import shown
 from ..streams import short
 from .config import KowlConfig, StoredFeatures
 from .pipeline import stage_apart
@@ -105,7 +106,7 @@ def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
     """For ``learn_open_world``: the stages of a feature set beside the shards, with their digests."""
     given = config.feature_sets[features] if features else config.features
     assert given is not None
-    stages = {kind: stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
+    stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
     found: dict[str, str] = {}
     for kind, stage in stages.items():
         artifact = load_artifact(Store(out), stage)

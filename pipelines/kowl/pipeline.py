@@ -95,6 +95,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
         ),
         gives=Incremented,
     )
+    placed = flow
     if isinstance(c.features, ExtractedFeatures):
         flow = _extracted(flow, c, c.features)
     if c.ava is not None:
@@ -104,7 +105,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
             raise ConfigError(f"feature_sets.{next(iter(c.feature_sets))}: sets stand beside [features], and there are none")
         return flow
     shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
-    return join(*apart(flow, c).values(), shards)
+    return join(*apart(placed, c).values(), shards)
 
 
 def stage_apart(name: str, kind: str) -> str:
@@ -116,7 +117,7 @@ def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
     """Plans of the vectors that lie beside the shards: of further feature sets, and of every set under each nuisance.
 
     Args:
-        flow: up to the samples in their increments.
+        flow: up to the samples in their increments, before anything is extracted.
         c: the settings.
     """
     found: dict[tuple[str, str], Flow] = {}

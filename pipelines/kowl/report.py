@@ -26,6 +26,7 @@ from ..own import shown
 from ..report import ReportedRun, write_page
 from .card import NEEDED
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
+from .pictures import transformed_clips
 from .stream import START, TRANSFORM
 
 _EDGES = 60
@@ -45,7 +46,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         samples = increments.table(list(NEEDED))
         sections += [_increments(config, samples), density_section(class_density(samples))]
         if run.lines:
-            sections += _trained(run)
+            sections += [*_trained(run), *transformed_clips(config, out, increments)]
     cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
         ("unified", "labelled samples", "by id, start and end"),

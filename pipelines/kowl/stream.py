@@ -174,9 +174,9 @@ def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.n
                 if values is None:
                     shape = (len(index), vectors.shape[1])
                     values = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float32, shape=shape)
-                at = [row_of[key] for key in table["key"].to_pylist() if key in row_of]
-                values[at] = vectors
-                found += len(at)
+                at = np.array([row_of.get(key, -1) for key in table["key"].to_pylist()], dtype=np.int64)
+                values[at[at >= 0]] = vectors[at >= 0]
+                found += int(np.count_nonzero(at >= 0))
             del values
             if found != len(index):
                 short = f"{len(index) - found:,} of {len(index):,} samples have no vector in stage {stage!r}"
