@@ -63,7 +63,15 @@ def run(kind: str, out: Path, made: tuple[list[Increment], list[str]], *, feedba
 
 
 def values(ran: Ran, measure: str, **where: Any) -> list[float]:
-    asked = {"split": "test", "cumulative": False, "from_start": False, "phase": "pre", "task": "detection", "novel_to": "evaluator", **where}
+    asked = {
+        "split": "test",
+        "cumulative": False,
+        "from_start": False,
+        "phase": "pre",
+        "task": "detection",
+        "novel_to": "evaluator",
+        **where,
+    }
     return [row["value"] for row in ran.rows if row["measure"] == measure and all(row[k] == v for k, v in asked.items())]
 
 
