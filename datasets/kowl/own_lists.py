@@ -166,9 +166,10 @@ def _listed(
         return Rejected(key, "malformed_row", row)
     values: dict[str, str] = {}
     for what, name in asdict(names).items():
-        text = _text(row.get(name)) if name is not None else ""
+        value = "" if name is None else row.get(name)
+        text = _text(value)
         if text is None:
-            return Rejected(key, "malformed_row", printable(f"{name} is {row[name]!r:.80}"))
+            return Rejected(key, "malformed_row", printable(f"{name} is {value!r:.80}"))
         values[what] = text
     if not values["id"]:
         return Rejected(key, "empty_id", f"column {names.id} is empty")

@@ -293,13 +293,16 @@ _Summed = tuple[int, str, str, str, dict[tuple[str, str], Ordered]]
 """Increment, phase, split and transform, with (whose known classes, task) -> matrices."""
 
 
+_OF_NUISANCES: tuple[tuple[str, Task], ...] = (("", "none"), ("predictor", "classification"))
+
+
 def _summed_by_transform(parts: Iterator[Predicted]) -> list[_Summed]:
     found: dict[tuple[int, str, str, str], dict[tuple[str, str], Ordered]] = {}
     for part in parts:
         split = "train" if part.split == "train" else "validate+test"
         mine = found.setdefault((part.increment, part.phase, split, part.transform), {})
         top = top_labels(part.columns, part.probabilities, TOP)
-        for novel_to, task in (("", "none"), ("predictor", "classification")):
+        for novel_to, task in _OF_NUISANCES:
             known = part.known["predictor"] if novel_to else ()
             ordered = Ordered.of(part.truth, top, known, task)
             mine[novel_to, task] = mine[novel_to, task] + ordered if (novel_to, task) in mine else ordered

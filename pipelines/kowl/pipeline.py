@@ -121,11 +121,11 @@ def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
         c: the settings.
     """
     found: dict[tuple[str, str], Flow] = {}
-    for number, (name, features) in enumerate({"": c.features, **c.feature_sets}.items()):
+    for number, (name, features) in enumerate(c.feature_sets.items(), 1):
+        found[name, ""] = _set_apart(flow, c, features, name, number)
+    for name, features in {"": c.features, **c.feature_sets}.items():
         if features is None:
             continue
-        if name:
-            found[name, ""] = _set_apart(flow, c, features, name, number)
         for kind in features.nuisances:
             seen = found.get((name, ""), flow) if isinstance(features, DrawnFeatures) else flow
             found[name, kind] = _nuisance(seen, c, features, name, kind)

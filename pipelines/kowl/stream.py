@@ -83,8 +83,8 @@ def learn_open_world(
     nuisances = {kind: _increments(index, seen(kind), label, len(increments))[0] for kind in vectors if kind}
 
     def make() -> Any:
-        given = {"device": device_of(device), "names": classes, "outputs": outputs}
-        return new_predictor(predictor, settings["predictor"], seed=training["seed"], **given)
+        where, hyper = device_of(device), settings["predictor"]
+        return new_predictor(predictor, hyper, seed=training["seed"], device=where, names=classes, outputs=outputs)
 
     fresh = make()
     amount = 1.0 if start else float(training["protocol"].removeprefix(PROTOCOL))
