@@ -60,13 +60,15 @@ def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figu
                 _name(run, when): _values(mine.filter(pl.col("measure") == measure), run, places)
                 for run in runs[at : at + _CURVES]
             }
+            curves = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
+            if not curves:
+                continue
             samples = split.replace("validate+test", "validation and test")
             caption = f"{MEASURES[measure].capitalize()} by visual transform, {samples} samples, {when}."
-            limits = (min(-0.03, *(float(np.nanmin(curve)) - 0.03 for curve in curves.values())), 1.03)
+            low = min(float(np.nanmin(curve)) for curve in curves.values())
+            limits, said = (min(-0.03, low - 0.03), 1.03), MEASURES[measure]
             found.append(
-                line_chart(
-                    places, curves, label_axis="visual transform", value_axis=MEASURES[measure], caption=caption, limits=limits
-                )
+                line_chart(places, curves, label_axis="visual transform", value_axis=said, caption=caption, limits=limits)
             )
     return found
 
