@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from benchwright.training.models.illuminant_net import hidden_layers_of
 from benchwright.training.two_camera.batched import NetworkRun, fit_runs
 from benchwright.training.two_camera.settings import Hyper
+from benchwright.training.two_camera.shapes import shape_of
 from torch import nn
 
 ROWS = 108
@@ -56,11 +56,11 @@ def main() -> None:
     print(f"{args.runs} runs of {ROWS} rows, {steps} steps; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'':12}{'ms a step of all runs':>23}{'one by one':>12}{'plain torch':>13}")
     for parameters in args.sizes:
-        layers = hidden_layers_of(parameters)
-        fit_runs(X, ratios, runs[:1], hidden_layers=layers, hyper=Hyper(3, 256, 1e-3, "constant", "last", 0.0, 1))
-        together = cpu_seconds(lambda n=layers: fit_runs(X, ratios, runs, hidden_layers=n, hyper=hyper))
+        layers = shape_of(parameters)
+        fit_runs(X, ratios, runs[:1], shape=layers, hyper=Hyper(3, 256, 1e-3, "constant", "last", 0.0, 1))
+        together = cpu_seconds(lambda n=layers: fit_runs(X, ratios, runs, shape=n, hyper=hyper))
         few = runs[: 1 if args.quick else 3]
-        alone = cpu_seconds(lambda n=layers, few=few: [fit_runs(X, ratios, [run], hidden_layers=n, hyper=hyper) for run in few])
+        alone = cpu_seconds(lambda n=layers, few=few: [fit_runs(X, ratios, [run], shape=n, hyper=hyper) for run in few])
         plain = cpu_seconds(lambda n=layers, few=few: [plain_torch(X, ratios, n, steps) for _ in few])
         one_by_one, by_torch = (seconds * len(runs) / len(few) / together for seconds in (alone, plain))
         print(f"{parameters:12}{together / steps * 1e3:23.2f}{one_by_one:11.1f}x{by_torch:12.1f}x", flush=True)

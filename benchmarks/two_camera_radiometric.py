@@ -104,11 +104,11 @@ def baseline(name, data):
 
 def network(name, options, data):
     """Lights of the test pairs, one array a seed, and how it was trained."""
-    from benchwright.training.models.illuminant_net import hidden_layers_of
     from benchwright.training.two_camera.linear import ratios_of
+    from benchwright.training.two_camera.shapes import shape_of
 
     train = {"adam": by_adam, "lbfgs": by_lbfgs, "newton": by_newton}[options.train]
-    ratios, setting = train(hidden_layers_of(int(name)), options, data, ratios_of(data.light))
+    ratios, setting = train(shape_of(int(name)), options, data, ratios_of(data.light))
     return [np.stack([r[:, 0], np.ones(len(r)), r[:, 1]], axis=1).astype(np.float64) for r in ratios], setting
 
 
@@ -121,7 +121,7 @@ def by_adam(layers, options, data, ratios):
     hyper = Hyper(**{**settings("radiometric"), **changed})
     train, watch, test = (np.flatnonzero(data.part == k) for k in range(3))
     runs = [NetworkRun(train, watch, seed, "radiometric") for seed in range(options.seeds)]
-    fitted = fit_runs(data.transform, ratios, runs, hidden_layers=layers, hyper=hyper)
+    fitted = fit_runs(data.transform, ratios, runs, shape=layers, hyper=hyper)
     found = estimates(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
     return found, f"{options.seeds} seeds, Adam, {options.epochs} epochs of {hyper.batch_size}, rate {options.rate:g}"
 
@@ -135,7 +135,7 @@ def by_newton(layers, options, data, ratios):
     hyper = Newton(**{**settings("radiometric_newton"), "iterations": options.rounds})
     train, watch, test = (np.flatnonzero(data.part == k) for k in range(3))
     runs = [NetworkRun(train, watch[:0], seed, "radiometric") for seed in range(options.seeds)]
-    fitted = fit_newton(data.transform, ratios, runs, hidden_layers=layers, hyper=hyper, progress=print)
+    fitted = fit_newton(data.transform, ratios, runs, shape=layers, hyper=hyper, progress=print)
     found = estimates(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
     return found, f"{options.seeds} seeds, Levenberg-Marquardt, best of {hyper.starts} starts, {fitted.steps.max()} steps"
 

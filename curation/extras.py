@@ -23,6 +23,8 @@ EXTRAS = {
     "huggingface_hub": "hub",
     "llvmlite": "compiled",
     "numba": "compiled",
+    "onnx": "export",
+    "onnxruntime": "export",
     "open_clip": "encoders",
     "polars": "tables",
     "rawpy": "images",

@@ -225,15 +225,17 @@ class Stage:
 class Flow:
     """A plan: stages in order. Each method returns a longer plan; the last stage is its result.
 
-    Arguments that the methods share:
-        name: snake_case, unique in the plan; names the stage's folder.
-        step: what to do; see ``step``.
-        max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
-            when below 1, or None where the stage exists to reject rows; or a ``Budget``, which also says which
-            reasons are expected, and which setting decides. 0 by default. It is no part of the key.
-        rows_per_part: rows that one task takes. It changes neither rows nor digests.
-        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
-            decide on them; None where it gives the columns that it takes.
+    The methods share these arguments:
+
+    * ``name``: snake_case, unique in the plan; names the stage's folder.
+    * ``step``: what to do; see ``step``.
+    * ``max_rejects``: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
+      when below 1, or None where the stage exists to reject rows; or a ``Budget``, which also says which
+      reasons are expected, and which setting decides. 0 by default. It is no part of the key.
+    * ``rows_per_part``: rows that one task takes. It changes neither rows nor digests.
+    * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
+      decide on them; None where it gives the columns that it takes. Of ``each`` and ``each_batch``: the row dataclass where
+      settings decide on it; None: that of the function's return annotation.
 
     >>> import benchwright as bw
     >>> from words import Placed, count_words, place, read_texts, sample
@@ -254,13 +256,29 @@ class Flow:
     def _then(self, stage: Stage) -> Flow:
         return Flow((*self.stages, stage))
 
-    def each(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0, rows_per_part: int = 256) -> Flow:
+    def each(
+        self,
+        name: str,
+        step: Step,
+        *,
+        gives: type | None = None,
+        max_rejects: float | Budget | None = 0,
+        rows_per_part: int = 256,
+    ) -> Flow:
         """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
-        return self._then(Stage(name, "each", step, self.last, None, None, rows_per_part, max_rejects))
+        return self._then(Stage(name, "each", step, self.last, None, gives, rows_per_part, max_rejects))
 
-    def each_batch(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0, rows_per_part: int = 256) -> Flow:
+    def each_batch(
+        self,
+        name: str,
+        step: Step,
+        *,
+        gives: type | None = None,
+        max_rejects: float | Budget | None = 0,
+        rows_per_part: int = 256,
+    ) -> Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
-        return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
+        return self._then(Stage(name, "each_batch", step, self.last, None, gives, rows_per_part, max_rejects))
 
     def table(
         self,
@@ -421,10 +439,10 @@ def row_types(stage: Stage) -> tuple[type | None, type | pa.Schema | None]:
     """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None where it deals
     in tables.
     """
-    if stage.kind in ("table", "whole") or stage.gives is not None:
+    if stage.kind in ("table", "whole") or (stage.kind == "source" and stage.gives is not None):
         return None, stage.gives
     hints = typing.get_type_hints(stage.step.function)
-    given = _row_in(hints.get("return"))
+    given = stage.gives or _row_in(hints.get("return"))
     if stage.kind == "source":
         return None, given
     first = next(iter(inspect.signature(stage.step.function).parameters), "")

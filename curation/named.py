@@ -134,6 +134,8 @@ def _run(path: Path) -> _Loaded:
     before = set(sys.modules)
     sys.modules[module.__name__] = sys.modules[path.stem] = module
     digest = _digest(str(path))
+    # Bytecode goes by a file's size and second, which an edit may leave as they are.
+    before_it, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a user's file does, it is told in one line with its place
@@ -142,6 +144,8 @@ def _run(path: Path) -> _Loaded:
         line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
         told = error.msg if isinstance(error, SyntaxError) else error
         raise UnknownName(f"{path}, line {line}: {type(error).__name__}: {told}") from error
+    finally:
+        sys.dont_write_bytecode = before_it
     maybe = (set(sys.modules) - before) | _imported_by(path)
     beside = {each: file for each in maybe if (file := _file_beside(each, path.parent))}
     names = {path.stem: module, **{each: sys.modules[each] for each in sorted(beside)}}

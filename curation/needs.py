@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from .definitions import Module, read_module
 from .encoders.spec import OpenClip
@@ -27,8 +28,11 @@ def check_packages(stages: Iterable[Stage]) -> None:
     """
     if not any(map(missing, EXTRAS)):
         return
+    seen: set[Any] = set()  # hundreds of trainings have a few functions
     for stage in stages:
-        for module, names in _codes(stage):
+        codes = {code: None for code in _codes(stage) if code not in seen}
+        seen.update(codes)
+        for module, names in map(_names_in, codes):
             for importer, package in _imports(module, names):
                 if missing(package):
                     raise NeedsPackage(f"stage {stage.name!r} {how_to_get(package, importer)}")
@@ -53,21 +57,27 @@ def check_devices(stages: Iterable[Stage]) -> None:
 def _uses_torch(stage: Stage) -> bool:
     if any(isinstance(step.settings.get("encoder"), OpenClip) for step in stage.steps):
         return True
-    return any(package == "torch" for module, names in _codes(stage) for _, package in _imports(module, names))
+    return any(package == "torch" for module, names in map(_names_in, _codes(stage)) for _, package in _imports(module, names))
 
 
-def _codes(stage: Stage) -> Iterator[tuple[str, set[str]]]:
-    """Module, or file, of each function and class of a stage, and the names in it that each of them reaches."""
+def _codes(stage: Stage) -> Iterator[Any]:
+    """Each function and class of a stage, or the name of one."""
     for step in stage.steps:
-        for code in (step.function, *(code for value in step.settings.values() for code in codes_in(value))):
-            if isinstance(code, str):
-                place, _, name = code.rpartition(":")
-                module = Path(place).stem if place.endswith(".py") else place
-            else:
-                place, name, module = code.__module__, code.__qualname__, module_of(code)
-            found = {*reached(code).definitions.get(module, ())}
-            # "*": what is looked up there is not told by the text, and may be anything.
-            yield place, {name.partition(".")[0]} if "*" in found else found
+        yield step.function
+        for value in step.settings.values():
+            yield from codes_in(value)
+
+
+def _names_in(code: Any) -> tuple[str, set[str]]:
+    """Module, or file, of a function or class, and the names in it that it reaches."""
+    if isinstance(code, str):
+        place, _, name = code.rpartition(":")
+        module = Path(place).stem if place.endswith(".py") else place
+    else:
+        place, name, module = code.__module__, code.__qualname__, module_of(code)
+    found = {*reached(code).definitions.get(module, ())}
+    # "*": what is looked up there is not told by the text, and may be anything.
+    return place, {name.partition(".")[0]} if "*" in found else found
 
 
 def _imports(name: str, definitions: set[str]) -> Iterator[tuple[str, str]]:

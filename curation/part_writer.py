@@ -204,6 +204,9 @@ class PartWriter:
                 raise self._failed(f"column {field.name!r} holds {dtype}{list(shape)}, and the step gave {seen}")
         if not present:
             return pa.array([None] * len(arrays), ARRAY)
+        if len(shapes := sorted({array.shape for array in present})) > 1:
+            told = f"the step gave {list(shapes[0])} and {list(shapes[-1])}: all rows have one shape; a Blob may have any size"
+            raise self._failed(f"column {field.name!r}: {told}")
         file = f"{self._stem}.{field.name}.npy"
         block = np.ascontiguousarray(np.stack(present))
         with self._file(file) as stream:

@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 import numpy as np
 
 MAX_BYTES = 1 << 28
-"""Larger files are refused."""
+"""Larger files are refused, where nothing else is said."""
 
 MAX_VALUES = 1 << 24
 """Most values, those that are named many times counted each time: ten lists that hold one another ten times are ten billion."""
@@ -40,7 +40,7 @@ _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _GETS = ("GET", "BINGET", "LONG_BINGET")
 _TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
 _CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
-_DTYPES = frozenset({"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"})
+_DTYPES = frozenset({"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"})
 _OBJECT = "O8"
 _DAMAGE = (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError)
 
@@ -49,21 +49,22 @@ class UnsafePickle(ValueError):
     """A pickle that holds anything but plain values, or that is damaged. Says what and where."""
 
 
-def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool = False) -> Any:
+def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool = False, max_bytes: int = MAX_BYTES) -> Any:
     """Texts, lists and tables of a pickle, nested at will.
 
     Args:
         data: all bytes, or a file that can be sought, of which no second copy is held.
         arrays: numbers, tuples, bytes and arrays of numbers as well. Texts of Python 2 are then given as bytes.
         objects: the same, and fractions, numpy's scalars and arrays of objects, which hold any of these values.
+        max_bytes: larger pickles are refused.
 
     Raises:
-        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES`` or ``MAX_VALUES``; for damage; for
+        UnsafePickle: for anything else, before it is loaded; for more than ``max_bytes`` or ``MAX_VALUES``; for damage; for
             bytes behind it; for a value that holds itself.
     """
     stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
-    if stream.size > MAX_BYTES:
-        raise UnsafePickle(f"{stream.size} bytes, at most {MAX_BYTES} are read")
+    if stream.size > max_bytes:
+        raise UnsafePickle(f"{stream.size} bytes, at most {max_bytes} are read")
     try:
         _check_opcodes(stream, arrays, objects)
         stream.rewind()

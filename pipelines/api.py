@@ -1,4 +1,8 @@
-"""What the command line does, as functions of the same names; ``list`` is ``list_benchmarks``, and ``eval`` is ``scores``."""
+"""What the command line does, as functions of the same names.
+
+``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export`` and ``qa import``
+``qa_import``. ``config`` and ``demo`` are commands alone: ``job(...).values`` are the settings of a benchmark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ from .errors import did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
-from .outputs import push, qa_export, qa_import, release, report, scores, stale, train
+from .outputs import estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train
 from .schema import schema
 
 if TYPE_CHECKING:
@@ -37,6 +41,8 @@ __all__ = [
     "compare",
     "dataset_of",
     "describe_differences",
+    "estimate",
+    "export",
     "job",
     "job_of",
     "kept_stages",
@@ -57,6 +63,7 @@ __all__ = [
     "schema",
     "scores",
     "show",
+    "skipped",
     "stale",
     "train",
     "verify",

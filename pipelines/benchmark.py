@@ -49,6 +49,8 @@ class Benchmark:
             waits for people, so that it can be trained meanwhile.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``; one
             that has several layouts has an argument ``layout``.
+        export: train a model on all data and write it into a folder to be used: ``export(config, out, folder, *, network,
+            direction, average, progress) -> path``.
         entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
 
     >>> import benchwright as bw
@@ -72,6 +74,7 @@ class Benchmark:
     doubts: Callable[[Any, str], Sequence[str]] = lambda config, out: ()
     report: Callable[[Any, str], str] | None = None
     release: Callable[..., int] | None = None
+    export: Callable[..., Any] | None = None
     early: Mapping[str, Publish] = dataclasses.field(default_factory=dict[str, Publish])
     entry: Entry | None = None
 
@@ -83,7 +86,7 @@ class Benchmark:
 
 def later(reference: str) -> Callable[..., Any]:
     """What ``module:function`` does, imported when it is called: a plan needs neither torch nor matplotlib."""
-    return lambda *arguments: load(reference)(*arguments)
+    return lambda *arguments, **more: load(reference)(*arguments, **more)
 
 
 def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish: Publish, **more: Any) -> Benchmark:

@@ -49,6 +49,9 @@ DIVERGED = "diverged"
 LOGGER = logging.getLogger("benchwright.training")
 """Told of what trainings in this process have reached."""
 
+NOT_FITTED = "not_fitted"
+"""Reason of the reject that a training leaves where its data cannot be learned from: it is skipped, and the others count."""
+
 _LEARNED, _MEASURED = "learned_", "measured_"
 
 
@@ -292,12 +295,17 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
     failed: list[str] = []
     for one, learned in stages:
         artifact = load_artifact(store, learned)
-        for name in artifact.reject_files() if artifact is not None else []:
-            details = store.read_parquet(name, ["detail"])["detail"].to_pylist()
-            failed += [f"{told(one.facts())}: {detail}: change {one.change}" for detail in details]
+        found = {} if artifact is None else _details(store, artifact)
+        failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found.items() if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
         raise Diverged(f"{count} failed: {'; '.join(failed)}. The others have ended: `benchwright eval {out}`")
+
+
+def _details(store: Store, learned: Artifact) -> dict[str, str]:
+    """Why a training left nothing: reason -> detail."""
+    tables = [store.read_parquet(name, ["reason", "detail"]) for name in learned.reject_files()]
+    return {row["reason"]: row["detail"] for table in tables for row in table.to_pylist()}
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -513,4 +521,17 @@ def stale_trainings(out: str) -> dict[str, str]:
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
         for one in found
         if (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
+    }
+
+
+def skipped_trainings(out: str) -> dict[str, str]:
+    """Trainings that were skipped, since the published dataset cannot be learned from by them: protocol and method -> why."""
+    datasets = _digests(out)
+    store = Store(posixpath.join(out, FOLDER))
+    return {
+        f"{one.facts['protocol']} {one.facts['method']}": detail
+        for one in finished_trainings(out)
+        if one.dataset in datasets and not one.stale
+        for reason, detail in _details(store, one.learned).items()
+        if reason == NOT_FITTED
     }

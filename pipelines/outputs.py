@@ -19,6 +19,7 @@ from .tracking import track_of
 if TYPE_CHECKING:
     from ..curation.qa.imports import Imported
     from ..curation.qa.rounds import Round
+    from .two_camera.estimating import Align, Estimate
 
 
 def train(
@@ -125,6 +126,16 @@ def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     return experiments.stale_trainings(out)
 
 
+def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Trainings that were skipped, since the dataset cannot be learned from by them: protocol and method -> why.
+
+    >>> skipped("out")
+    {}
+    """
+    job_of(out, pipeline=pipeline)
+    return experiments.skipped_trainings(out)
+
+
 def report(out: str, *, pipeline: str | None = None) -> str:
     """Write the HTML report of a run in a local folder, and return its path. A run that waits for votes has one, too.
 
@@ -187,6 +198,65 @@ def release(out: str, folder: str, *, layout: str | None = None, pipeline: str |
     if "layout" not in inspect.signature(todo.benchmark.release).parameters:
         raise WrongUse(f"benchmark {todo.benchmark.name} has one release layout: leave --layout out")
     return todo.benchmark.release(todo.config, out, folder, layout=layout)
+
+
+def export(
+    out: str,
+    folder: str,
+    *,
+    network: str | None = None,
+    direction: str | None = None,
+    average: bool = False,
+    pipeline: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Train a network on all data of a run, and write it into ``folder`` as an ONNX file with a card; checked against torch.
+
+    Args:
+        out: local folder of the run, whose baselines have been trained: they tell what to expect.
+        folder: new, empty, or of an earlier export.
+        network: its name in the settings; may be left out where there is one.
+        direction: ``1to2`` or ``2to1``, where the settings have both.
+        average: the average of all seeds, and not the network of the first.
+        pipeline: see ``job_of``.
+        progress: told one line a step.
+
+    Returns:
+        The ONNX file.
+
+    Raises:
+        WrongUse: for a benchmark that exports nothing, a network that there is not, or one whose folds are not trained.
+        StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("two_camera", config="tiny", overrides=["source.pairs=60"]), "cameras")
+    >>> scores = bw.train("cameras", methods=["network-200"])
+    >>> export("cameras", "light").name
+    'model.onnx'
+    """
+    _check_local(out, "networks are trained")
+    todo = job_of(out, pipeline=pipeline)
+    if todo.benchmark.export is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} exports no network")
+    check_finished(out)
+    how: dict[str, Any] = {"network": network, "direction": direction, "average": average, "progress": progress}
+    return todo.benchmark.export(todo.config, out, folder, **how)
+
+
+def estimate(
+    model: str, first: str, second: str, folder: str, *, device: str | None = None, align: Align | None = None
+) -> Estimate:
+    """Estimate the light in a pair of pictures of two cameras by an exported network, and write the picture before and after
+    correction into ``folder``; see ``two_camera.estimating.estimate``, also for the arguments and errors.
+
+    >>> estimate("nowhere", "main.dng", "wide.dng", "looked")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: nowhere/model.json is not there: a folder of `benchwright export` is wanted
+    """
+    from .two_camera.estimating import estimate as estimate_pair
+
+    return estimate_pair(model, first, second, folder, device=device, align=align)
 
 
 Form = Literal["parquet", "shards", "fiftyone", "label-studio"]

@@ -25,7 +25,12 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class OwnEncoder:
-    """An encoder of one's own. ``settings`` are the keyword arguments that it is made with."""
+    """An encoder of one's own.
+
+    Attributes:
+        kind: ``path/to/file.py:name``, ``module:name``, or the name that a plugin gives it.
+        settings: the keyword arguments that it is made with.
+    """
 
     kind: str
     settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -36,7 +41,7 @@ class OwnSource:
     """A source of one's own: a function that gives rows like those of the benchmark's other sources.
 
     Attributes:
-        kind: its name.
+        kind: ``path/to/file.py:name``, ``module:name``, or the name that a plugin gives it.
         paths: arguments that are files, folders or URLs: their content counts, and not their place.
         settings: its other arguments. ``seed`` is that of the run, where it has such an argument.
         max_rejects: rows that it may reject, or a share below 1.

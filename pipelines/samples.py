@@ -176,7 +176,7 @@ def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> lis
     refs = _payloads(made.rows_view(store), asked.image, list(captions)) if captions else {}
     there = {key: store.blob(refs[key]).read() for key in captions if key in refs and refs[key]["size"] < _MOST_BYTES}
     thumbs = [Thumb(one.image, f"{captions[one.caption]} ({one.caption})") for one in _thumbs(there.items())]
-    return [ImageGrid("Pictures on which annotators agree least", thumbs, _SIDE_PX)] if thumbs else []
+    return [ImageGrid("Pictures on which annotators agree least", thumbs, _SIDE_PX, whole=True)] if thumbs else []
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
@@ -261,7 +261,7 @@ def _tables(table: pa.Table, found: Sequence[Mapping[str, bytes]]) -> list[Block
         values = table.select(plain[:_COLUMNS]).to_pylist()
         lines: list[Sequence[Value]] = [[_cell(key), *map(_cell, row.values())] for key, row in zip(keys, values, strict=True)]
         more = f", the first {_COLUMNS} of {len(plain)}" if len(plain) > _COLUMNS else ""
-        blocks.append(Table(["key", *plain[:_COLUMNS]], lines, f"Columns{more}"))
+        blocks.append(Table(["key", *plain[:_COLUMNS]], lines, f"Columns{more}", as_found=True))
     names = list(dict.fromkeys(name for members in found for name in members))[:_COLUMNS]
     if names:
         lines = [

@@ -36,7 +36,7 @@ def schema_of(benchmark: Benchmark) -> dict[str, Any]:
     'hyper-parameters and model of the paper.'
     """
     made = cast("dict[str, Any]", _eased(adapter_of(benchmark.config).json_schema()))
-    extends = {"type": "string", "description": "a packaged variant, or a file: what is not here is as there"}
+    extends = {"type": "string", "description": "a packaged variant, or another file: for settings that are not in this file"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": benchmark.title,
@@ -68,10 +68,15 @@ def _eased(node: Any) -> Any:
     return found
 
 
+def _plain(meaning: str) -> str:
+    """In the words of a settings file, which has no None."""
+    return re.sub(r"\bNone\b(?! of)", "not given", " ".join(meaning.split()))
+
+
 def _described(text: str) -> tuple[str, dict[str, str]]:
     """What a docstring says before its list of attributes, and of each of them."""
     summary, _, listed = text.partition("\n\nAttributes:\n")
     told: dict[str, str] = {}
     for names, meaning in re.findall(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE):
-        told |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
+        told |= dict.fromkeys(names.split(", "), _plain(meaning))
     return " ".join(summary.split()), told

@@ -51,7 +51,10 @@ SOURCES = {
             "folders": f"{_DATASETS}.skeleton.files:list_class_folders",
             "ntu": f"{_DATASETS}.skeleton.ntu:list_ntu",
             "ntu_names": f"{_DATASETS}.skeleton.ntu:list_ntu_names",
+            "npz": f"{_DATASETS}.skeleton.archives:read_npz",
             "nwucla": f"{_DATASETS}.skeleton.nwucla:list_nwucla",
+            "pyskl": f"{_DATASETS}.skeleton.archives:read_pyskl",
+            "table": f"{_DATASETS}.skeleton.tables:read_tables",
         },
     ),
     "two_camera": _sources(
@@ -60,7 +63,7 @@ SOURCES = {
             "metadata": f"{_DATASETS}.two_camera.metadata:read_released_pairs",
             "quasi_real": f"{_DATASETS}.two_camera.quasi_real:list_matches",
             "radiometric": f"{_DATASETS}.two_camera.radiometric:draw_pairs",
-            "raw_pairs": f"{_DATASETS}.two_camera.pictures:list_pairs",
+            "raw_pairs": f"{_DATASETS}.two_camera.pair_files:list_pairs",
         },
     ),
     "vclimb": _sources(

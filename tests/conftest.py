@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from tests.wheels import unpacked_wheel
 # Hypothesis counts an example of over 0.2 s as a failure, which a busy machine has now and then.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
+
+# Threads of torch, faiss and scikit-learn would wait for each other in busy loops, which beside other tests costs many
+# times what they compute. It is read when the first of these is loaded, also in processes that tests start, and changes
+# nothing that they compute.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -27,6 +27,8 @@ def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
             monkeypatch.delitem(sys.modules, path.partition("/")[0].removesuffix(".py"), raising=False)
         monkeypatch.syspath_prepend(folder)
         monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)  # for worker processes
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a test may edit a file twice within a second
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
         importlib.invalidate_caches()
         return folder
 

@@ -1,6 +1,6 @@
 """The core without extras: how much it brings, what runs with it, and what is said where it is not enough.
 
-The environment is a virtual one whose packages are links to those of this one: the wheel, and what it asks for without extras.
+The environment is a virtual one of a copy of the wheel and links to the packages that it asks for without extras.
 A real installation of both is tried by ``benchmarks/check_install.py``.
 """
 
@@ -88,7 +88,7 @@ def python(core: dict[str, importlib.metadata.Distribution], wheel: Path, tmp_pa
             if not (packages / top).exists():
                 (packages / top).symlink_to(Path(str(held.locate_file(top))))
     for path in wheel.iterdir():
-        (packages / path.name).symlink_to(path)
+        shutil.copytree(path, packages / path.name)
     return folder / "bin/python"
 
 
@@ -97,7 +97,6 @@ class Told:
 
     def __init__(self, python: Path, words: str, folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        kept["PYTHONDONTWRITEBYTECODE"] = "1"  # the wheel's folder is shared
         command = [python, "-m", "benchwright.pipelines.cli.main", *words.split()]
         told = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=kept, timeout=300)
         self.code, self.out, self.err = told.returncode, told.stdout, told.stderr

@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -194,7 +195,8 @@ def documented(page: Path) -> Iterator[str]:
         with contextlib.suppress(SyntaxError):  # an excerpt, such as the methods of a class
             yield from imported(code)
     if page.suffix != ".py":
-        yield from (f"benchwright.{name}" for name in re.findall(rf"`((?:{'|'.join(ROOMS)})(?:\.\w+)+)", text))
+        names = re.findall(rf"`(?:benchwright\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)", text)
+        yield from (f"benchwright.{name}" for name in names)
 
 
 def test_every_name_of_the_front_door_has_an_example() -> None:
@@ -218,6 +220,24 @@ def test_every_name_in_a_document_is_there_and_has_an_example(page: Path) -> Non
     names = {name: found(name) for name in documented(page)}
     assert [name for name, each in names.items() if each is None] == []
     assert without_example(names) == []
+
+
+def test_every_name_that_documents_use_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
+    from reference import MODULES
+
+    shown = [f"{module}.{name}".rstrip(".") for each in chain(*MODULES.values()) for module, name in members(each)]
+    names = {name.removeprefix("benchwright.") for page in PAGES for name in documented(page)}
+    names |= {f"{place}.{name}" for place, front in benchwright._PLACES.items() for name in front}
+    modules = {name for name in names if inspect.ismodule(found(f"benchwright.{name}"))} | set(benchwright.__all__)
+    names = (names - modules) | {name.replace("/", ".") for name in EVERY_FUNCTION}
+    assert sorted(name for name in names if not any(f"{name}.".startswith(f"{each}.") for each in shown)) == []
+
+
+def members(listed: str) -> list[tuple[str, str]]:
+    """The names of a line of ``MODULES``, each with its module; "" for all that it has."""
+    module, _, names = listed.partition(": ")
+    return [(module, name) for name in names.split(", ")]
 
 
 def bare(number: int) -> int:

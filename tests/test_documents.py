@@ -23,22 +23,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import typer
+from benchwright.pipelines import api
+from benchwright.pipelines.catalogue import TITLES
 from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.listing import REGISTRIES
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 NOT_RUN = "# not run by the tests: "
 FENCE = re.compile(r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)[^)]*\)")
 COMMAND = re.compile(r"^(?:\S+=\S+ )*(?:torchrun .*--no-python )?benchwright (.*?)(?: {2,}#.*)?$", re.MULTILINE)
 
 ELSEWHERE = {
+    "datasets/clear/README.md": "tests/pipelines/test_feature_sets.py",
     "extending.md": "tests/test_extending.py",
     "illuminants.md": "tests/pipelines/test_two_camera.py",
     "near_duplicates.md": "tests/pipelines/test_docs.py",
     "reading.md": "tests/datasets/test_reading_page.py",
     "trainings.md": "tests/pipelines/test_docs.py",
+    "tutorials/two_cameras.md": "tests/pipelines/test_two_camera_export.py",
 }
 SHOWN_ONLY = {"text", "pycon", "json", ""}
 """Languages of blocks that show what is printed."""
@@ -54,8 +63,9 @@ class Block(NamedTuple):
         return self.text.startswith(NOT_RUN)
 
 
+CARDS = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.glob("datasets/*/README.md"))}
 PAGES = {str(path.relative_to(DOCS)): path for path in sorted(DOCS.rglob("*.md"))} | {
-    name: ROOT / name for name in ("README.md", "CONTRIBUTING.md")
+    name: ROOT / name for name in ("README.md", "CONTRIBUTING.md", *CARDS)
 }
 
 
@@ -114,6 +124,32 @@ def run_line(line: str) -> None:
     assert cli.call(words[1:]) == wanted, line
 
 
+def test_the_notes_of_the_readme(folder: Path) -> None:
+    (notes,) = (block for block in blocks(PAGES["README.md"]) if block.title == "notes.py")
+    Path("notes.py").write_text(notes.text)
+    Path("notes.toml").write_text('folder = "elsewhere"\n')
+    Path("my-notes").mkdir()
+    for name, text in {"long": "a note of many words", "short": "none"}.items():
+        Path("my-notes", f"{name}.txt").write_text(text)
+    run_line("benchwright run notes.py --set folder=my-notes --out notes -q")
+    assert pq.read_table("notes/dataset/index.parquet").column("key").to_pylist() == ["long"]
+
+
+def test_the_photos_of_the_readme(folder: Path) -> None:
+    (settings,) = (block for block in blocks(PAGES["README.md"]) if block.title == "photos.toml")
+    Path("photos.toml").write_text(settings.text)
+    Path("my-photos").mkdir()
+    for number in range(4):
+        exif = Image.Exif()
+        exif.get_ifd(0x8769)[36867] = f"{2019 + number % 2}:06:01 12:00:0{number}"
+        pixels = np.random.default_rng(number).integers(0, 255, (6, 6, 3), np.uint8)
+        Image.fromarray(pixels).resize((64, 64)).save(f"my-photos/{number}.jpg", exif=exif)
+    run_line("benchwright run clear --config photos.toml --out out -q")
+    index = pq.read_table("out/dataset/index.parquet")
+    assert index.num_rows == 4
+    assert sorted(index.column("bucket").to_pylist()) == [0, 0, 1, 1]
+
+
 def test_what_is_not_run_is_marked_and_counted() -> None:
     """Whoever adds one changes this table, and says why in the block's first line."""
     counted = {name: sum(block.marked for block in blocks(page)) for name, page in PAGES.items()}
@@ -121,6 +157,7 @@ def test_what_is_not_run_is_marked_and_counted() -> None:
         "CONTRIBUTING.md": 1,
         "README.md": 1,
         "blurring.md": 2,
+        "datasets/skeleton/README.md": 1,
         "index.md": 1,
         "pipelines.md": 4,
         "reading.md": 5,
@@ -140,7 +177,7 @@ def test_every_command_parses(name: str) -> None:
     """Also those that are not run: no command or option that is named there is gone."""
     command = typer.main.get_command(cli.app)
     for block in blocks(PAGES[name]):
-        for line in COMMAND.findall(block.text) if block.language == "bash" else ():
+        for line in COMMAND.findall(block.text) if block.language in ("bash", "") else ():
             for each in line.split("; benchwright "):
                 words = shlex.split(each, comments=True)
                 with contextlib.suppress(click.exceptions.Exit):
@@ -160,6 +197,33 @@ def test_examples_of_settings_are_toml() -> None:
         for block in blocks(page):
             if block.language == "toml":
                 tomllib.loads(block.text)
+
+
+def test_links_lead_to_files() -> None:
+    """Those out of the site's folder, of which the site makes plain text; mkdocs checks those within it."""
+    others = [ROOT / "REPRODUCED.md", ROOT / "CHANGELOG.md"]
+    links = [(page, target) for page in [*PAGES.values(), *others] for target in LINK.findall(page.read_text("utf-8"))]
+    places = [(page.parent / target).resolve() for page, target in links]
+    lost = [place for place in places if not place.exists() and not (place.is_relative_to(DOCS) and place.suffix == ".md")]
+    assert len(places) > 100
+    assert lost == []
+
+
+SETTINGS_SHOWN = [name for name, page in CARDS.items() if any(block.language == "toml" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("name", SETTINGS_SHOWN)
+def test_settings_that_a_card_shows_are_settings(name: str, tmp_path: Path) -> None:
+    """Those of sources that several benchmarks share are of the one that is named in ``SHARED``."""
+    card = Path(name).parent.name
+    for block in blocks(CARDS[name]):
+        if block.language == "toml":
+            text = block.text if "extends" in block.text else f'extends = "tiny"\n{block.text}'
+            (tmp_path / "own.toml").write_text(text)
+            api.job(SHARED.get(card, card), config=str(tmp_path / "own.toml"))
+
+
+SHARED = {"videos": "vclimb"}
 
 
 # --------------------------------------------------------------------------------------------------------- messages
@@ -226,6 +290,35 @@ def test_the_site_fetches_nothing(site: Path) -> None:
     assert len(pages) > 40
     loaded = r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["'](?:https?:)?//|<link\b[^>]*\bhref=["'](?:https?:)?//"""
     assert [page.name for page in pages if re.search(loaded, page.read_text("utf-8"))] == []
+
+
+def test_every_block_of_the_site_is_shown_as_one(site: Path) -> None:
+    """A fence that the site does not understand is shown as text, and so is every one after it."""
+    pages = sorted(site.rglob("*.html"))
+    assert [str(page.relative_to(site)) for page in pages if "```" in page.read_text("utf-8")] == []
+
+
+def test_links_of_the_table_of_names_are_resolved(site: Path) -> None:
+    names = (site / "api" / "index.html").read_text("utf-8")
+    assert re.findall(r"\[<code>bw\.\w+</code>\]", names) == []
+    assert len(re.findall(r"<a\b[^>]*><code>bw\.\w+</code>", names)) > 25
+
+
+def test_every_kind_is_named(site: Path) -> None:
+    commands = (site / "command_line.html").read_text("utf-8")
+    extending = (DOCS / "extending.md").read_text("utf-8")
+    assert [kind for kind in REGISTRIES if f"{kind}," not in commands and f"{kind}. Columns" not in commands] == []
+    assert [kind for kind in REGISTRIES if f"`{kind}`" not in extending and f"list {kind}`" not in extending] == []
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_every_setting_has_a_meaning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS / "site"))
+    from settings import settings_page
+
+    rows = [line for line in settings_page(name).splitlines() if line.startswith("| `")]
+    assert len(rows) > 30
+    assert [row for row in rows if row.endswith("|  |")] == []
 
 
 def test_the_site_has_every_setting_preset_and_command(site: Path) -> None:

@@ -105,10 +105,10 @@ def test_the_methods(folder: Path) -> None:
 
 
 def test_the_model_learns_with_the_method(folder: Path) -> None:
-    make = load_name(MODELS, f"{folder}/example_models.py:Distances")
-    check_takes(f"{folder}/example_models.py:Distances", "vectors")
-    with pytest.raises(ValueError, match="Distances' takes vectors, and samples here are clips: name another model"):
-        check_takes(f"{folder}/example_models.py:Distances", "clips")
+    make = load_name(MODELS, f"{folder}/example_models.py:Hidden")
+    check_takes(f"{folder}/example_models.py:Hidden", "vectors")
+    with pytest.raises(ValueError, match="Hidden' takes vectors, and samples here are clips: name another model"):
+        check_takes(f"{folder}/example_models.py:Hidden", "clips")
     draw = np.random.default_rng(0)
     y = draw.integers(0, 2, 200)
     samples = ArrayExamples((draw.normal(size=(200, 4)) + 4 * y[:, None]).astype(np.float32), y)
@@ -120,7 +120,7 @@ def test_the_model_learns_with_the_method(folder: Path) -> None:
     learner.learn(samples, [], classes=2)
     assert len(learner.buffer) == 100
     assert (learner.predict(samples) == y).mean() > 0.95
-    assert torch.equal(*(make(torch.Generator().manual_seed(3), sample=(4,)).points for _ in range(2)))
+    assert torch.equal(*(make(torch.Generator().manual_seed(3), sample=(4,)).weight for _ in range(2)))
 
 
 def test_the_predictor(folder: Path) -> None:

@@ -112,7 +112,7 @@ def test_every_module_is_imported_from_the_wheel(wheel):
         capture_output=True,
         text=True,
         cwd=wheel.parent,
-        env=environment,
+        env=environment | {"PYTHONDONTWRITEBYTECODE": "1"},  # the wheel's folder is shared
     )
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == []

@@ -170,7 +170,7 @@ def ask(
     >>> flow.last
     'voted'
     >>> flow.stage("voted").waits
-    'ask the annotators (`benchwright qa export shapes`), bring `benchwright qa import shapes RESULTS...`, run again'
+    'ask the annotators (`benchwright qa export shapes`), import their answers (...), and run again'
     """
     if flow.last != asked.stage:
         raise PlanError(f"{asked.title} is about stage {asked.stage!r}, and its votes are counted after {flow.last!r}")
@@ -193,7 +193,7 @@ def ask(
         counted,
         gives=Voted,
         max_rejects=None,
-        waits=f"ask the annotators ({export}), bring {imported}, run again",
+        waits=f"ask the annotators ({export}), import their answers ({imported}), and run again",
     )
 
 

@@ -101,8 +101,11 @@ def folder_names(root: str) -> set[str] | None:
     """Names of the folders of three levels, among which are those of classes; None where the folder is not local, since it
     would have to be listed over the network.
 
-    >>> sorted(folder_names("pictures"))  # of three classes, none of which has folders within
-    ['boats', 'cats', 'dogs']
+    >>> from pathlib import Path
+    >>> for name in ("animal/cat", "animal/dog"):
+    ...     Path("pictures", name).mkdir(parents=True)
+    >>> sorted(folder_names("pictures"))
+    ['animal', 'cat', 'dog']
     """
     if not open_folder(root).local:
         return None

@@ -35,7 +35,13 @@ _KNOWN_SMALL, _KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = ra
 
 @dataclass(frozen=True)
 class Later:
-    """How a later release comes: in ``count`` increments, with folds drawn by ``seed`` (5 each; 0 and 1 in KOWL)."""
+    """How a later release comes.
+
+    Attributes:
+        release: its name.
+        count: increments that it comes in, from 0 to 100,000 (5 in KOWL).
+        seed: draws its folds, from 0 to 2**32 - 1 (0 and 1 in KOWL).
+    """
 
     release: str
     count: int

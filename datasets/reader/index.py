@@ -73,7 +73,7 @@ class DatasetIndex:
         if not fs.exists(path):
             raise FileNotFoundError(f"{url}: no index.parquet here{_instead(str(url))}")
         try:
-            table = pq.read_table(io.BytesIO(fs.cat_file(path)))
+            table = pq.ParquetFile(io.BytesIO(fs.cat_file(path))).read()
         except (pa.ArrowException, OSError, UnicodeError) as error:
             raise ShardError(f"{url}/index.parquet cannot be read: {' '.join(str(error).split())[:200]}") from None
         missing = [name for name in _PLACE_COLUMNS if name not in table.column_names]

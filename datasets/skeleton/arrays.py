@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...curation.pickles import UnsafePickle, load_plain
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder
 from ..features.arrays import array_rows, array_shapes
 from .layouts import Layout
+from .missing import row_of_joints
 from .ntu import listed_by_name
-from .rows import InFile, ListedSequence, TensorRow, sequence_of
-from .rows import Sequence as SkeletonSequence
-from .tensors import TensorForm, tensor_row
+from .rows import InFile, ListedSequence, TensorRow
+from .tensors import TensorForm
 
 MAX_LABEL_BYTES = 1 << 28
-AXES = 3
 SIDES = ("train", "test")
 
 
@@ -155,7 +155,7 @@ def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
 def read_arrays(rows: list[InFile], *, root: str, layout: Layout, form: TensorForm) -> list[TensorRow | Rejected]:
     """Batch step: the tensors of rows that ``list_arrays`` listed; neighbours are read at once.
 
-    Rejected: as ``tensor_of`` and ``rows.sequence_of`` do.
+    Rejected: as ``tensor_of`` and ``missing.completed`` do.
     """
     made: list[TensorRow | Rejected] = []
     for (path, entry, _), group in itertools.groupby(enumerate(rows), key=_stretch):
@@ -163,7 +163,7 @@ def read_arrays(rows: list[InFile], *, root: str, layout: Layout, form: TensorFo
         first = _place(some[0].file)[2]
         for row, values in zip(some, array_rows(root, path, entry, first, first + len(some)), strict=True):
             try:
-                made.append(tensor_row(row, _sequence(values, len(layout.joints)), layout, form))
+                made.append(row_of_joints(row, _joints(values, len(layout.joints), len(form.axes)), layout, form))
             except Reject as error:
                 made.append(Rejected(row.key, error.reason, error.detail))
     return made
@@ -181,15 +181,15 @@ def _stretch(item: tuple[int, InFile]) -> tuple[str, str, int]:
     return path, entry, number - item[0]
 
 
-def _sequence(values: np.ndarray, joints: int) -> SkeletonSequence:
+def _joints(values: np.ndarray, joints: int, axes: int) -> NDArray[Any]:
+    """(T, M, V, C) up to the last frame that has a body."""
     if values.dtype.kind not in "fiu":
         raise Reject("not_an_array", f"{values.dtype}: numbers are wanted")
     if values.ndim == 4:
         whole = values.transpose(1, 3, 2, 0)
-    elif values.ndim == 2 and values.shape[1] % (joints * AXES) == 0:
-        whole = values.reshape(len(values), -1, joints, AXES)
+    elif values.ndim == 2 and values.shape[1] % (joints * axes) == 0:
+        whole = values.reshape(len(values), -1, joints, axes)
     else:
-        raise Reject("wrong_joint_count", f"{values.shape} numbers, (C, T, V, M) or (T, M x {joints} x {AXES}) are wanted")
-    found = sequence_of(np.ascontiguousarray(whole))
-    end = int(np.flatnonzero(found.present.any(1))[-1]) + 1
-    return SkeletonSequence(found.joints[:end], found.present[:end])
+        raise Reject("wrong_joint_count", f"{values.shape} numbers, (C, T, V, M) or (T, M x {joints} x {axes}) are wanted")
+    there = np.flatnonzero((whole != 0).any(axis=(1, 2, 3)))
+    return np.ascontiguousarray(whole[: there[-1] + 1] if len(there) else whole)

@@ -43,6 +43,18 @@ class NtuFacts:
 
 
 @dataclass(frozen=True)
+class Ntu120Facts:
+    """NTU RGB+D 120: see ``facts.toml``."""
+
+    available: int
+    missing: int
+    x_sub: tuple[int, int]
+    x_set: tuple[int, int]
+    missing_x_sub: tuple[int, int]
+    missing_x_set: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class CilFacts:
     """Counts of a benchmark: see ``facts.toml``."""
 
@@ -57,6 +69,7 @@ class Facts:
 
     nwucla: NwuclaFacts
     ntu: NtuFacts
+    ntu_120: Ntu120Facts
     ntu_cil: CilFacts
 
 
@@ -64,7 +77,8 @@ class Facts:
 def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
     raw = published_facts(__package__)
-    return Facts(NwuclaFacts(**raw.pop("nwucla")), NtuFacts(**raw.pop("ntu")), CilFacts(**raw.pop("ntu_cil")), **raw)
+    nwucla, ntu = NwuclaFacts(**raw.pop("nwucla")), NtuFacts(**raw.pop("ntu"))
+    return Facts(nwucla, ntu, Ntu120Facts(**raw.pop("ntu_120")), CilFacts(**raw.pop("ntu_cil")), **raw)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files of one sequence each: NTU's text, JSON, .npy; and folders of them that are named by their class."""
+"""Files of one sequence each: NTU's text, JSON, .npy, BVH; and folders of them that are named by their class."""
 
 from __future__ import annotations
 
@@ -7,38 +7,56 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder, walk
 from ...curation.streams import parse_json
 from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
+from .bvh import sequence_of_bvh
+from .known import Known
 from .layouts import Layout
+from .missing import row_of_joints
 from .ntu_text import parse_skeleton
-from .rows import InFile, ListedSequence, Sequence, TensorRow, WithJoints, sequence_of
+from .rows import InFile, OwnListed, Sequence, TensorRow, WithJoints, WithNpy, sequence_of
 from .tensors import TensorForm, tensor_row
 
 MAX_BYTES = 1 << 28
-EXTENSIONS = (".skeleton", ".json", ".npy")
+EXTENSIONS = (".skeleton", ".json", ".npy", ".bvh")
 
 
-def list_class_folders(*, root: str) -> Iterator[ListedSequence | Rejected]:
+def list_class_folders(*, root: str, labels: str | None = None, pattern: str | None = None) -> Iterator[OwnListed | Rejected]:
     """Source step: the files of class folders, ``<class>/.../<file>``, folder by folder, in the order of the names.
 
-    Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed.
+    Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed; and as
+    ``Known.of`` does.
+
+    Args:
+        root: the folder.
+        labels, pattern: what is known of the files beside their folders; see ``known.Known``.
     """
+    known = Known.read(labels, pattern)
     for at, entries in walk(open_folder(root)):
         for entry in entries:
             file = posixpath.join(at, entry.name)
             if entry.reason or posixpath.splitext(file)[1].lower() not in EXTENSIONS:
                 yield Rejected(printable(file), entry.reason or "unknown_format", entry.detail)
-            elif not at:
-                yield Rejected(printable(file), "no_class_folder", "it lies in no folder that names its class")
+                continue
+            try:
+                said = known.of(file, {"class": file.split("/", 1)[0] if at else None})
+            except Reject as error:
+                reason = (
+                    "no_class_folder" if error.reason == "no_class" and labels is None and pattern is None else error.reason
+                )
+                yield Rejected(printable(file), reason, error.detail)
             else:
-                yield ListedSequence(key_of(file), file, file.split("/", 1)[0])
+                yield OwnListed(key_of(file), file, *said)
 
 
-def read_sequence(row: InFile, *, root: str, layout: Layout, form: TensorForm, bodies: BodyRule) -> TensorRow:
+def read_sequence(
+    row: InFile, *, root: str, layout: Layout, form: TensorForm, bodies: BodyRule, leave_out: bool = False
+) -> TensorRow:
     """Each step: the tensor of a file.
 
     Args:
@@ -47,24 +65,31 @@ def read_sequence(row: InFile, *, root: str, layout: Layout, form: TensorForm, b
         layout: joints that every body must have.
         form: of the tensor.
         bodies: of NTU's text.
+        leave_out: whether a BVH file may have other joints than the layout.
 
     Raises:
-        Reject: as the readers of the formats and ``tensor_of`` do; ``missing_file``, ``too_large`` and the like.
+        Reject: as the readers of the formats, ``completed`` and ``tensor_of`` do; ``missing_file``, ``too_large`` and the like.
     """
     data = open_folder(root).read(row.file, max_bytes=MAX_BYTES)
     match posixpath.splitext(row.file)[1].lower():
         case ".json":
-            sequence = sequence_from_json(json_values(data))
+            return row_of_joints(row, joints_from_json(json_values(data)), layout, form)
         case ".npy":
-            sequence = sequence_from_npy(data)
+            return row_of_joints(row, joints_from_npy(data), layout, form)
+        case ".bvh":
+            return row_of_joints(row, sequence_of_bvh(data, layout.joints, leave_out=leave_out), layout, form)
         case _:
-            sequence = sequence_of_bodies(parse_skeleton(data, joints=len(layout.joints)), bodies)
-    return tensor_row(row, sequence, layout, form)
+            return tensor_row(row, sequence_of_bodies(parse_skeleton(data, joints=len(layout.joints)), bodies), layout, form)
 
 
 def tensor_of_joints(row: WithJoints, *, layout: Layout, form: TensorForm) -> TensorRow:
-    """Each step: the tensor of a sequence whose joints a source of one's own gives. Raises ``Reject`` as ``tensor_of`` does."""
-    return tensor_row(InFile(row.key, row.file, row.class_name), sequence_of(row.joints), layout, form)
+    """Each step: the tensor of a sequence whose joints its source gives. Raises ``Reject`` as ``row_of_joints`` does."""
+    return row_of_joints(InFile(row.key, row.file, row.class_name), row.joints, layout, form)
+
+
+def tensor_of_npy(row: WithNpy, *, layout: Layout, form: TensorForm) -> TensorRow:
+    """Each step: the same of joints as the bytes of an .npy file. Raises ``Reject`` as ``joints_from_npy``, too."""
+    return row_of_joints(InFile(row.key, row.file, row.class_name), joints_from_npy(row.joints.read()), layout, form)
 
 
 def json_values(data: bytes) -> dict[str, Any]:
@@ -85,10 +110,15 @@ def json_values(data: bytes) -> dict[str, Any]:
 
 
 def sequence_from_json(values: dict[str, Any]) -> Sequence:
-    """The sequence of ``skeletons``, [T][V][C] of one body.
+    """The sequence of ``skeletons``. Raises ``Reject`` as ``joints_from_json`` and ``sequence_of`` do."""
+    return sequence_of(joints_from_json(values))
+
+
+def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
+    """The numbers of ``skeletons``, [T][V][C] of one body or [T][M][V][C], as (T, M, V, C).
 
     Raises:
-        Reject: ``not_an_array``: frames or joints of different lengths, or no numbers; and as ``sequence_of`` does.
+        Reject: ``not_an_array``: frames or joints of different lengths, or no numbers; ``no_frames``.
     """
     try:
         # As objects: an array of texts would make as much room for each of them as for the longest.
@@ -99,14 +129,14 @@ def sequence_from_json(values: dict[str, Any]) -> Sequence:
         joints = nested.astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise Reject("not_an_array", str(error)[:100]) from None
-    return _sequence(joints)
+    return joints_of_array(joints)
 
 
-def sequence_from_npy(data: bytes) -> Sequence:
-    """The sequence of an .npy file, (T, V, C) of one body or (T, M, V, C).
+def joints_from_npy(data: bytes) -> NDArray[np.float64]:
+    """The numbers of an .npy file, (T, V, C) of one body or (T, M, V, C), as (T, M, V, C).
 
     Raises:
-        Reject: ``empty``, ``not_npy`` (none, cut short, or of objects), ``not_an_array``; and as ``sequence_of`` does.
+        Reject: ``empty``, ``not_npy`` (none, cut short, or of objects), ``not_an_array``, ``no_frames``.
     """
     if not data:
         raise Reject("empty", "0 bytes")
@@ -114,14 +144,15 @@ def sequence_from_npy(data: bytes) -> Sequence:
         joints = decode_npy(data)
     except ValueError as error:
         raise Reject("not_npy", str(error)[:100]) from None
-    return _sequence(joints)
+    return joints_of_array(joints)
 
 
-def _sequence(joints: np.ndarray) -> Sequence:
+def joints_of_array(joints: np.ndarray) -> NDArray[np.float64]:
+    """Numbers (T, V, C) or (T, M, V, C) as (T, M, V, C). Raises ``Reject``: ``no_frames``, ``not_an_array``."""
     if joints.ndim and not len(joints):
         raise Reject("no_frames", "0 frames: at least 1 is wanted")
     if joints.dtype.kind not in "fiu" or joints.ndim not in (3, 4):
         raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: numbers, (frames, [bodies,] joints, axes), are wanted")
-    with np.errstate(invalid="ignore"):  # what is no number is rejected below
+    with np.errstate(invalid="ignore"):  # what is no number is rejected later
         whole = joints.astype(np.float64, copy=False)
-    return sequence_of(whole[:, None] if whole.ndim == 3 else whole)
+    return whole[:, None] if whole.ndim == 3 else whole

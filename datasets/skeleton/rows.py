@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.rows import Reject, Shape
+from ...curation.rows import Blob, Reject, Shape
+from ..reader.decode import decode_npy
+
+ROLES = ("train", "val", "test")
 
 MAX_FRAMES = 100_000
 """Longer sequences are rejected: a small file can claim many gigabytes."""
@@ -49,9 +53,53 @@ class InFile:
 
 @dataclass(frozen=True)
 class WithJoints(InFile):
-    """``InFile`` of a source that gives joints and no files: (T, M, V, C), as in ``Sequence``."""
+    """``InFile`` of a source that gives joints and no files: (T, M, V, axes), of one T in all rows; else see ``WithNpy``."""
 
     joints: Annotated[np.ndarray, Shape((-1, -1, -1, -1), "float32")]
+
+
+@dataclass(frozen=True)
+class OwnListed(InFile):
+    """A sequence of one's own, not yet read, and what is known of it.
+
+    Attributes:
+        camera, performer: in the words of the source; None where it does not say.
+        side: ``train``, ``val`` or ``test`` in the source; None where it does not say.
+    """
+
+    camera: str | None = None
+    performer: str | None = None
+    side: str | None = None
+
+
+@dataclass(frozen=True)
+class WithNpy(InFile):
+    """``InFile`` with its joints as the bytes of an .npy file, (T, V, axes) or (T, M, V, axes), NaN where one is missing.
+
+    Sequences may have any number of frames, while arrays of rows all have one shape.
+    """
+
+    joints: Blob
+
+    def read(self) -> NDArray[Any]:
+        """The joints. Raises ``ValueError`` where they are no array."""
+        return decode_npy(self.joints.read())
+
+
+def npy_of(joints: NDArray[Any]) -> Blob:
+    """Joints as ``WithNpy`` has them."""
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(joints), allow_pickle=False)
+    return Blob(stream.getvalue())
+
+
+@dataclass(frozen=True)
+class OwnSequence(WithNpy):
+    """``OwnListed`` with its joints."""
+
+    camera: str | None = None
+    performer: str | None = None
+    side: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,16 +121,33 @@ class TensorRow:
 
 
 @dataclass(frozen=True)
+class CompletedRow(TensorRow):
+    """A tensor of joints some of which may have been missing.
+
+    Attributes:
+        missing: joints that were, of all frames and bodies of the source.
+        confidence: (T, V, M) of the tensor: that of the source; where it has none 1, and 0 of joints that were missing.
+    """
+
+    missing: int
+    confidence: Annotated[np.ndarray, Shape((-1, -1, -1), "float32")]
+
+
+@dataclass(frozen=True)
 class Sequence:
     """Joints over time, of one body or several.
 
     Attributes:
         joints: (T, M, V, C) float32 or float64, in the units of the source; zeros where a body is not in a frame.
         present: (T, M) bool: whether the body is in the frame.
+        missing: joints that were missing, and are filled in.
+        confidence: (T, M, V), see ``CompletedRow``; None: 1 of all that are present.
     """
 
     joints: NDArray[Any]
     present: NDArray[np.bool_]
+    missing: int = 0
+    confidence: NDArray[Any] | None = None
 
 
 def sequence_of(joints: NDArray[Any]) -> Sequence:

@@ -14,6 +14,9 @@ from .layouts import Layout
 TENSOR = "x.npy"
 """Extension of the tensor's member."""
 
+CONFIDENCE = "confidence.npy"
+"""Extension of the member of confidences, where joints may be missing."""
+
 COLUMNS = {
     "class_name": "the action",
     "label": "place of the class in the published order, from 0",
@@ -23,6 +26,7 @@ COLUMNS = {
     "file": "path within the source, or place in its array",
     "source_frames": "frames that the source has",
     "bodies": "bodies in the tensor",
+    "missing": "joints that were missing in the source, of all frames and bodies, and were filled in",
     "setup": "as the name says; none where it does not",
     "camera": "as the name says (N-UCLA: view)",
     "performer": "as the name says (N-UCLA: subject)",
@@ -30,6 +34,7 @@ COLUMNS = {
     "x_sub": "side in the cross-subject protocol: train, test, or none",
     "x_view": "side in the cross-view protocol",
     "x_set": "side in the cross-setup protocol",
+    "side": "side in the source: train, val, test, or none",
     "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",
 }
 """Meaning of the columns, for the dataset's card."""
@@ -52,3 +57,17 @@ class Sampled:
 def sample(row: Sampled, *, layout: Layout) -> dict[str, Any]:
     """Members of a sample: the tensor, and JSON with its labels and its graph."""
     return {TENSOR: row.x, "json": {**row_values(row, but=["x"]), "layout": layout.as_values()}}
+
+
+@dataclass(frozen=True)
+class CompletedSampled(Sampled):
+    """``Sampled`` of a sequence of which joints may have been missing."""
+
+    missing: int
+    confidence: Annotated[np.ndarray, Shape((-1, -1, -1), "float32")]
+
+
+def completed_sample(row: CompletedSampled, *, layout: Layout) -> dict[str, Any]:
+    """Members of a sample with confidences, (T, V, M), beside its tensor."""
+    told = {**row_values(row, but=["x", "confidence"]), "layout": layout.as_values()}
+    return {TENSOR: row.x, CONFIDENCE: row.confidence, "json": told}

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Reject
 from .layouts import Layout
-from .rows import MAX_FRAMES, InFile, Sequence, TensorRow
+from .rows import MAX_FRAMES, CompletedRow, InFile, Sequence, TensorRow
+
+MAX_AXES = 10
 
 Modality = Literal["joint", "bone", "joint_motion", "bone_motion"]
 Fit = Literal["resample", "pad", "interpolate"]
+Missing = Literal["reject", "hold", "interpolate"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class TensorForm:
         bodies: M of the tensor: the first ones of the sequence, zeros where it has fewer.
         modality: ``joint``; ``bone``: each joint less its parent; ``joint_motion`` and ``bone_motion``: each frame of these
             taken from the next, the last one 0.
+        axes: names of the numbers that a joint has in the source, in its order; of a table: its columns.
+        confidence: which of the axes is none of space, but how sure the source is of a joint; it is kept beside the tensor.
+        least_confidence: a joint with less is missing.
+        missing: what becomes of a sequence in which joints are missing, which is before all other steps. ``reject``: it is
+            rejected; ``hold``: each stays where it was last, before that where it will be first; ``interpolate``: on a straight
+            line from where it was last to where it will be next.
+        max_missing: a sequence is rejected of whose joints, over all frames, a larger share is missing.
     """
 
     scale: Literal["min_max", "none"]
@@ -37,6 +47,11 @@ class TensorForm:
     bodies: int
     centre_joint: int | None = None
     modality: Modality = "joint"
+    axes: tuple[str, ...] = ("x", "y", "z")
+    confidence: str | None = None
+    least_confidence: float = 0.0
+    missing: Missing = "reject"
+    max_missing: float = 0.5
 
     def __post_init__(self) -> None:
         for name, value, most in (("frames", self.frames, MAX_FRAMES), ("bodies", self.bodies, 100)):
@@ -44,6 +59,25 @@ class TensorForm:
                 raise ValueError(f"tensor {name} is {value}: 1 to {most} are possible")
         if self.centre_joint is not None and self.centre_joint < 0:
             raise ValueError(f"tensor centre_joint is {self.centre_joint}: joints are numbered from 0")
+        named = ", ".join(self.axes)
+        if len(set(self.axes)) < len(self.axes) or not 1 <= len(self.space) <= MAX_AXES or not all(self.axes):
+            raise ValueError(f"tensor axes are {named!r}: 1 to {MAX_AXES} different names of axes of space are wanted")
+        if self.confidence is not None and self.confidence not in self.axes:
+            raise ValueError(f"tensor confidence is {self.confidence!r}, which is none of tensor axes, {named}")
+        if self.least_confidence and self.confidence is None:
+            raise ValueError(f"tensor least_confidence is {self.least_confidence:g}: tensor confidence names no axis")
+        if not 0 <= self.max_missing <= 1:
+            raise ValueError(f"tensor max_missing is {self.max_missing:g}: a share from 0 to 1 is wanted")
+
+    @property
+    def space(self) -> list[int]:
+        """Places of the axes of space among all axes."""
+        return [number for number, name in enumerate(self.axes) if name != self.confidence]
+
+    @property
+    def completes(self) -> bool:
+        """Whether joints may be missing, or have a confidence: rows are then ``CompletedRow``."""
+        return self.missing != "reject" or self.confidence is not None
 
 
 def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[np.float32]:
@@ -52,11 +86,15 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
     Missing bodies stay 0 in all steps but ``interpolate``, which does not know of them; ``min_max`` looks at those present.
 
     Raises:
-        Reject: ``wrong_joint_count``: not the layout's; ``too_long``: more frames than ``pad`` makes room for.
+        Reject: ``wrong_joint_count``: not the layout's; ``wrong_axis_count``: not that of ``axes``; ``too_long``: more frames
+            than ``pad`` makes room for.
     """
     frames, bodies, joints, axes = sequence.joints.shape
     if joints != len(layout.joints):
         raise Reject("wrong_joint_count", f"{joints} joints: layout {layout.name} has {len(layout.joints)}")
+    if axes != len(form.space):
+        told = f"{axes} axes: {len(form.space)} are wanted; see tensor.axes"
+        raise Reject("wrong_axis_count", told)
     if form.fit == "pad" and frames > form.frames:
         raise Reject("too_long", f"{frames} frames: at most {form.frames} are padded")
     taken = min(bodies, form.bodies)
@@ -117,7 +155,14 @@ def node_vectors(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def tensor_row(row: InFile, sequence: Sequence, layout: Layout, form: TensorForm) -> TensorRow:
-    """The row of a sequence that was read. Raises ``Reject`` as ``tensor_of`` does."""
+    """The row of a sequence, a ``CompletedRow`` where joints may be missing. Raises ``Reject`` as ``tensor_of`` does."""
     bodies = min(int(sequence.present.any(0).sum()), form.bodies)
     x = tensor_of(sequence, layout, form)
-    return TensorRow(row.key, row.file, row.class_name, x, len(sequence.joints), bodies)
+    made = TensorRow(row.key, row.file, row.class_name, x, len(sequence.joints), bodies)
+    if not form.completes:
+        return made
+    known = sequence.confidence
+    known = np.repeat(sequence.present[:, :, None], x.shape[2], axis=2) if known is None else known
+    taken = np.zeros((*x.shape[1:],), dtype=np.float32)
+    taken[..., : known.shape[1]] = _fitted(known[:, : form.bodies, :, None].astype(np.float64), form)[..., 0].transpose(0, 2, 1)
+    return CompletedRow(made.key, made.file, made.class_name, x, made.source_frames, bodies, sequence.missing, taken)

@@ -15,7 +15,7 @@ from ..reader.features import read_features
 from ..reader.index import DatasetIndex
 from ..reader.samples import Samples
 from .layouts import Layout, layout_from_values
-from .samples import TENSOR
+from .samples import CONFIDENCE, TENSOR
 
 ORDERS = "orders.parquet"
 """File beside the folder of the data set."""
@@ -33,6 +33,7 @@ class SkeletonArrays:
         keys: of the sequences.
         classes: names in the published order.
         layout: the joints' graph.
+        confidence: (n, T, V, M) float32, see ``rows.CompletedRow``; None where none were read.
     """
 
     x: NDArray[np.float32]
@@ -42,13 +43,15 @@ class SkeletonArrays:
     keys: tuple[str, ...]
     classes: tuple[str, ...]
     layout: Layout
+    confidence: NDArray[np.float32] | None = None
 
 
-def load_arrays(url: str) -> SkeletonArrays:
+def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
     """Read the shards of a data set.
 
     Args:
         url: folder ``dataset`` of a run, or that of the run itself; local or an fsspec URL.
+        confidence: whether confidences are read, too, where there are any.
 
     Raises:
         FileNotFoundError: there is none.
@@ -63,7 +66,9 @@ def load_arrays(url: str) -> SkeletonArrays:
     table = table.take(pa.array(order))
     labels = table["label"].to_numpy()
     names = dict(zip(labels.tolist(), table["class_name"].to_pylist(), strict=True))
-    layout = layout_from_values(Samples(index)[0]["json"]["layout"])
+    first = Samples(index)[0]
+    layout = layout_from_values(first["json"]["layout"])
+    known = read_features(index, CONFIDENCE)[0][order] if confidence and CONFIDENCE in first else None
     return SkeletonArrays(
         x[order],
         labels,
@@ -72,6 +77,7 @@ def load_arrays(url: str) -> SkeletonArrays:
         tuple(table["key"].to_pylist()),
         tuple(names[label] for label in sorted(names)),
         layout,
+        known,
     )
 
 
@@ -101,7 +107,7 @@ def load_orders(url: str) -> Orders:
     """
     path = posixpath.join(posixpath.dirname(_dataset(url)), ORDERS)
     with fsspec.open(path, "rb") as stream:
-        table = pq.read_table(stream).sort_by("label")
+        table = pq.ParquetFile(stream).read().sort_by("label")
     found: dict[str, list[NDArray[np.int64]]] = {"task_order": [], "class_order": []}
     for name in table.column_names:
         if (kind := name.rstrip("0123456789")) in found:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow as pa
 from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
 from ...curation.store import Rows
-from .pictures import array_of, clear_patches, npy, valid_colours
+from .pictures import array_of, npy, valid_colours
 from .rows import Augmented, lists, numbers
 from .transforms import Preset, fit
 
@@ -41,6 +41,7 @@ class PairToRelight:
     valid: Blob
     patches_1: list[float]
     patches_2: list[float]
+    saturated: list[bool]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def relight(
     """Each step: the lights and transforms of the picture under the lights of ``count`` others.
 
     Args:
-        charts: of all pairs: ``key``, ``fold``, ``patches_1``, ``patches_2``, ``gt_1``, ``gt_2``.
+        charts: of all pairs: ``key``, ``fold``, ``patches_1``, ``patches_2``, ``saturated``, ``gt_1``, ``gt_2``.
         count: targets of each pair, drawn without repetition; all others where there are fewer.
         targets: see the module.
         preset: see ``transforms``.
@@ -80,7 +81,7 @@ def relight(
     Raises:
         Reject: ``singular`` where the picture's own chart cannot be inverted.
     """
-    known = charts.table(["key", "fold", "patches_1", "patches_2", "gt_1", "gt_2"])
+    known = charts.table(["key", "fold", "patches_1", "patches_2", "saturated", "gt_1", "gt_2"])
     others = np.asarray([key != row.key for key in known["key"].to_pylist()], dtype=bool)
     if targets == "same_fold":
         others &= known["fold"].to_numpy() == row.fold
@@ -88,7 +89,8 @@ def relight(
     chosen = np.sort(rng(seed, "relight", row.key).permutation(candidates)[:count])
     patches = [numbers(known[f"patches_{n}"], 72).reshape(-1, 24, 3)[chosen] for n in (1, 2)]
     own = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
-    clear = clear_patches(*own, preset=preset) & clear_patches(*patches, preset=preset)
+    saturated = np.reshape(known["saturated"].combine_chunks().flatten().to_numpy(zero_copy_only=False), (-1, 24))
+    clear = ~(np.asarray(row.saturated, dtype=bool) | saturated[chosen])
     changes = [to_light(mine, theirs, clear=clear) for mine, theirs in zip(own, patches, strict=True)]
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     lights = [numbers(known[f"gt_{n}"], 3)[chosen] for n in (1, 2)]
@@ -102,7 +104,8 @@ def relight(
         good = max(there.condition, back.condition) <= max_condition
         found[number] = np.concatenate([[chosen[number]], *parts]) if good else np.nan
     found = found[np.isfinite(found).all(axis=1)]
-    return Relit(row.key, row.fold, row.image_1, row.image_2, row.valid, row.patches_1, row.patches_2, npy(found))
+    kept: dict[str, Any] = {name: getattr(row, name) for name in PairToRelight.__dataclass_fields__}
+    return Relit(**kept, relit=npy(found))
 
 
 def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.ndarray:

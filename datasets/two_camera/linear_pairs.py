@@ -10,7 +10,8 @@ from ...curation.rows import Blob, Reject
 from ...curation.stages.colour_chart import Patches, light
 from ...curation.stages.raw import SATURATED, as_uint16
 from ..reader.decode import decode_npy
-from .pictures import MAX_BYTES, PairToMeasure, npy
+from .pair_files import MAX_BYTES
+from .pictures import PairToMeasure, npy
 from .transforms import checked_light, checked_numbers
 
 
@@ -70,9 +71,9 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
         for number, given in ((1, row.patches_1), (2, row.patches_2))
     ]
     lights = [_light(given, of, f"gt_{number}") for number, given, of in ((1, row.gt_1, patches[0]), (2, row.gt_2, patches[1]))]
-    return PairToMeasure(
-        row.key, row.name, npy(images[0]), npy(images[1]), npy(valid), patches[0], patches[1], lights[0], lights[1]
-    )
+    one, two = patches
+    over = None if one is None or two is None else (np.reshape([one, two], (2, 24, 3)) >= SATURATED).any(axis=(0, 2)).tolist()
+    return PairToMeasure(row.key, row.name, npy(images[0]), npy(images[1]), npy(valid), one, two, over, lights[0], lights[1])
 
 
 def _array(blob: Blob, what: str, reason: str) -> np.ndarray:

@@ -1,60 +1,31 @@
 """Real pairs: raw files of two fixed cameras, brought onto one grid, with the chart measured and masked.
 
-Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, sections 3.1 and 4.3. The layout of S20 is a folder with ``<pair>_CAM_0``
-and ``<pair>_CAM_1`` raw files; further folders in it are further devices, each with a homography of its own. How a scene was
-averaged down by 6 the paper does not say: here by area.
+Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, sections 3.1 and 4.3. Each device has a homography of its own. How a
+scene was averaged down by 6 the paper does not say: here by area.
 """
 
 from __future__ import annotations
 
-import csv
 import io
-import posixpath
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 
-from ...curation.rows import Blob, Reject, Rejected, with_column
+from ...curation.rows import Blob, Reject, with_column
 from ...curation.stages.alignment import Homography, align, fit_homography, mapped, match_points, tile_points
 from ...curation.stages.colour_chart import Patches, find_chart, light, measure_patches, outline
-from ...curation.stages.raw import SATURATED, Bayer, Demosaic, Linear, as_uint16, read_linear
-from ...curation.streams import check_columns
+from ...curation.stages.raw import Bayer, Demosaic, Linear, as_uint16, read_linear
+from .pair_files import read_within
 from .transforms import Preset, checked_fit
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
-_PAIR = re.compile(r"(?P<pair>.+)_CAM_(?P<camera>[01])\.(?P<ending>[A-Za-z0-9]+)\Z")
-MAX_BYTES = 1 << 28
-
 Chart = Literal["listed", "fixed", "found"]
 _RESIDUAL_PX = 3.0
-
-
-@dataclass(frozen=True)
-class ListedPair:
-    """Two raw files of one scene.
-
-    Attributes:
-        device: folder of the files within the source, "" where there is none: cameras that are fixed to each other.
-        file_1: path of the first camera's file within the source; ``file_2`` of the second's.
-        chart_1: centres of the corner patches (dark skin, bluish green, black, white) in raw pixels of the first camera, x
-            and y in turn (8,); None where they are not listed.
-        chart_2: the same in the second camera; None: where the homography puts them.
-    """
-
-    key: str
-    name: str
-    device: str
-    file_1: str
-    file_2: str
-    chart_1: list[float] | None
-    chart_2: list[float] | None
 
 
 @dataclass(frozen=True)
@@ -97,6 +68,7 @@ class Photographed:
         valid: .npy of bool (height, width): seen by both, not saturated, not of the chart.
         valid_share: of all pixels.
         patches_1: colours of the chart's 24 patches in the first camera (72,); ``patches_2`` in the second.
+        saturated: whether a patch saturates in either camera (24,).
         chart_spread: largest relative standard deviation within a grey patch; above some 0.1 the position is wrong.
         gt_1: light on the greys in the first camera, G at 1 (3,); ``gt_2`` in the second.
         orientation_1: EXIF's orientation of the first file; the pictures are as the sensor lies.
@@ -111,6 +83,7 @@ class Photographed:
     valid_share: float
     patches_1: list[float]
     patches_2: list[float]
+    saturated: list[bool]
     chart_spread: float
     gt_1: list[float]
     gt_2: list[float]
@@ -121,7 +94,7 @@ class Photographed:
 
 @dataclass(frozen=True)
 class PairToMeasure:
-    """What ``measure_pictures`` needs of a pair; patches are None where there is no chart."""
+    """What ``measure_pictures`` needs of a pair; patches and ``saturated`` are None where there is no chart."""
 
     key: str
     name: str
@@ -130,6 +103,7 @@ class PairToMeasure:
     valid: Blob
     patches_1: list[float] | None
     patches_2: list[float] | None
+    saturated: list[bool] | None
     gt_1: list[float]
     gt_2: list[float]
 
@@ -144,89 +118,6 @@ class MeasuredPictures(PairToMeasure):
     transform_chart_2to1: list[float] | None
     condition_1: float | None
     condition_2: float | None
-
-
-# -------------------------------------------------------------------------------------------------------------- listing
-
-
-def list_pairs(*, root: str, charts: str | None = None) -> Iterator[ListedPair | Rejected]:
-    """Source step: the pairs in a folder tree, by path.
-
-    Args:
-        root: local path or fsspec URL.
-        charts: name of a CSV file in ``root`` with the columns ``name`` (a file, without its ending) and ``x0, y0`` to
-            ``x3, y3``; or None.
-
-    Yields:
-        Pairs in the order of their keys, and the rejects ``no_partner`` (one camera alone), ``two_files`` (a camera twice)
-        and ``no_chart_listed``. Files with other names are no pairs and are passed over.
-
-    Raises:
-        FileNotFoundError: no such folder, or no such CSV.
-        ValueError: a folder without any pair, or a CSV of another form.
-    """
-    fs, folder = fsspec.core.url_to_fs(root)
-    if not fs.isdir(folder):
-        raise FileNotFoundError(f"folder of raw pairs {root} is not there")
-    inside = folder.rstrip("/") + "/"
-    found: dict[str, dict[str, list[str]]] = {}
-    for path in sorted(name[len(inside) :] for name in fs.find(folder)):
-        matched = _PAIR.match(path)
-        if matched and not posixpath.basename(path).startswith("."):
-            found.setdefault(matched["pair"], {}).setdefault(matched["camera"], []).append(path)
-    if not found:
-        raise ValueError(f"{root}: no file is named like RAW_0000_CAM_0.dng")
-    listed = read_charts(root, charts) if charts is not None else None
-    for name, files in found.items():
-        key = re.sub(r"[^A-Za-z0-9_-]", "_", name)
-        if len(files) < 2:
-            yield Rejected(key, "no_partner", next(iter(files.values()))[0])
-        elif any(len(same) > 1 for same in files.values()):
-            yield Rejected(key, "two_files", ", ".join(max(files.values(), key=len)))
-        elif listed is not None and f"{name}_CAM_0" not in listed:
-            yield Rejected(key, "no_chart_listed", f"{name}_CAM_0 is not in {charts}")
-        else:
-            corners = [(listed or {}).get(f"{name}_CAM_{camera}") for camera in (0, 1)]
-            yield ListedPair(key, name, posixpath.dirname(name), files["0"][0], files["1"][0], *corners)
-
-
-def read_charts(root: str, name: str) -> dict[str, list[float]]:
-    """Corner patches by file name without ending, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
-    text = read_within(root, name).decode("utf-8-sig", "replace")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        check_columns(reader.fieldnames or (), name)
-        return _charts(reader, name)
-    except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num}: {error}") from None
-
-
-def _charts(reader: csv.DictReader[str], name: str) -> dict[str, list[float]]:
-    columns = [f"{axis}{corner}" for corner in range(4) for axis in "xy"]
-    if missing := [column for column in ("name", *columns) if column not in (reader.fieldnames or ())]:
-        raise ValueError(f"{name}: column {missing[0]!r} is missing; it has {', '.join(reader.fieldnames or ())}")
-    charts: dict[str, list[float]] = {}
-    for line in reader:
-        try:
-            corners = [float(line[column]) for column in columns]
-        except (TypeError, ValueError):
-            raise ValueError(f"{name}, line {reader.line_num}: eight numbers are wanted") from None
-        if not np.isfinite(corners).all() or line["name"] in charts:
-            raise ValueError(f"{name}, line {reader.line_num}: {line['name']!r} comes twice, or a number is not finite")
-        charts[line["name"]] = corners
-    return charts
-
-
-def read_within(root: str, name: str) -> bytes:
-    """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
-    if name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"{name!r}: a path within {root} is wanted")
-    fs, folder = fsspec.core.url_to_fs(root)
-    path = posixpath.join(folder, name)
-    size = fs.size(path)
-    if size is not None and size > MAX_BYTES:
-        raise Reject("too_large", f"{size} bytes, limit {MAX_BYTES}")
-    return fs.cat_file(path)
 
 
 # ------------------------------------------------------------------------------------------------------------ homography
@@ -284,6 +175,7 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
     told: list[str] = []
 
     def pictures() -> Iterator[tuple[Linear, Linear]]:
+        told.clear()
         for file_1, file_2 in files:  # a pair at a time is held
             try:
                 yield read_linear(read_within(root, file_1))[0], read_linear(read_within(root, file_2))[0]
@@ -291,15 +183,23 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
                 told.append(f"{file_1}: {reject.reason}")
 
     try:
-        features = [match_points(*pair) for pair in pictures()]
-        first = fit_homography(*_pooled(features), threshold_px=_RESIDUAL_PX)
-        told.clear()
-        tiles = [tile_points(*pair, homography=first.matrix) for pair in pictures()]
-        return fit_homography(*_pooled(tiles), threshold_px=_RESIDUAL_PX)
+        return homography_of(pictures)
     except Reject as reject:
         unread = f"; not read: {', '.join(told)}" if told else ""
         found = f"no homography from {len(files)} pairs ({reject.reason}: {reject.detail})"
         raise ValueError(f"device {device!r}: {found}{unread}; give it instead") from None
+
+
+def homography_of(pictures: Callable[[], Iterable[tuple[Linear, Linear]]]) -> Homography:
+    """From points that both cameras see in some pairs of pictures of one device, which are gone through twice.
+
+    Raises:
+        Reject: as ``curation.stages.alignment`` says.
+    """
+    features = [match_points(*pair) for pair in pictures()]
+    first = fit_homography(*_pooled(features), threshold_px=_RESIDUAL_PX)
+    tiles = [tile_points(*pair, homography=first.matrix) for pair in pictures()]
+    return fit_homography(*_pooled(tiles), threshold_px=_RESIDUAL_PX)
 
 
 def _pooled(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -381,6 +281,7 @@ def photographed(
         valid_share=float(valid.mean()),
         patches_1=patches[0].colours.ravel().tolist(),
         patches_2=patches[1].colours.ravel().tolist(),
+        saturated=(patches[0].saturated | patches[1].saturated).tolist(),
         chart_spread=_grey_spread(patches),
         gt_1=lights[0],
         gt_2=lights[1],
@@ -403,7 +304,7 @@ def array_of(blob: Blob) -> np.ndarray:
 
 
 def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float, darkest: float) -> MeasuredPictures:
-    """Each step: the transforms between the pictures' valid pixels, and between the charts' patches.
+    """Each step: the transforms between the pictures' valid pixels, and between the charts' patches that are not saturated.
 
     Args:
         preset: see ``transforms``.
@@ -420,9 +321,8 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
     chart_there = chart_back = None
     if row.patches_1 is not None and row.patches_2 is not None:
-        charts = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
-        clear = clear_patches(*charts, preset=preset)
-        patches = [chart[clear] for chart in charts]
+        clear = ~np.asarray(row.saturated, dtype=bool)
+        patches = [np.reshape(values, (24, 3))[clear] for values in (row.patches_1, row.patches_2)]
         chart_there, _ = checked_fit(*patches, preset=preset, what="first chart", max_condition=max_condition)
         chart_back, _ = checked_fit(*patches[::-1], preset=preset, what="second chart", max_condition=max_condition)
     kept: dict[str, Any] = {name: getattr(row, name) for name in PairToMeasure.__dataclass_fields__}
@@ -435,16 +335,6 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
         condition_1=condition_1,
         condition_2=condition_2,
     )
-
-
-def clear_patches(chart_1: np.ndarray, chart_2: np.ndarray, *, preset: Preset) -> np.ndarray:
-    """Which patches of charts (..., 24, 3) a fit takes, bool (..., 24): by ``weighted``, those that saturate in neither camera.
-
-    The brightest patches count most there, and a white that is cut off would bend the fit. The published presets take all.
-    """
-    if preset != "weighted":
-        return np.ones(chart_1.shape[:-1], dtype=bool)
-    return np.logical_and.reduce(np.maximum(chart_1, chart_2) < SATURATED, axis=-1)
 
 
 def valid_colours(image_1: Blob, image_2: Blob, valid: Blob, *, darkest: float) -> tuple[np.ndarray, np.ndarray]:

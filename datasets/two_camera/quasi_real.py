@@ -4,7 +4,7 @@ Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.2. The layout i
 linear PNGs, ``<camera>_gt.mat`` with ``darkness_level``, ``saturation_level``, ``groundtruth_illuminants`` and
 ``all_image_names``, and in the main camera's folder ``matched_with_<second>.txt``, two names a line. The 24 patches of both
 charts give T; the second picture is the first times T, on raw values. Where the charts are stands in a CSV file, see
-``pictures.read_charts``, or is found.
+``pair_files.read_charts``, or is found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ...curation.rows import Reject, Rejected
 from ...curation.stages.alignment import AlignedPictures, align
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
 from ...curation.stages.raw import MAX_PIXELS, Linear
-from .pictures import MAX_BYTES, Photographed, photographed, read_charts, read_within
+from .pair_files import MAX_BYTES, read_charts, read_within
+from .pictures import Photographed, photographed
 from .transforms import MAX_CONDITION, checked_fit
 
 _PNG = b"\x89PNG\r\n\x1a\n"

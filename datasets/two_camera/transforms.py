@@ -19,6 +19,9 @@ from ...curation.rows import Reject
 
 Preset = Literal["weighted", "as_released", "as_written"]
 
+NUMBERS = tuple(f"{one} to {other}" for one in "RGB" for other in "RGB")
+"""What the nine numbers of T are called, row by row: from a channel of one camera to one of the other."""
+
 MAX_CONDITION = 1e4
 """Default limit of the ratio of singular values: above it three channels hold two colours' worth, and T is noise."""
 

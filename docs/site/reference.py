@@ -14,28 +14,42 @@ from benchwright.pipelines.cli.main import app
 ROOT = Path(__file__).resolve().parents[2]
 
 MODULES = {
-    "Plans and rows": ["curation.flow", "curation.rows", "curation.keys", "curation.run", "curation.rng", "curation.budget"],
+    "Plans and rows": [
+        *(f"curation.{name}" for name in ("flow", "rows", "keys", "run", "rng", "budget", "png")),
+        *("curation.store: Rows", "curation.publish: DatasetCard, names_of"),
+    ],
     "Questions to people": ["curation.qa.rounds", "curation.qa.options"],
     "Stages": [
-        *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors")),
-        *(f"curation.stages.{name}" for name in ("exif", "images", "reorder", "shortage")),
+        *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors", "exif", "images")),
+        *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "reorder", "shortage")),
+    ],
+    "Protocols": [
+        *(f"datasets.{name}" for name in ("clear.splits", "iirc.tasks", "iirc.view", "kowl.increments", "kowl.splits")),
+        *(f"datasets.{name}" for name in ("kowl.tables", "skeleton.orders", "skeleton.splits", "two_camera.folds")),
+        *(f"datasets.{name}" for name in ("two_camera.transforms", "ucf101.lists", "vclimb.splits", "videos.rows")),
     ],
     "Commands": [
-        "pipelines.api",
-        "pipelines.benchmark",
-        "pipelines.experiments",
-        "pipelines.column_streams",
-        "pipelines.streams",
+        *(f"pipelines.{name}" for name in ("api", "benchmark", "experiments", "column_streams", "streams")),
+        *("pipelines.config: Location, load, find_config", "pipelines.publish: publish_shards"),
+        *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections"),
+        "pipelines.two_camera.baselines: write_artifacts",
     ],
-    "Reading datasets": ["datasets.reader.dataset", "datasets.reader.index", "datasets.reader.features"],
-    "Methods": ["training.methods.method", "training.core.criteria", "training.core.exemplars"],
+    "Reading datasets": [
+        *(f"datasets.reader.{name}" for name in ("dataset", "index", "collate", "web", "decode", "samples", "features")),
+        "datasets.exports.avalanche",
+    ],
+    "Methods": [
+        *(f"training.{name}" for name in ("methods.method", "methods.finetune", "models.classifier", "core.criteria")),
+        *(f"training.{name}" for name in ("core.exemplars", "illuminants.pictures")),
+    ],
     "Metrics": [
         *(f"eval.metrics.{name}" for name in ("angular", "class_incremental", "clear", "confusion", "label_sets", "novelty")),
         "eval.metrics.order_sensitivity",
-        *(f"eval.protocols.{name}" for name in ("domain_incremental", "open_world", "predictions", "streams")),
+        *(f"eval.protocols.{name}" for name in ("cross_validation", "domain_incremental", "open_world", "predictions")),
+        *("eval.protocols.streams", "eval.results"),
     ],
 }
-"""Documented modules, by heading."""
+"""Documented modules, by heading; of some only the names behind the colon."""
 
 
 def api_pages() -> Iterator[tuple[str, str]]:
@@ -53,7 +67,8 @@ def api_pages() -> Iterator[tuple[str, str]]:
 
 
 def _directive(name: str) -> str:
-    return f"::: {name}\n"
+    module, _, members = name.partition(": ")
+    return f"::: {module}\n" + (f"    options:\n      members: [{members}]\n" if members else "")
 
 
 def command_line_page() -> str:
@@ -62,12 +77,13 @@ def command_line_page() -> str:
     lines = [
         "# Command line",
         "",
-        "What `--help` prints. Exit codes: 0 done, or waiting for votes; 1 failed, too many rejects, files that ",
+        "What `--help` prints. Exit codes: 0 done, or waiting for votes; 1 failed, too many rejects, files that "
+        "do not match their records (`verify`) or runs that differ (`compare`); 2 wrong use; 130 interrupted by Ctrl-C.",
+        "",
+        "Most commands are functions of the same names in [`benchwright.pipelines.api`](api/commands.md). `list` is "
+        "`list_benchmarks` and `list_names`, `eval` is `scores`, `qa export` and `qa import` are `qa_export` and `qa_import`. "
+        "What `config` prints has no function: `job(NAME, config=...).values` are the settings. Nor has `demo`.",
     ]
-    lines[-1] += (
-        "do not match their records (`verify`) or runs that differ (`compare`); 2 wrong use; 130 interrupted by Ctrl-C. "
-        "Each command is a function of the same name in [`benchwright.pipelines.api`](api/commands.md)."
-    )
     for path, each in _commands(command, ()):
         lines += ["", f"## {' '.join(path) or 'benchwright'}", "", "```text", _help(each, ("benchwright", *path)), "```"]
     return "\n".join(lines) + "\n"

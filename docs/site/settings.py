@@ -35,7 +35,7 @@ def settings_page(name: str) -> str:
             lines += [text, ""]
         lines += ["| setting | type | default | meaning |", "| --- | --- | --- | --- |"]
         lines += [_row(key, each, key in required) for key, each in tables[table]["properties"].items()]
-    return "\n".join(lines) + "\n"
+    return re.sub(r"`*docs/(\w+)\.md`*", r"[\1](../\1.md)", "\n".join(lines) + "\n")
 
 
 def _row(name: str, node: Node, required: bool) -> str:

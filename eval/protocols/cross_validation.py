@@ -24,7 +24,7 @@ from ..metrics.angular import AngularStatistics, angular_error_deg, angular_stat
 from ..results import Value, measured
 
 Direction = Literal["1to2", "2to1"]
-Parts = Literal["rotating", "fixed"]
+Parts = Literal["rotating", "fixed", "all pairs", "all pairs, validated"]
 AVERAGE = "average"
 """What averages the runs: the mean of log R/G and of log B/G over them."""
 
@@ -145,6 +145,24 @@ def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
     return [_fold("test part", rows, rows.fold == 0, rows.fold == 1, rows.fold == 2, reveal_test)]
 
 
+def all_pairs(rows: PairExamples, *, validated: bool = False) -> list[Fold]:
+    """One fold that learns from all rows, for a model that is to be used; the errors on what it tests, the same pairs, say
+    nothing.
+
+    Args:
+        rows: measured and re-illuminated rows.
+        validated: part 1 of ``fixed_parts`` validates, and is not learned from.
+
+    >>> pairs = np.array(["a", "b", "c"])
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
+    >>> [fold] = all_pairs(rows)
+    >>> fold.pair_train.tolist(), fold.key_test.tolist()
+    (['a', 'b', 'c'], ['a', 'b', 'c'])
+    """
+    validate = (rows.fold == 1) & validated
+    return [_fold("all pairs", rows, ~validate, validate, np.ones(len(validate), dtype=bool), False)]
+
+
 def _fold(name: str, rows: PairExamples, train: Any, validate: Any, test: Any, reveal_test: bool) -> Fold:
     validate, test = validate & rows.original, test & rows.original
     if not train.any() or not test.any():
@@ -182,6 +200,10 @@ ESTIMATES = pa.schema(
 truth; and a file called ``name`` that the estimator gives as an artifact, which has no run."""
 
 
+class NotFitted(ValueError):
+    """An estimator cannot be fitted to the folds, and says why: too few pictures for its moments, say."""
+
+
 def estimate_folds(
     estimator: Estimator,
     rows: PairExamples,
@@ -195,11 +217,12 @@ def estimate_folds(
     Args:
         estimator: see ``Estimator``; it gets the truth of the test rows only if it says that it looks at it.
         rows: see ``examples``.
-        parts: "rotating" (``rotating_folds``) or "fixed" (``fixed_parts``).
+        parts: "rotating" (``rotating_folds``), "fixed" (``fixed_parts``) or one of "all pairs" (``all_pairs``).
         lights_of_test: see ``rotating_folds``.
         pictures: see ``Fold``.
 
     Raises:
+        NotFitted: the estimator refuses these folds, by a ``ValueError``.
         ValueError: the estimates do not fit the folds.
 
     >>> class MeanLight:
@@ -212,14 +235,20 @@ def estimate_folds(
     {'fold': 'fold 0', 'name': 'a', 'gt_r_g': 0.5}
     """
     reveal = bool(getattr(estimator, "looks_at_test", False))
-    if parts == "fixed":
+    if parts in ("all pairs", "all pairs, validated"):
+        folds = all_pairs(rows, validated=parts != "all pairs")
+    elif parts == "fixed":
         folds = fixed_parts(rows, reveal_test=reveal)
     else:
         folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test)
     folds = [dataclasses.replace(fold, pictures=pictures) for fold in folds]
     at = {key: row for row, key in enumerate(rows.key.tolist())}
     tables: list[pa.Table] = []
-    for run, estimates in _checked(estimator.estimate_folds(folds), folds).items():
+    try:
+        estimated = estimator.estimate_folds(folds)
+    except ValueError as error:
+        raise NotFitted(str(error)) from error
+    for run, estimates in _checked(estimated, folds).items():
         for fold, lights in zip(folds, estimates, strict=True):
             names = fold.key_test.tolist()
             truth = rows.gt[[at[name] for name in names]]

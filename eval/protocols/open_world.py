@@ -174,7 +174,7 @@ def run_open_world(
     """
     _check(increments, classes)
     checkpoint = Checkpoint(folder)
-    past = [told for place in checkpoint.files for told in feedbacks(pq.read_table(place, columns=FEEDBACK))]
+    past = [told for place in checkpoint.files for told in feedbacks(pq.ParquetFile(place).read(columns=FEEDBACK))]
     experience: list[Seen] = []
     if checkpoint.state is not None:
         for told, increment in zip(past, increments, strict=False):

@@ -230,7 +230,7 @@ def run_stream(
         tell(f"{one.name!r}, {number + 1} of {len(stream.positions)}, learned and tested in {seconds:.1f} s")
     yield pa.concat_tables([_test_set(label, test) for test in stream.tests])
     for place in checkpoint.files:
-        yield pq.read_table(place)
+        yield pq.ParquetFile(place).read()
 
 
 def _test_set(label: pa.DataType, test: Test) -> pa.Table:

@@ -20,6 +20,10 @@ class Text:
     paragraphs: Sequence[str]
     tone: Tone = "plain"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.paragraphs, str):  # its letters would be the paragraphs
+            raise TypeError(f"paragraphs {self.paragraphs!r}: a list of them is wanted")
+
 
 @dataclasses.dataclass(frozen=True)
 class Card:
@@ -73,6 +77,7 @@ class Table:
         caption: what the table shows; printed above it.
         decimals: places of floats.
         total: a last row, set off by a rule; or None.
+        as_found: the numbers are data, such as years: thousands are not separated.
     """
 
     columns: Sequence[str]
@@ -80,6 +85,7 @@ class Table:
     caption: str = ""
     decimals: int = 3
     total: Sequence[Value] | None = None
+    as_found: bool = False
 
     def __post_init__(self) -> None:
         all_rows: list[Sequence[Value]] = [*self.rows, *([] if self.total is None else [self.total])]
@@ -100,6 +106,7 @@ class Figure:
         data: the numbers behind it, shown on demand.
         drawn: both pictures are plots of ``figures.drawn_figure``, which become parts of the page.
         series: number -> name of a curve that the reader may leave out: the groups ``series-0`` and so on of a plot.
+        fits: a plot that is made smaller on a narrow page, where others are scrolled.
     """
 
     light: bytes
@@ -109,6 +116,7 @@ class Figure:
     data: Table | None = None
     drawn: bool = False
     series: Mapping[int, str] = dataclasses.field(default_factory=dict[int, str])
+    fits: bool = False
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
@@ -126,11 +134,19 @@ class Thumb:
 
 @dataclasses.dataclass(frozen=True)
 class ImageGrid:
-    """Thumbnails under a heading, scaled so that the longer side is ``side_px``. None at all is said in words."""
+    """Thumbnails under a heading. None at all is said in words.
+
+    Attributes:
+        title: the heading.
+        thumbs: the pictures.
+        side_px: longer side of a picture.
+        whole: captions take as many lines as they need; otherwise one, which is cut to the width of the picture.
+    """
 
     title: str
     thumbs: Sequence[Thumb]
     side_px: int = 96
+    whole: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

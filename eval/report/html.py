@@ -145,14 +145,15 @@ def _cell_of(value: Value) -> Cell:
     return value if isinstance(value, Cell) else Cell(value)
 
 
-def _printed(value: str | int | float | None, decimals: int = 3) -> str:
+def _printed(value: str | int | float | None, decimals: int = 3, *, as_found: bool = False) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    apart = "" if as_found else ","
     if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.{decimals}f}" if isinstance(value, float) else value
+        return f"{value:{apart}}"
+    return f"{value:{apart}.{decimals}f}" if isinstance(value, float) else value
 
 
 def _alignment(table: Table, column: int) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:  # matplotlib takes a second to import
 _WIDE, _HIGH, _STEP = 3.3, 0.62, 0.95
 _THICKEST, _THINNEST = 2.4, 0.04
 """Widths of the band between two stages: the most rows, and one row."""
+_ARROW, _LABEL = 0.45, 2.45
+"""Widths of the arrow to what was rejected, and of these words."""
 _REASONS = 3
 
 
@@ -90,6 +94,7 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
     tops = {stage.name: at * _STEP for at, stage in enumerate(stages)}
     most = max([stage.rows or 0 for stage in stages] + [1])
     joined = any({*stage.inputs} - {above} for stage, above in zip(stages, ["", *tops], strict=False))
+    left = 0.95 if joined else 0.02
 
     def draw(axes: Axes, theme: Theme) -> None:
         for stage, following in zip(stages, [*stages[1:], None], strict=True):
@@ -100,7 +105,7 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
                 axes.fill_between(x, y, y + _STEP - _HIGH, color=theme.series[0], alpha=0.35, linewidth=0)
             _box(axes, theme, stage, top)
             _second_inputs(axes, theme, stage, stages, tops)
-        axes.set_xlim(-0.95 if joined else -0.02, 9.4)
+        axes.set_xlim(-left, _WIDE + _ARROW + _LABEL)
         axes.set_ylim(tops[stages[-1].name] + _HIGH + 0.1, -0.1)
         axes.set_axis_off()
 
@@ -109,7 +114,9 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
         ["stage", "kind", "step", "reads", "rows", "rejected"],
         [[one.name, one.kind, one.step, ", ".join(one.inputs), one.rows, sum(one.rejects.values())] for one in stages],
     )
-    return drawn_figure(draw, (8.4, 0.3 + 0.5 * len(stages)), f"Stages from top to bottom: {'; '.join(words)}.", caption, table)
+    size = (0.8 * (left + _WIDE + _ARROW + _LABEL), 0.3 + 0.5 * len(stages))
+    figure = drawn_figure(draw, size, f"Stages from top to bottom: {'; '.join(words)}.", caption, table)
+    return dataclasses.replace(figure, fits=True)
 
 
 def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
@@ -133,12 +140,15 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
             color=theme.faint,
         )
     if stage.rejects:
-        told = _lost(stage).removeprefix(", ")
+        text = re.sub(r" (?=\d)", "\N{NO-BREAK SPACE}", _lost(stage).removeprefix(", "))  # a reason stays with its number
+        told = textwrap.wrap(text, 28, break_long_words=False, break_on_hyphens=False)
+        told = told if len(told) <= 3 else [*told[:2], f"{told[2].removesuffix(', ...')} ..."]
         axes.annotate(
-            short_labels([told], 64)[0],
+            "\n".join(short_labels(told, 32)),
             xy=(_WIDE, top + _HIGH / 2),
-            xytext=(_WIDE + 0.55, top + _HIGH / 2),
+            xytext=(_WIDE + _ARROW, top + _HIGH / 2),
             fontsize=8,
+            linespacing=1.05,
             va="center",
             color=theme.series[1],
             arrowprops={"arrowstyle": "<|-", "color": theme.series[1], "linewidth": 0.9, "shrinkA": 2, "shrinkB": 0},

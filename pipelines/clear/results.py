@@ -266,7 +266,7 @@ def both_protocols(groups: Sequence[Group], data: str, known: Known = None) -> l
         verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
         words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
-        note = [Text(f"In the paper's words {', '.join(words)}.")] if words else []
+        note = [Text([f"In the paper's words {', '.join(words)}."])] if words else []
         blocks.append((f"{network}, {features}", [verdict, table, *note]))
     if len(blocks) < 2:
         return [Section("Baselines, both protocols", found) for _, found in blocks]

@@ -74,6 +74,9 @@ class DownloadLimits:
         max_redirects: that are followed.
         allow_private_hosts: whether addresses of the local network may be fetched.
         gone_urls: patterns of addresses to which a server redirects where a picture is gone.
+        disallowed_directives: words of the header ``X-Robots-Tag`` by which a server says that a picture is not to be taken;
+            an empty list: the header is not looked at.
+        robots_agent: name of a user agent whose directives hold, too; those without a name always hold.
     """
 
     max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects

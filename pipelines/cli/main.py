@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from . import exits
+from .models import estimate, export
 from .options import (
     AsJson,
     Config,
@@ -77,8 +78,8 @@ def options(
 def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
     """List the benchmarks, or the names of another kind.
 
-    Kinds: benchmarks, encoders, estimators, methods, metrics, models, predictors, sources, transforms. Columns: name, what it
-    fits, where it comes from, one line.
+    Kinds: benchmarks, detectors, encoders, estimators, methods, metrics, models, predictors, sources, trackers, transforms.
+    Columns: name, what it fits, where it comes from, one line.
 
     \b
     Examples:
@@ -120,7 +121,7 @@ def print_config(name: Name, config: Config = None) -> None:
 def print_schema(name: Name) -> None:
     """Print the JSON schema of a benchmark's settings, for editors.
 
-    With a line "#:schema clear.schema.json" at the top of a TOML file, editors with taplo complete names and mark slips.
+    With a line "#:schema clear.schema.json" at the top of a TOML file, editors with taplo complete names and mark mistakes.
 
     \b
     Examples:
@@ -133,9 +134,9 @@ def print_schema(name: Name) -> None:
 
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
-    """Print the stages, and why those that are not up to date are not.
+    """Print the stages, and why some are not up to date.
 
-    Runs nothing. For a stale stage it names what changed: code, a setting, a source.
+    Runs nothing. For a stale stage it names what changed: code, a setting or a source.
 
     \b
     Examples:
@@ -164,7 +165,7 @@ def run(
         typer.Option(
             "--keep-stale",
             metavar="STAGE",
-            help="Use this stage as it is though its code changed; `show` and `verify` will say so (repeatable).",
+            help="Use this stage as it is although its code has changed; `show` and `verify` will say so (repeatable).",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and run nothing.")] = False,
@@ -248,7 +249,9 @@ def show(out: Out, as_json: AsJson = False) -> None:
 @app.command()
 def verify(
     out: Out,
-    remake: Annotated[str | None, typer.Option(metavar="SCRATCH", help="Also make the run again in this new folder.")] = None,
+    remake: Annotated[
+        str | None, typer.Option(metavar="SCRATCH", help="Also run everything again in this new folder, and compare.")
+    ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -293,7 +296,7 @@ def compare(
 ) -> None:
     """Print the stages and rows in which two runs differ.
 
-    Exits 0 if they are the same, and 1 if they differ. Stages of equal digest are not read; `verify` reads them.
+    Exits 0 if they are the same, and 1 if they differ. Stages with equal digests are not read; `verify` does that.
 
     \b
     Examples:
@@ -314,11 +317,11 @@ def rejects(
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Only this stage.")] = None,
     reason: Annotated[str | None, typer.Option(metavar="REASON", help="Only this reason.")] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum rows to print.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
 ) -> None:
     """Print the rows that were rejected, and why.
 
-    Stage, key, reason and detail, separated by tabs.
+    A line has stage, key, reason and detail, separated by tabs.
 
     \b
     Examples:
@@ -337,6 +340,8 @@ def rejects(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(report)
+app.command()(export)
+app.command()(estimate)
 
 
 @app.command()
@@ -351,8 +356,8 @@ def push(
 ) -> None:
     """Write the dataset to a hub, an object store or another folder.
 
-    Payloads become columns of Parquet files, and the splits of the benchmark become configurations, so that load_dataset(WHERE)
-    gives them; repeat an interrupted push to resume it. A repository of the hub that there is not is made, and is private.
+    Payloads become columns of Parquet files, and the splits of the benchmark become configurations, which load_dataset(WHERE)
+    reads. Repeat an interrupted push to resume it. A repository that does not exist on the hub is created, and is private.
 
     \b
     Examples:
@@ -379,8 +384,8 @@ def release(
 ) -> None:
     """Write a run in the layout of the published release.
 
-    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features. The layout train_test has the images
-    of one split in two folders, as CLEAR-10 and CLEAR-100 lie since 2022.
+    For CLEAR: images by bucket and class, metadata, the lists of both protocols, features. The layout train_test has the images
+    of one split in two folders, as CLEAR-10 and CLEAR-100 have them since 2022.
 
     \b
     Examples:
@@ -404,8 +409,8 @@ def demo(
 ) -> None:
     """Make a small benchmark from real photos.
 
-    An album of dated photos becomes a benchmark with baselines and a report, in a few minutes. Each step is one of the
-    other commands, and is printed before it runs.
+    It makes an album of dated photos, and from it a benchmark with baselines and a report, in a few minutes. Each step is
+    one of the other commands, and is printed before it runs.
 
     \b
     Examples:

@@ -81,12 +81,12 @@ Kind = Annotated[
     str | None,
     typer.Argument(metavar="[KIND]", help="What to list; benchmarks by default.", autocompletion=_kinds, show_default=False),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
 ]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that only the run's record names.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that is named only in the record of the run.")]
 Round = Annotated[
     str | None,
     typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),

@@ -24,7 +24,11 @@ def train(
     ] = None,
     track: Annotated[
         str | None,
-        typer.Option("--track", metavar="NAME=PLACE", help="Show losses: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI."),
+        typer.Option(
+            "--track",
+            metavar="NAME=PLACE",
+            help="Log losses and metrics to tensorboard=FOLDER, wandb=PROJECT, mlflow=URI, or FILE.py:NAME=PLACE.",
+        ),
     ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
@@ -64,7 +68,7 @@ def train(
             progress=line_teller(quiet=quiet),
         )
         if results is not None:  # the first of torchrun's processes tells of them
-            _print_scores(out, results, api.stale(out, pipeline=pipeline))
+            _print_scores(out, results, pipeline)
 
 
 def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
@@ -79,27 +83,35 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust
 
     trust(out, trust_code)
     with api.reading_once():
-        _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
+        _print_scores(out, api.scores(out, pipeline=pipeline), pipeline, as_json=as_json)
 
 
-def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
+def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool = False) -> None:
     from .text import print_lines, score_lines
 
-    _tell_stale(out, stale)
+    stale, skipped = _tell_left_out(out, pipeline)
     if as_json:
         print(json.dumps(results, indent=1))
         return
     if not results:
+        if skipped and not stale:
+            raise FileNotFoundError(f"{out}: no results: all baselines were skipped")
         there = "all baselines are stale" if stale else "no baselines trained yet"
         raise FileNotFoundError(f"{out}: {there}: run `benchwright train {out}`")
     print_lines(score_lines(results))
 
 
-def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
+def _tell_left_out(out: str, pipeline: str | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Tell of results that are stale, and of trainings that were skipped; return both."""
+    from .. import api
     from .text import stale_line
 
+    stale, skipped = api.stale(out, pipeline=pipeline), api.skipped(out, pipeline=pipeline)
     if told := stale_line(out, stale):
         exits.say(told)
+    for place, why in skipped.items():
+        exits.say(f"{place} was skipped: {why}")
+    return stale, skipped
 
 
 def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
@@ -116,4 +128,4 @@ def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -
     trust(out, trust_code)
     with api.reading_once():
         print(api.report(out, pipeline=pipeline))
-        _tell_stale(out, api.stale(out, pipeline=pipeline))
+        _tell_left_out(out, pipeline)

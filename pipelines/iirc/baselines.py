@@ -27,7 +27,7 @@ from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
 from ..streams import Runs, places_of, short, trainings_of
-from .config import PICTURES, IircConfig, ImageSource
+from .config import PICTURES, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest
 
@@ -93,10 +93,10 @@ def check_settings(config: IircConfig) -> None:
 
 def _check_hierarchy(config: IircConfig) -> None:
     h, t = config.hierarchy, config.tasks
-    if h.kind not in ("file", "parents"):
+    if not isinstance(h, HierarchyFile | ProposedHierarchy):
         return
     try:
-        if h.kind == "parents":
+        if isinstance(h, ProposedHierarchy):
             read_parents(h.path)
             return
         tree = read_hierarchy(h.path)
@@ -104,7 +104,9 @@ def _check_hierarchy(config: IircConfig) -> None:
         if not h.only_found:
             _check_class_folders(config, tree, h.path)
             for number in t.configurations:
-                configuration_of(DrawnTasks(t.first, t.later, config.seed) if t.kind == "drawn" else t.path, number, tree)
+                configuration_of(
+                    DrawnTasks(t.first, t.later, config.seed) if isinstance(t, TasksDrawn) else t.path, number, tree
+                )
     except FileNotFoundError as error:
         raise WrongUse(f"{error.filename or h.path}: no such file (hierarchy.path, tasks.path)") from None
     except ValueError as error:

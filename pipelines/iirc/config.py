@@ -27,7 +27,11 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class CifarSource:
-    """CIFAR-100's python archive: ``cifar-100-python.tar.gz``, or the folder that is in it."""
+    """CIFAR-100 in its python version.
+
+    Attributes:
+        root: ``cifar-100-python.tar.gz``, or the folder that is in it.
+    """
 
     kind: Literal["cifar100"]
     root: Location
@@ -53,7 +57,17 @@ class ImageSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``."""
+    """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``.
+
+    Attributes:
+        shapes: superclasses, 1 to 5.
+        colours: subclasses of each, 1 to 6.
+        lone: further classes without a superclass, textures, 0 to 3.
+        train_per_class: training pictures of each subclass.
+        test_per_class: test pictures of each subclass.
+        broken: further files of the first class that are cut off, and are rejected; with any, one more picture is of a class
+            that the hierarchy lacks.
+    """
 
     kind: Literal["drawn"]
     shapes: Annotated[int, Field(ge=0, le=1000)]
@@ -69,6 +83,7 @@ class HierarchyFile:
     """A file of two levels; see ``datasets/iirc/hierarchy.py``.
 
     Attributes:
+        path: ``.json``, ``.toml`` or ``.csv`` file of superclasses and their subclasses.
         only_found: leave out classes that the source does not have. Otherwise they are an error.
         min_subclasses: with ``only_found``: superclasses left with fewer go, and their subclasses become lone.
     """
@@ -81,7 +96,13 @@ class HierarchyFile:
 
 @dataclass(frozen=True, config=_STRICT)
 class ProposedHierarchy:
-    """A hierarchy proposed for the source's classes from a file of parents; see ``datasets/iirc/hierarchy.py``."""
+    """A hierarchy proposed for the source's classes from a file of parents; see ``datasets/iirc/hierarchy.py``.
+
+    Attributes:
+        path: ``.csv`` file with columns child and parent, or a text file with a parent and a child a line, as WordNet's.
+        min_subclasses: an ancestor with fewer subclasses becomes no superclass.
+        max_subclasses: an ancestor with more subclasses becomes no superclass.
+    """
 
     kind: Literal["parents"]
     path: Location
@@ -110,7 +131,12 @@ class DrawnHierarchy:
 
 @dataclass(frozen=True, config=_STRICT)
 class TasksFile:
-    """Official configurations, by number."""
+    """Official configurations.
+
+    Attributes:
+        path: JSON file of the configurations.
+        configurations: numbers of those that are made, from 0.
+    """
 
     kind: Literal["file"]
     path: Location
@@ -119,7 +145,13 @@ class TasksFile:
 
 @dataclass(frozen=True, config=_STRICT)
 class TasksDrawn:
-    """Configurations drawn from the seed: ``first`` superclasses, then ``later`` labels a task."""
+    """Configurations drawn from the seed.
+
+    Attributes:
+        first: labels of the first task, superclasses where there are any.
+        later: labels of each later task; the last has what is left.
+        configurations: numbers of those that are drawn, from 0; each has draws of its own.
+    """
 
     kind: Literal["drawn"]
     first: Annotated[int, Field(ge=1)]
@@ -178,8 +210,14 @@ class IircConfig:
     Attributes:
         seed: draws what is drawn: pictures, configurations, shares.
         setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
+        source: where the pictures come from; its ``kind`` says which of these tables it is.
+        hierarchy: superclasses and subclasses: those of a file, or proposed, or those of the drawn pictures.
+        tasks: which labels come in which task.
+        shares: which samples validate, and which are given under which label.
+        shards: their sizes.
+        evaluation: what ``train`` learns.
         max_broken: pictures that do not decode: a number, or a share below 1.
-        max_outside: pictures whose class the hierarchy lacks: likewise, or None where any number of them may be left out.
+        max_outside: pictures whose class the hierarchy lacks: likewise.
         vectors: a frozen encoder, by which every picture is one vector for the baselines, which then need the backbone ``mlp``.
             None: they are given the pictures. What is published is the same.
         near_duplicates: looked for among all pictures; the report tells of those across roles. None: they are not looked for.

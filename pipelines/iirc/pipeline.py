@@ -32,6 +32,7 @@ from .config import (
     DrawnHierarchy,
     DrawnSource,
     FolderHierarchy,
+    HierarchyFile,
     IircConfig,
     ImageSource,
     ProposedHierarchy,
@@ -52,8 +53,8 @@ def plan(c: IircConfig, out: str) -> Flow:
         shares=c.shares,
         tasks=DrawnTasks(t.first, t.later, c.seed) if isinstance(t, TasksDrawn) else where(t.path),
         configurations=t.configurations,
-        only_found=h.kind == "folders" or (h.kind == "file" and h.only_found),
-        min_subclasses=h.min_subclasses if h.kind in ("file", "folders") else 1,
+        only_found=isinstance(h, FolderHierarchy) or (isinstance(h, HierarchyFile) and h.only_found),
+        min_subclasses=h.min_subclasses if isinstance(h, HierarchyFile | FolderHierarchy) else 1,
         **({"seed": c.seed} if c.shares.order == "drawn" else {}),
     )
     flow = (

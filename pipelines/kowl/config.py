@@ -27,9 +27,13 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class ListSource:
-    """Lists in a folder: the releases, splits and files. ``max_rejects``: rows of them that may be bad, or a share below 1.
+    """Lists in a folder.
 
-    Of what is in the folder, only the files named count.
+    Attributes:
+        root: the folder. Of what is in it, only the files named count.
+        files: the lists, each with its release and split.
+        max_rejects: rows of them that may be bad, or a share below 1.
+        id_pattern: regular expression of a whole video id; that of YouTube by default.
     """
 
     kind: Literal["lists"]
@@ -62,7 +66,11 @@ class TableSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnLists:
-    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``."""
+    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``.
+
+    Attributes:
+        drawing: ``published``: 840,213 samples, with the counts of the paper's tables; ``tiny``: the like in a thousand rows.
+    """
 
     kind: Literal["drawn"]
     drawing: Literal["published", "tiny"]
@@ -70,9 +78,12 @@ class DrawnLists:
 
 @dataclass(frozen=True, config=_STRICT)
 class Inventory:
-    """A file of the clips that a copy holds (``present``) or lacks (``missing``); see ``datasets/kinetics/inventory.py``.
+    """A list of the clips that a copy of the videos holds or lacks; see ``datasets/kinetics/inventory.py``.
 
-    ``max_rejects``: lines of it that name no video, or a share below 1; blank ones and a header do not count.
+    Attributes:
+        path: text file with a video a line, such as ``find videos -type f`` prints.
+        means: what the listed videos are in this copy.
+        max_rejects: lines of it that name no video, or a share below 1; blank ones and a header do not count.
     """
 
     path: Location
@@ -82,7 +93,14 @@ class Inventory:
 
 @dataclass(frozen=True, config=_STRICT)
 class Labels:
-    """One label space: releases, oldest first; spellings renamed where the oldest release gives the label."""
+    """One label space over all releases; see ``datasets/kowl/unify.py``.
+
+    Attributes:
+        releases: their names, oldest first.
+        renames: old spelling -> new one, where the oldest release alone gives the label.
+        normalise: further differences between spellings that do not count (none in KOWL); ``brackets``: words in brackets.
+        order: of the samples: ``listed``: by the first release, split and line that has them; ``identity``: by video and times.
+    """
 
     releases: Annotated[list[str], Field(min_length=1)]
     renames: dict[str, str]
@@ -92,7 +110,14 @@ class Labels:
 
 @dataclass(frozen=True, config=_STRICT)
 class Increments:
-    """How later releases come; the first release of ``labels`` is known at the start."""
+    """How later releases come; the first release of ``labels`` is known at the start.
+
+    Attributes:
+        preset: ``as_released``: the rarest new classes first, as the code has it; ``rarest_first``: the same with equal counts
+            in the order of names; ``as_written``: the most frequent first.
+        later: the later releases, each with its number of increments.
+        order: of the rows within an increment: ``as_released``, or ``shuffled`` or ``interleaved``, which are ours.
+    """
 
     preset: Preset
     later: list[Later]
@@ -101,11 +126,18 @@ class Increments:
 
 @dataclass(frozen=True, config=_STRICT)
 class StoredFeatures:
-    """Features of a frozen backbone, as files; see ``datasets/features/files.py``. ``width``: numbers of one vector.
+    """Features of a frozen backbone, as files; see ``datasets/features/files.py``.
 
-    ``max_rejects``: vectors that may be bad, or a share below 1. ``nuisances``: visual transform -> files of the same clips
-    seen through it, by which every predictor is scored after each increment, and which teach nothing. ``outputs``: a file
-    of class names where the vectors are what a classifier says of these: predictor ``original`` takes such a set alone.
+    Attributes:
+        root: folder of the files.
+        files: those that are read.
+        width: numbers of one vector.
+        uid_pattern: regular expression that finds ``<id>_<start>_<end>`` in a stored name; None: that is the name.
+        max_rejects: vectors that may be bad, or a share below 1.
+        nuisances: visual transform -> files of the same clips seen through it, by which every predictor is scored after each
+            increment, and which teach nothing.
+        outputs: a file of class names where the vectors are what a classifier says of these: predictor ``original`` takes such
+            a set alone.
     """
 
     kind: Literal["stored"]
@@ -122,7 +154,11 @@ class StoredFeatures:
 class DrawnFeatures:
     """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic.py``.
 
-    ``nuisances``: transform -> standard deviation of the noise that stands for it, that of a sample being 1.
+    Attributes:
+        width: numbers of one vector.
+        distance: mean distance of two classes' centres, in standard deviations of a sample.
+        hidden: share of the later classes whose samples look like known ones.
+        nuisances: transform -> standard deviation of the noise that stands for it, that of a sample being 1.
     """
 
     kind: Literal["drawn"]
@@ -140,6 +176,8 @@ class Transforms:
     Attributes:
         kinds: each clip is given one of them, drawn by its key.
         share: of the clips of ``roles`` from increment ``from_increment`` on.
+        roles: whose clips are transformed.
+        from_increment: first increment with transformed clips, from 0.
     """
 
     kinds: Annotated[tuple[Annotated[str, OneOf(TRANSFORMS)], ...], Field(min_length=1)]
@@ -157,7 +195,8 @@ class ExtractedFeatures:
         backbone: what turns frames into a vector.
         width: numbers of a vector: 448 of the built-in backbone.
         frames: of each clip, evenly over its length.
-        resize_px: shorter side after scaling; ``side_px``: side of the square cut from the centre.
+        resize_px: shorter side after scaling, pixels.
+        side_px: side of the square cut from the centre, pixels.
         checkpoint: file of the backbone's weights; none for the built-in one.
         uid_pattern: finds ``<id>_<start>_<end>`` in a sample's key; None: that is the key.
         transforms: None: every clip of the stream is seen as it is.
@@ -187,9 +226,11 @@ Features = StoredFeatures | DrawnFeatures | ExtractedFeatures
 
 @dataclass(frozen=True, config=_STRICT)
 class AvaLists:
-    """Lists of AVA-Kinetics, whose annotations sort the clips into strata: a file, or a folder of CSV files.
+    """Lists of AVA-Kinetics, whose annotations sort the clips into strata.
 
-    ``max_rejects``: lines of them that may be bad, or a share below 1.
+    Attributes:
+        path: a CSV file, or a folder of them.
+        max_rejects: lines of them that may be bad, or a share below 1.
     """
 
     path: Location
@@ -222,12 +263,21 @@ class KowlEvaluation:
 
 @dataclass(frozen=True, config=_STRICT)
 class KowlConfig:
-    """All settings. ``seed`` draws what is held out and the orders that are ours; the folds have seeds of their own.
+    """All settings.
 
-    ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are rejected before they are
-    assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated. ``feature_sets`` are
-    further vectors of the same samples, by name: every predictor is trained on each set. ``ava`` adds the strata by which
-    results are told apart.
+    Attributes:
+        seed: draws what is held out and the orders that are ours; the folds have seeds of their own.
+        source: where the lists come from; its ``kind`` says which of these tables it is.
+        labels: one label space over all releases.
+        turns: releases and splits in the order in which they take their samples; a sample belongs to the first that lists it.
+        increments: how the classes of later releases come.
+        shards: their sizes.
+        evaluation: what ``train`` learns.
+        videos: list of the clips that there are, or are not; samples without a video are rejected. None: all are there.
+        features: a vector for each sample; samples without one are rejected. None: the result is the table of increments, and
+            nothing can be trained.
+        ava: annotations that divide the results into strata; None: results are of all samples alone.
+        feature_sets: further vectors of the same samples, by name: every predictor is trained on each set.
     """
 
     seed: int

@@ -50,6 +50,8 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
     e, protocols = config.evaluation, list(protocols)
     asked = list(dict.fromkeys(METHODS.former.get(name, name) for name in list(methods) or e.methods))
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
+    if "grid" in wanted and not config.split.validates:
+        raise WrongUse("experiment 'grid' chooses by what validates, and split.val = 0: nothing does")
     dataset_digest(out)
     orders = load_orders(out)
     found: list[Training] = []

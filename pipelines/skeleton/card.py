@@ -9,7 +9,7 @@ import pyarrow as pa
 from ...curation.publish import HUB_SPLITS, DatasetCard, escaped, names_of, parquet_bytes
 from ...curation.rows import is_array
 from ...curation.run import Run
-from ...datasets.skeleton.samples import COLUMNS, TENSOR
+from ...datasets.skeleton.samples import COLUMNS, CONFIDENCE, TENSOR
 from ...datasets.skeleton.splits import ROLES
 from ...datasets.skeleton.view import ORDERS
 from ..publish import publish_shards
@@ -44,6 +44,7 @@ def _card(run: Run, config: SkeletonConfig) -> DatasetCard:
                 "holds": f"(C, T, V, M): {form.modality} of {form.bodies} bodies, {form.frames} frames",
                 "dtype": "float32",
             },
+            **({CONFIDENCE: _CONFIDENCE} if form.completes else {}),
             "json": {"holds": "class, label, role, task, and the joints' graph: names, edges, centre"},
         },
         columns={name: told for name, told in COLUMNS.items() if name in index.column_names},
@@ -53,6 +54,11 @@ def _card(run: Run, config: SkeletonConfig) -> DatasetCard:
         configurations={"default": {hub: {"role": role} for role, hub in HUB_SPLITS.items()}},
     )
 
+
+_CONFIDENCE = {
+    "holds": "(T, V, M): confidence of each joint of the tensor; of a source without any 1, and 0 of what was missing",
+    "dtype": "float32",
+}
 
 _SOURCES = {
     "nwucla": (
@@ -83,6 +89,10 @@ def _summary(config: SkeletonConfig, index: pa.Table) -> list[str]:
         {"resample": "resampled", "pad": "padded with zeros", "interpolate": "interpolated"}[form.fit]
         + f" to {form.frames} frames",
     ]
+    if "missing" in index.column_names:
+        filled = [count for count in index["missing"].to_pylist() if count]
+        how = {"reject": "none may be missing", "hold": "held", "interpolate": "interpolated"}[form.missing]
+        steps.insert(0, f"missing joints: {how}, {sum(filled):,} in {len(filled):,} sequences")
     actions = sum(map(len, names.values()))
     told = [
         f"{index.num_rows:,} sequences of {actions} actions in {len(names)} tasks. Tensors: {'; '.join(steps)}.",

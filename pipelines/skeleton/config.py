@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from ...datasets.skeleton.arrays import ArrayFile
 from ...datasets.skeleton.bodies import BodyRule
 from ...datasets.skeleton.splits import SplitRule
+from ...datasets.skeleton.tables import TableColumns
 from ...datasets.skeleton.tensors import TensorForm
 from ...eval.metrics.registry import METRICS
 from ...training.methods.registry import METHODS
@@ -26,6 +27,7 @@ from ..sources import SOURCES
 _STRICT = ConfigDict(extra="forbid")
 Side = Literal["train", "test"]
 Protocol = Literal["x_sub", "x_view", "x_set"]
+OtherJoints = Literal["reject", "leave_out"]
 
 MethodName = Annotated[str, OneOf(METHODS)]
 """Name of ``methods.registry``, or ``path/to/file.py:attribute``, or ``module:attribute``."""
@@ -54,9 +56,11 @@ and in neither reading: from the third task on it weighs every parameter by abou
 
 @dataclass(frozen=True, config=_STRICT)
 class NwuclaSource:
-    """N-UCLA's folder of JSON files; ``lists``: CTR-GCN's, whose order then decides what tests.
+    """N-UCLA's folder of JSON files; see ``datasets/skeleton/nwucla.py``.
 
-    See ``datasets/skeleton/nwucla.py``.
+    Attributes:
+        root: the folder.
+        lists: CTR-GCN's JSON file of lists, whose order then decides what tests; None: the order of the names.
     """
 
     kind: Literal["nwucla"]
@@ -69,6 +73,7 @@ class NtuSource:
     """NTU RGB+D's folder of ``.skeleton`` files, 60 or 120; see ``datasets/skeleton/ntu.py``.
 
     Attributes:
+        root: the folder.
         missing: the authors' list of names without skeletons, which do not take part.
     """
 
@@ -79,7 +84,12 @@ class NtuSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class NtuNamesSource:
-    """Names of NTU's sequences alone, one a line: the result is a table of the split, without tensors."""
+    """Names of NTU's sequences alone: the result is a table of the split, without tensors.
+
+    Attributes:
+        path: text file of the names, one a line.
+        missing: the authors' list of names without skeletons, which do not take part.
+    """
 
     kind: Literal["ntu_names"]
     path: Location
@@ -106,15 +116,95 @@ class ArraySource:
 
 @dataclass(frozen=True, config=_STRICT)
 class FolderSource:
-    """Class folders of one's own ``.npy``, ``.json`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``."""
+    """Class folders of one's own ``.npy``, ``.json``, ``.bvh`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``.
+
+    Attributes:
+        root: folder of the class folders.
+        labels: table with a column ``sequence`` (the file, with or without its folder and ending), and some of ``class``,
+            ``camera``, ``performer``, ``side``.
+        pattern: regular expression whose named groups find the same in the names of files: ``(?P<performer>s\\d+)``.
+        other_joints: of BVH files, whether joints that the layout does not have reject the file, or are left out.
+    """
 
     kind: Literal["folders"]
     root: Location
+    labels: Location | None = None
+    pattern: str | None = None
+    other_joints: OtherJoints = "reject"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TableSource:
+    """One's own joints in CSV or Parquet; see ``datasets/skeleton/tables.py``.
+
+    Attributes:
+        path: a table of many sequences, or a folder of tables.
+        columns: names of its columns.
+        wide: of tables with a row a frame: how the columns of the joints are called, such as ``{joint}_{axis}``, or with
+            ``{number}`` for the number of the joint. None: tables with a row a joint.
+        delimiter: of CSV files.
+        labels, pattern, other_joints: as of ``folders``.
+    """
+
+    kind: Literal["table"]
+    path: Location
+    columns: TableColumns = Field(default_factory=TableColumns)
+    wide: str | None = None
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    labels: Location | None = None
+    pattern: str | None = None
+    other_joints: OtherJoints = "reject"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class NpzSource:
+    """Sequences of different lengths in one ``.npz`` file; see ``datasets/skeleton/archives.py``.
+
+    Attributes:
+        path: the file.
+        sequences: array of objects that holds them; None: each array is one, called ``class/name`` or found in ``labels``.
+        classes: with ``sequences``, the array of their classes.
+        names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
+        labels, pattern: as of ``folders``.
+    """
+
+    kind: Literal["npz"]
+    path: Location
+    sequences: str | None = None
+    classes: str | None = None
+    names: Literal["nwucla", "ntu"] | list[str] | None = None
+    labels: Location | None = None
+    pattern: str | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class PysklSource:
+    """A pickle of annotations as pyskl, MMPose and MMAction2 write it; see ``datasets/skeleton/archives.py``.
+
+    Attributes:
+        path: the pickle.
+        names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
+        sides: ``train``, ``val`` and ``test``, each the name of a list in the pickle's ``split``, such as ``xsub_train``.
+        labels, pattern: as of ``folders``.
+    """
+
+    kind: Literal["pyskl"]
+    path: Location
+    names: Literal["nwucla", "ntu"] | list[str] | None = None
+    sides: dict[Literal["train", "val", "test"], str] = Field(default_factory=dict[Literal["train", "val", "test"], str])
+    labels: Location | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``."""
+    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``.
+
+    Attributes:
+        per_class: sequences of each of the ten classes.
+        noise_m: standard deviation of the sensor's noise, metres.
+        broken: further sequences of the first class that hold NaN, and are rejected.
+    """
 
     kind: Literal["drawn"]
     per_class: Annotated[int, Field(ge=1, le=10_000)]
@@ -124,10 +214,15 @@ class DrawnSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class PackagedLayout:
-    """A layout of ``datasets/skeleton/layouts.toml``."""
+    """A layout of ``datasets/skeleton/layouts.toml``.
+
+    Attributes:
+        name: ``kinect_v1`` has 20 joints (N-UCLA), ``kinect_v2`` 25 (NTU RGB+D), ``openpose`` 18 (Kinetics-Skeleton); of the
+            others the number is in the name.
+    """
 
     kind: Literal["packaged"]
-    name: Literal["kinect_v1", "kinect_v2", "openpose"]
+    name: Literal["kinect_v1", "kinect_v2", "openpose", "openpose_25", "coco_17", "mediapipe_33", "smpl_24"]
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -149,19 +244,43 @@ class DeclaredLayout:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class BvhLayout:
+    """The layout of a BVH file: its joints without their ends, and the root as the centre.
+
+    Attributes:
+        file: the BVH file.
+    """
+
+    kind: Literal["bvh"]
+    file: Location
+
+
+@dataclass(frozen=True, config=_STRICT)
 class SplitRules:
     """What a sequence is for; see ``datasets/skeleton/splits.py``.
 
     Attributes:
-        rule: ``shares``, or a published protocol.
-        val: share of a class that validates. test: that tests, for ``shares``.
+        rule: ``shares``; a published protocol; ``performer`` or ``camera``: those of ``test_groups`` test; ``source``: as the
+            source says; ``list``.
+        val: share of a class that validates, where nothing else says so; 0: none.
+        test: share of a class that tests, for ``shares``.
         classes_per_task: in the order of the labels.
+        val_groups, test_groups: performers or cameras.
+        roles: for ``list``: table with the columns ``sequence`` and ``role``, or JSON with lists of names by role.
     """
 
     rule: SplitRule
     val: Annotated[float, Field(ge=0, lt=1)]
     test: Annotated[float, Field(ge=0, lt=1)]
     classes_per_task: Annotated[int, Field(ge=1)]
+    val_groups: list[str | int] = Field(default_factory=list[str | int])
+    test_groups: list[str | int] = Field(default_factory=list[str | int])
+    roles: Location | None = None
+
+    @property
+    def validates(self) -> bool:
+        """Whether any sequence may validate."""
+        return bool(self.val or self.val_groups) or self.rule in ("source", "list")
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -215,9 +334,12 @@ class TaskSchedule:
 
 @dataclass(frozen=True, config=_STRICT)
 class Architectures:
-    """Architecture sensitivity on the default order: each width at the network's depth, each depth at its width.
+    """Architecture sensitivity on the default order.
 
-    ``methods``: None: all of the evaluation.
+    Attributes:
+        widths: units of a graph layer that are tried, each at the network's depth.
+        depths: numbers of graph layers that are tried, each at the network's width.
+        methods: that are tried; None: all of the evaluation.
     """
 
     widths: list[Positive]
@@ -235,8 +357,11 @@ class Evaluation:
         experiments: what ``benchwright train`` runs where none is named: ``default`` (the default order), ``task_order``,
             ``class_order``, ``architecture``, and ``grid`` (all of ``grid`` on the default order, for a choice by validation).
         repeats: how often each is trained, from other seeds.
+        network: what learns.
+        schedule: how a task is learned.
         task_orders: ``all`` orders of the tasks, or so many drawn from the seed, the default order first.
         class_orders: so many orders of the classes, drawn from the seed.
+        architectures: widths and depths of the experiment ``architecture``.
         settings: method -> its settings.
         grid: method -> setting -> values: each combination is tried by the experiment ``grid``.
         paper: whose figures of Table 2 stand beside those trainings of this run that are as the paper's; None: none do.
@@ -272,6 +397,13 @@ class SkeletonConfig:
 
     Attributes:
         seed: draws the class orders, and sequences that are drawn.
+        source: where the sequences come from; its ``kind`` says which of these tables it is.
+        layout: joints of a body and what connects them: one by name, or one of your own.
+        tensor: shape of the array that a sequence becomes.
+        split: which sequences train, validate and test, and the classes of each task.
+        orders: orders of classes and tasks that the data set lists.
+        shards: their sizes.
+        evaluation: what ``train`` learns, and in which orders.
         bodies: of the ``.skeleton`` files that make a sequence: a preset, or a rule; see ``datasets/skeleton/bodies.py``.
         only: protocol -> side that takes part, such as ``{x_sub = "train"}``.
         classes: names of the actions that take part, in the order of their labels; a number: so many of the set, in its own
@@ -281,10 +413,19 @@ class SkeletonConfig:
 
     seed: int
     source: Annotated[
-        NwuclaSource | NtuSource | NtuNamesSource | ArraySource | FolderSource | DrawnSource | OwnSource,
+        NwuclaSource
+        | NtuSource
+        | NtuNamesSource
+        | ArraySource
+        | FolderSource
+        | TableSource
+        | NpzSource
+        | PysklSource
+        | DrawnSource
+        | OwnSource,
         ByKind(SOURCES["skeleton"]),
     ]
-    layout: Annotated[PackagedLayout | DeclaredLayout, Field(discriminator="kind")]
+    layout: Annotated[PackagedLayout | DeclaredLayout | BvhLayout, Field(discriminator="kind")]
     tensor: TensorForm
     split: SplitRules
     orders: OrderCounts

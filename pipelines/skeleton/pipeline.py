@@ -7,21 +7,26 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 from ...curation.budget import Budget
-from ...curation.flow import Flow, join, rows_of, source, step
+from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
+from ...curation.rows import BLOB, Reject
 from ...curation.shards import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
+from ...curation.streams import read_file
 from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
+from ...datasets.skeleton.bvh import layout_of_bvh
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.files import read_sequence, tensor_of_joints
+from ...datasets.skeleton.files import read_sequence, tensor_of_joints, tensor_of_npy
 from ...datasets.skeleton.layouts import Layout, packaged
 from ...datasets.skeleton.nwucla import read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
-from ...datasets.skeleton.samples import sample
+from ...datasets.skeleton.rows import CompletedRow
+from ...datasets.skeleton.samples import completed_sample, sample
 from ...datasets.skeleton.splits import RoleAndTask, SelectedSequence, select_sequences, split
 from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
@@ -32,16 +37,21 @@ from ..sources import SOURCES
 from . import card, results
 from .config import (
     ArraySource,
+    BvhLayout,
     DrawnSource,
     FolderSource,
+    NpzSource,
     NtuNamesSource,
     NtuSource,
     NwuclaSource,
     PackagedLayout,
+    PysklSource,
     SkeletonConfig,
+    TableSource,
 )
 
 _ROWS_OF_ARRAYS = 512
+_ROWS_WITH_JOINTS = 256
 
 
 def plan(c: SkeletonConfig, out: str) -> Flow:
@@ -56,12 +66,12 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
         classes=_classes(c),
         only={str(name): side for name, side in c.only.items()},
         missing=None if missing is None else where(missing),
+        roles=None if c.split.roles is None else where(c.split.roles),
     )
-    flow = _listed(c).whole("unique", step(take_first), max_rejects=None)
+    flow = _listed(c, layout).whole("unique", step(take_first), max_rejects=None)
     flow = _with_tensors(flow.whole("chosen", choosing, gives=SelectedSequence, max_rejects=None), c, layout)
-    s, o = c.split, c.orders
-    parted = step(split, rule=s.rule, val_share=s.val, test_share=s.test, classes_per_task=s.classes_per_task)
-    flow = flow.whole("split", parted, gives=RoleAndTask)
+    o = c.orders
+    flow = flow.whole("split", _parted(c), gives=RoleAndTask)
     listing = step(
         list_orders, rows=rows_of(flow.last), tasks=o.tasks, of_tasks=o.task_orders, of_classes=o.classes, seed=c.seed
     )
@@ -71,36 +81,70 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
         raise ConfigError(f"orders: {error}") from None
     placing = step(assign_shards, by=["task", "role"], max_samples=c.shards.max_samples)
     flow = flow.whole("placed", placing, gives=Placed)
-    return join(orders, flow if isinstance(c.source, NtuNamesSource) else flow.shards("shards", step(sample, layout=layout)))
+    sampling = step(completed_sample if c.tensor.completes else sample, layout=layout)
+    return join(orders, flow if isinstance(c.source, NtuNamesSource) else flow.shards("shards", sampling))
 
 
-def _listed(c: SkeletonConfig) -> Flow:
+def _parted(c: SkeletonConfig) -> Step:
+    """The step that gives every sequence its role."""
+    s = c.split
+    if s.rule == "shares" and not s.test:
+        raise ConfigError("split.test = 0: with split.rule = 'shares' a share above 0 is wanted, for nothing would test")
+    if not s.validates and "grid" in c.evaluation.experiments:
+        raise ConfigError("split.val = 0: the experiment 'grid' chooses by what validates, see evaluation.experiments")
+    if s.rule in ("performer", "camera") and not s.test_groups:
+        raise ConfigError(f"split.test_groups is empty: with split.rule = {s.rule!r} it says which ones test")
+    if (s.rule == "list") != (s.roles is not None):
+        raise ConfigError(f"split.roles = {s.roles!r} and split.rule = {s.rule!r}: a list goes with the rule 'list'")
+    return step(
+        split,
+        rule=s.rule,
+        val_share=s.val,
+        test_share=s.test,
+        classes_per_task=s.classes_per_task,
+        val_groups=[str(each) for each in s.val_groups],
+        test_groups=[str(each) for each in s.test_groups],
+        roles=None if s.roles is None else where(s.roles),
+    )
+
+
+def _listed(c: SkeletonConfig, layout: Layout) -> Flow:
     s, most = c.source, 0 if isinstance(c.source, DrawnSource) else Budget(c.max_broken, "max_broken", ("hidden",))
-    given: dict[str, Any] = {"names": _published(s.names)} if isinstance(s, ArraySource) and isinstance(s.names, str) else {}
-    return source_of("listed", s, SOURCES["skeleton"], seed=c.seed, budget=most, **given)
+    names = getattr(s, "names", None)
+    given: dict[str, Any] = {"names": _published(names)} if isinstance(names, str) else {}
+    if isinstance(s, TableSource):
+        given |= {"layout": layout, "form": c.tensor, "leave_out": s.other_joints == "leave_out"}
+    rows = _ROWS_WITH_JOINTS if isinstance(s, TableSource | NpzSource | PysklSource) else 65536
+    return source_of("listed", s, SOURCES["skeleton"], seed=c.seed, budget=most, rows_per_part=rows, **given)
 
 
 def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
     s, form, most = c.source, c.tensor, Budget(c.max_broken, "max_broken")
+    gives = CompletedRow if form.completes else None
     match s:
         case NtuNamesSource():
             return flow
         case NwuclaSource():
-            return flow.each("tensors", step(read_nwucla, root=where(s.root), layout=layout, form=form), max_rejects=most)
+            return flow.each(
+                "tensors", step(read_nwucla, root=where(s.root), layout=layout, form=form), gives=gives, max_rejects=most
+            )
         case ArraySource():
             reading = step(read_arrays, root=where(s.root), layout=layout, form=form)
-            return flow.each_batch("tensors", reading, max_rejects=most, rows_per_part=_ROWS_OF_ARRAYS)
+            return flow.each_batch("tensors", reading, gives=gives, max_rejects=most, rows_per_part=_ROWS_OF_ARRAYS)
         case DrawnSource():
             if layout != packaged()[DRAWN_LAYOUT]:
                 raise ConfigError(f"layout {layout.name!r}: drawn sequences have the packaged layout {DRAWN_LAYOUT!r}")
             drawing = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
-            return flow.each("tensors", drawing, max_rejects=most)
-        case OwnSource():
-            return flow.each("tensors", step(tensor_of_joints, layout=layout, form=form), max_rejects=most)
+            return flow.each("tensors", drawing, gives=gives, max_rejects=most)
+        case OwnSource() | TableSource() | NpzSource() | PysklSource():
+            packed = any(field.name == "joints" and field.type.equals(BLOB) for field in flow.schemas()[flow.last])
+            reading = step(tensor_of_npy if packed else tensor_of_joints, layout=layout, form=form)
+            return flow.each("tensors", reading, gives=gives, max_rejects=most)
         case NtuSource() | FolderSource():
             rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
-            reading = step(read_sequence, root=where(s.root), layout=layout, form=form, bodies=rule)
-            return flow.each("tensors", reading, max_rejects=most)
+            more = isinstance(s, FolderSource) and s.other_joints == "leave_out"
+            reading = step(read_sequence, root=where(s.root), layout=layout, form=form, bodies=rule, leave_out=more)
+            return flow.each("tensors", reading, gives=gives, max_rejects=most)
 
 
 def _published(name: str) -> tuple[str, ...]:
@@ -119,9 +163,9 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
             known = list(facts().ntu.classes)
         case DrawnSource():
             known = list(ACTIONS)
-        case ArraySource():
+        case ArraySource() | NpzSource() | PysklSource():
             known = list(_published(s.names) if isinstance(s.names, str) else s.names or ())
-        case FolderSource() | OwnSource():
+        case FolderSource() | TableSource() | OwnSource():
             known = []
     if c.classes > len(known):
         raise ConfigError(f"classes = {c.classes}: {len(known)} have an order in a source of kind {s.kind!r}: name them")
@@ -133,6 +177,11 @@ def layout_for(c: SkeletonConfig) -> Layout:
     told = c.layout
     if isinstance(told, PackagedLayout):
         return packaged()[told.name]
+    if isinstance(told, BvhLayout):
+        try:
+            return layout_of_bvh(read_file(told.file), posixpath.splitext(posixpath.basename(told.file))[0])
+        except (Reject, OSError, ValueError) as error:
+            raise ConfigError(f"layout.file = {told.file!r}: {error}") from None
     try:
         return Layout(told.name, tuple(told.joints), tuple(told.edges), told.centre)
     except ValueError as error:

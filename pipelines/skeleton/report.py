@@ -39,6 +39,11 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     first: list[Block] = []
     if (rows := run.rows("split")) is not None:
         table = rows.table(["class_name", "label", "task", "role", "source_frames"])
+        if "missing" in rows.schema.names:
+            filled = [count for count in rows.table(["missing"])["missing"].to_pylist() if count]
+            cards.append(
+                Card("joints filled in", f"{sum(filled):,}", f"missing in {len(filled):,} of {len(table):,} sequences")
+            )
         names = _class_names(table)
         sections.append(_split(table))
     if run.store.exists(posixpath.join(DATASET, "dataset.json")):

@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, sha256, work_folder
 from ...curation.named import load
+from ...curation.registry import BUILT_IN
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
-from ...eval.protocols.cross_validation import ESTIMATES, estimates_of, measure_folds
+from ...eval.protocols.cross_validation import ESTIMATES, Direction, Parts, estimates_of, measure_folds
 from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import hyper_of, settings
@@ -67,17 +68,24 @@ def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protoco
     if wrong := [name for name in protocols if name != parts]:
         raise WrongUse(f"no protocol {wrong[0]!r}: this run has the folds {parts!r}")
     names = list(methods) or [*config.evaluation.networks, *config.evaluation.baselines]
-    return [_training(config, posixpath.join(out, DATASET), name, settings_of(config, name)) for name in names]
+    chosen = [(name, settings_of(config, name, way)) for way in directions(config) for name in names]
+    return [training_of(config, out, *each, protocol=config.folds.kind) for each in chosen]
 
 
-def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: ChosenEstimator) -> Training:
+def directions(config: TwoCameraConfig) -> list[Direction]:
+    """``1to2``, where the light in the first camera is estimated from T to the second, the other way round, or both."""
+    return ["1to2", "2to1"] if config.evaluation.direction == "both" else [config.evaluation.direction]
+
+
+def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator, protocol: Parts) -> Training:
+    """The training of an estimator. It is measured on folds, and not where it learns from all pairs."""
     rows = "with_reilluminated_rows" if chosen.settings["reilluminated"] else "dataset_rows"
     here = learning.__name__
     learn = step(
         learning.learn_folds,
         training={},
         digest="",
-        dataset=how(dataset),
+        dataset=how(posixpath.join(out, DATASET)),
         estimator=named(chosen.reference, **{part: named(each) for part, each in chosen.functions.items()}),
         rows=named(f"{here}:{rows}"),
         pictures=named(f"{here}:pictures_of") if "longest_px" in chosen.settings else None,
@@ -86,21 +94,22 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: ChosenEs
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
     for metric in config.evaluation.metrics:
         METRICS.only().find(metric)  # those that are built in are not of estimates
+    measures = with_metrics({"angles": Step(measure_folds, unfair)}, config.evaluation.metrics, estimates_of)
     return Training(
-        protocol=config.folds.kind,
+        protocol=protocol,
         method=short(name),
         model=chosen.model,
         settings=chosen.settings,
         seed=chosen.seed,
         learn=learn,
         gives=ESTIMATES,
-        measures=with_metrics({"angles": Step(measure_folds, unfair)}, config.evaluation.metrics, estimates_of),
+        measures=measures if protocol == config.folds.kind else {},
         change=chosen.change,
     )
 
 
-def settings_of(config: TwoCameraConfig, name: str) -> ChosenEstimator:
-    """An estimator and all settings of its training, checked before any data is read.
+def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2") -> ChosenEstimator:
+    """An estimator and all settings of its training in one direction, checked before any data is read.
 
     ``estimator`` are its own. ``looks_at_test`` and ``lights_of_test`` say what makes results unfair. ``longest_px`` is there
     where it looks at pictures; None for patches.
@@ -127,7 +136,7 @@ def settings_of(config: TwoCameraConfig, name: str) -> ChosenEstimator:
     except (ValueError, TypeError, LookupError) as error:
         raise WrongUse(f"{'estimator' if network is None else 'network'} {short(name)!r}: {error}") from None
     found: dict[str, Any] = {
-        "direction": evaluation.direction,
+        "direction": direction,
         "reilluminated": network is not None and network.reilluminated,
         "lights_of_test": network is not None and network.lights_of_test,
         "looks_at_test": bool(getattr(made, "looks_at_test", False)),
@@ -143,7 +152,8 @@ def settings_of(config: TwoCameraConfig, name: str) -> ChosenEstimator:
 
 def _check_names(config: TwoCameraConfig, name: str) -> None:
     networks, baselines = config.evaluation.networks, [LINEAR, *candidates()]
-    known = [*networks, *baselines]
+    offered = [entry.name for entry in ESTIMATORS.entries() if entry.origin != BUILT_IN]
+    known = [*networks, *baselines, *offered]
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
         raise unknown("method", strange[0], known)
     if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
@@ -153,14 +163,16 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
 def _check_pictures(config: TwoCameraConfig, name: str) -> None:
     if isinstance(config.source, Metadata) or (isinstance(config.source, Radiometric) and not config.source.patch_px):
         raise WrongUse(f"baseline {name!r} needs pictures, and this run has none: leave it out of the methods")
-    if config.evaluation.direction != "1to2":
-        raise WrongUse(f"baseline {name!r} looks at the first camera's pictures: direction 1to2 is wanted")
 
 
 def _network(networks: Mapping[str, NetworkTraining], name: str, network: NetworkTraining) -> tuple[str, dict[str, Any]]:
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
-    own = {"parameters": network.parameters, "hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
+    if (network.parameters is None) == (network.hidden is None):
+        raise ValueError(f"evaluation.networks.{name}: give parameters or hidden, one of the two")
+    own: dict[str, Any] = {"hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
+    own |= {"hidden": network.hidden} if network.parameters is None else {"parameters": network.parameters}
+    own |= {"activation": network.activation} if network.activation != "relu" else {}
     if network.taught_by is None:
         return "network", own
     teacher = networks.get(network.taught_by)

@@ -1,4 +1,4 @@
-"""Settings of the two-camera pipeline. What the paper fixes has no default here: it stands in ``two_camera*.toml``."""
+"""Settings of the two-camera pipeline. What the paper fixes has no default here: see ``published.toml`` and its variants."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
+from ...training.two_camera.shapes import ActivationName
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..own import OwnSource
@@ -21,7 +22,20 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 @dataclass(frozen=True, config=_STRICT)
 class Radiometric:
-    """Pairs drawn from spectra; see ``datasets/two_camera/radiometric.py``. Spectra that are not given are colour-science's."""
+    """Pairs drawn from spectra; see ``datasets/two_camera/radiometric.py``. Spectra that are not given are colour-science's.
+
+    Attributes:
+        pairs: how many are drawn.
+        cameras: names of the main camera and of the second, as the file of sensitivities has them.
+        without: names of lights that are left out.
+        surfaces: in each picture, drawn without repetition; at most as many as there are reflectances.
+        step_nm: step of the common grid of wavelengths, nanometres.
+        columns: patches side by side in a picture; it divides ``surfaces``.
+        patch_px: side of a patch, pixels; 0 writes no pictures.
+        sensitivities: file of the cameras' spectral sensitivities.
+        reflectances: file of the surfaces' spectra.
+        lights: file of the lights' spectra.
+    """
 
     kind: Literal["radiometric"]
     pairs: Annotated[int, Field(ge=1)]
@@ -38,10 +52,26 @@ class Radiometric:
 
 @dataclass(frozen=True, config=_STRICT)
 class RawPairs:
-    """Raw files of two fixed cameras in the layout of S20; see ``datasets/two_camera/pictures.py``.
+    """Raw files of two fixed cameras, by default in the layout of S20; see ``datasets/two_camera/pictures.py``.
 
-    ``homographies`` gives those of devices by their folder ("" where there is none); the others are estimated from
-    ``estimate_from`` pairs each.
+    Attributes:
+        root: folder of the raw files; folders in it are further devices.
+        factor: raw pixels along the side of a pixel of the result (6 in the paper).
+        demosaic: how colours are interpolated; ``bin2`` averages 2 x 2 raw pixels instead, and is the fastest.
+        chart: where the colour chart is: ``listed`` in ``charts``, ``fixed`` by ``corners_1``, or ``found`` in each picture.
+        max_rejects: pairs that may be rejected, or a share below 1.
+        names: how the files of the first and of the second camera are named within ``root``; ``["main/{pair}.*",
+            "wide/{pair}.*"]`` are two folders with files of equal names.
+        pairs: CSV file in ``root`` in place of ``names``, with the columns ``file_1``, ``file_2`` and, where there are several,
+            ``device``.
+        charts: CSV file in ``root`` with the chart's corners in each picture, for ``listed``.
+        corners_1: centres of the chart's corner patches (dark skin, bluish green, black, white) in the first camera, x and y
+            in turn, raw pixels; for ``fixed``.
+        corners_2: the same in the second camera; None: where the homography puts them.
+        saturated: share of full scale from which a value counts as saturated.
+        estimate_from: pairs of a device from which its homography is estimated.
+        homographies: device -> raw pixels of the second camera to those of the first, 3 x 3 row by row; a device is named by
+            its folder, "" where there is none. The others are estimated.
     """
 
     kind: Literal["raw_pairs"]
@@ -50,6 +80,10 @@ class RawPairs:
     demosaic: Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"]
     chart: Literal["listed", "fixed", "found"]
     max_rejects: Rejects
+    names: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: ["{pair}_CAM_0.*", "{pair}_CAM_1.*"]
+    )
+    pairs: str | None = None
     charts: str | None = None
     corners_1: Corners | None = None
     corners_2: Corners | None = None
@@ -62,7 +96,18 @@ class RawPairs:
 
 @dataclass(frozen=True, config=_STRICT)
 class QuasiReal:
-    """Pictures of one camera, and what a second would have seen; see ``datasets/two_camera/quasi_real.py``."""
+    """Pictures of one camera, and what a second would have seen; see ``datasets/two_camera/quasi_real.py``.
+
+    Attributes:
+        root: folder with a folder for each camera, in the layout of NUS.
+        main: name of the main camera.
+        second: name of the second camera.
+        factor: pixels along the side of a pixel of the result.
+        lights: where the ground truth comes from: ``listed`` in the cameras' ``.mat`` files, or measured on the ``chart``.
+        max_rejects: pairs that may be rejected, or a share below 1.
+        charts: CSV file in ``root`` with the chart's corners in each picture; None: they are found.
+        saturated: share of full scale from which a value counts as saturated.
+    """
 
     kind: Literal["quasi_real"]
     root: Location
@@ -77,7 +122,13 @@ class QuasiReal:
 
 @dataclass(frozen=True, config=_STRICT)
 class Metadata:
-    """Released lights and transforms without pictures; see ``datasets/two_camera/metadata.py``."""
+    """Released lights and transforms without pictures; see ``datasets/two_camera/metadata.py``.
+
+    Attributes:
+        path: folder of ``.npy`` files, one a pair, or one ``.npy`` or ``.json`` file of all.
+        max_rejects: pairs that may be rejected, or a share below 1.
+        augmented: rows made from a pair that follow it in the file, and are left out (99 in the released augmented set).
+    """
 
     kind: Literal["metadata"]
     path: Location
@@ -87,9 +138,13 @@ class Metadata:
 
 @dataclass(frozen=True, config=_STRICT)
 class Transform:
-    """How T is fitted: see ``datasets/two_camera/transforms.py``, and ``darkest`` in ``measure_pictures``.
+    """How T is fitted: see ``datasets/two_camera/transforms.py``.
 
-    ``weighted`` is ours and the default: dark pixels count as little as their noise lets them.
+    Attributes:
+        preset: ``as_written``: on raw values; ``as_released``: on chromaticities; ``weighted``: on chromaticities, where dark
+            pixels count less, by their noise, which is ours.
+        max_condition: pairs are rejected whose colours have a condition number above this.
+        darkest: pixels whose R + G + B is at or below this share of full scale in either camera are left out.
     """
 
     preset: Literal["weighted", "as_released", "as_written"] = "weighted"
@@ -99,7 +154,12 @@ class Transform:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rotating:
-    """Folds that are tested in turn: a permutation of numpy's legacy generator, cut into ``count`` parts."""
+    """Folds that are tested in turn: a permutation of numpy's legacy generator, cut into parts.
+
+    Attributes:
+        count: how many folds.
+        seed: of the permutation; 999 gives the published folds.
+    """
 
     kind: Literal["rotating"]
     count: Annotated[int, Field(ge=2)]
@@ -108,7 +168,12 @@ class Rotating:
 
 @dataclass(frozen=True, config=_STRICT)
 class Fixed:
-    """Training, validation and test: shares of all pairs, or the released file of parts."""
+    """Training, validation and test: shares of all pairs, or the released file of parts; one of the two is given.
+
+    Attributes:
+        shares: of training, validation and test, drawn from the seed; they sum to 1.
+        released: the released ``.mat`` file of parts.
+    """
 
     kind: Literal["fixed"]
     shares: Annotated[list[Share], Field(min_length=3, max_length=3)] | None = None
@@ -117,7 +182,12 @@ class Fixed:
 
 @dataclass(frozen=True, config=_STRICT)
 class Augmentation:
-    """Every picture under the lights of ``count`` others; see ``datasets/two_camera/augment.py``."""
+    """Every picture under the lights of others; see ``datasets/two_camera/augment.py``.
+
+    Attributes:
+        count: other pictures whose light each is given; all where there are fewer.
+        targets: ``any`` other picture, as in the paper, or those of the ``same_fold``: no light of a test is then trained on.
+    """
 
     count: Annotated[int, Field(ge=1)]
     targets: Literal["any", "same_fold"]
@@ -125,10 +195,12 @@ class Augmentation:
 
 @dataclass(frozen=True, config=_STRICT)
 class NetworkTraining:
-    """One row of the tables: networks of one size.
+    """One row of the tables: networks of one shape.
 
     Attributes:
-        parameters: 90 a hidden layer and 20.
+        parameters: of the paper's networks, with hidden layers of nine units: 90 a layer and 20. For other shapes ``hidden``.
+        hidden: units of each hidden layer, in place of ``parameters``.
+        activation: of the hidden units; ``relu`` in the paper.
         preset: table of ``training/two_camera/two_camera.toml``.
         seeds: a run each; all are trained side by side.
         settings: changes to the preset.
@@ -140,9 +212,11 @@ class NetworkTraining:
         lights_of_test: keep training rows re-lit with the illuminant of a test pair, as the release does; results say so.
     """
 
-    parameters: Annotated[int, Field(ge=110)]
     preset: str
     seeds: Annotated[list[int], Field(min_length=1)]
+    parameters: Annotated[int, Field(ge=110)] | None = None
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1)] | None = None
+    activation: ActivationName = "relu"
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     reilluminated: bool = False
     measured_times: Annotated[int, Field(ge=1)] = 1
@@ -156,7 +230,8 @@ class Evaluation:
     """What is trained and tested.
 
     Attributes:
-        direction: ``1to2`` estimates the light in the first camera from T to the second.
+        direction: ``1to2`` estimates the light in the first camera from T to the second, or on the first camera's pictures;
+            ``2to1`` that in the second; ``both`` does both.
         baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
             of your own (``path/to/file.py:name``): see docs/illuminants.md.
         networks: by the name that tables show.
@@ -167,7 +242,7 @@ class Evaluation:
             numbers by name.
     """
 
-    direction: Literal["1to2", "2to1"]
+    direction: Literal["1to2", "2to1", "both"]
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
@@ -179,7 +254,18 @@ class Evaluation:
 
 @dataclass(frozen=True, config=_STRICT)
 class TwoCameraConfig:
-    """All settings. ``compare_with``: data set whose published table stands beside ours."""
+    """All settings.
+
+    Attributes:
+        seed: draws pairs, shares and re-illumination; rotating folds have a seed of their own.
+        source: where the pairs come from; its ``kind`` says which of these tables it is.
+        folds: which pairs train and which test.
+        shards: their sizes.
+        evaluation: what is trained and tested.
+        transform: how the colour transform between the cameras is fitted.
+        augmentation: re-illuminated copies of pictures with charts; None: none are made.
+        compare_with: data set whose published table stands beside ours; None: none does.
+    """
 
     seed: int
     source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]

@@ -23,13 +23,14 @@ from ...eval.protocols.cross_validation import (
     ESTIMATES,
     Direction,
     Estimator,
+    NotFitted,
     PairExamples,
     estimate_folds,
     examples,
 )
 from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
-from ..experiments import DIVERGED, LOGGER, told
+from ..experiments import DIVERGED, LOGGER, NOT_FITTED, told
 
 
 def learn_folds(
@@ -64,7 +65,10 @@ def learn_folds(
         if pictures is None:
             return no_pictures(keys)
         seen, at = pictures(dataset, digest, settings["longest_px"])
-        return seen[np.asarray([at[key] for key in keys.tolist()])]
+        mine = seen[np.asarray([at[key] for key in keys.tolist()])]
+        if settings["direction"] == "1to2" or mine.second is None:
+            return mine
+        return LinearPictures(mine.second, mine.usable, mine.images)
 
     try:
         yield from estimate_folds(
@@ -77,8 +81,14 @@ def learn_folds(
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
-        reject = {"key": DIVERGED, "reason": DIVERGED, "detail": without_addresses(str(error))}
-        yield Sifted(ESTIMATES.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
+        yield _rejected(DIVERGED, error)
+    except NotFitted as error:
+        yield _rejected(NOT_FITTED, error)
+
+
+def _rejected(reason: str, error: Exception) -> Sifted:
+    reject = {"key": reason, "reason": reason, "detail": without_addresses(str(error))}
+    return Sifted(ESTIMATES.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 
 @functools.lru_cache(maxsize=2)

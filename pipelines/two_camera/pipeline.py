@@ -16,8 +16,8 @@ from ...curation.keys import where
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
 from ...datasets.two_camera.linear_pairs import check_pair
+from ...datasets.two_camera.pair_files import ListedPair
 from ...datasets.two_camera.pictures import (
-    ListedPair,
     WithHomography,
     estimate_homographies,
     measure_pictures,
@@ -27,7 +27,7 @@ from ...datasets.two_camera.quasi_real import MatchedPair, simulate
 from ...datasets.two_camera.radiometric import Rendered, measure_drawn, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, plain_sample
-from ..benchmark import built_in
+from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..own import OwnSource, source_of
 from ..sources import SOURCES
@@ -93,7 +93,7 @@ def _raw_pairs(c: TwoCameraConfig, s: RawPairs) -> Flow:
     )
     estimate = step(estimate_homographies, root=root, given=s.homographies, pairs=s.estimate_from)
     return (
-        _listed(c, "listed", ListedPair)
+        _listed(c, "listed", ListedPair, charts=s.charts if s.chart == "listed" else None)
         .whole("aligned", estimate, gives=WithHomography)
         .each("photographed", read, rows_per_part=1, max_rejects=_budget(s))
     )
@@ -143,6 +143,7 @@ BENCHMARK = built_in(
     TwoCameraConfig,
     plan,
     card.publish,
+    export=later(f"{__package__}.product:export"),
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
         "looked at the test": "looks_at_test",

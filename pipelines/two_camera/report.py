@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ...curation.artifact import Artifact
 from ...curation.keys import canonical
+from ...curation.registry import BUILT_IN
 from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
 from ...curation.store import Rows
@@ -36,12 +35,16 @@ from ...eval.report.trained import (
     whole_columns,
 )
 from ...eval.results import Line
+from ...training.illuminants.registry import ESTIMATORS
 from ...training.two_camera.settings import settings
-from ..experiments import predictions
+from ..experiments import predictions, skipped_trainings
 from ..own import shown
 from ..report import ReportedRun, write_page
-from .baselines import LINEAR
+from .baselines import LINEAR, directions
 from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+from .cost import cost_blocks, shape_in
+from .dependence import light_section
+from .looks import png, white_level
 
 SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
 """Metrics in the order of the published tables."""
@@ -64,6 +67,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         pairs = as_pairs(index.table)
         pictures = _Pictures(index, config)
         sections += [both := _pairs(pictures, pairs), _transforms(config, run.made, pairs, index)]
+        sections.append(light_section(pairs, directions(config)))
         grids = [block for block in both.blocks if isinstance(block, ImageGrid)]
         first += [Band([(grid.title, grid.thumbs[:2]) for grid in grids], "Pairs: both cameras")] if grids else []
         sections += _results(config, run, pictures, pairs)
@@ -160,16 +164,16 @@ def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
         one, two, valid = pictures.read(row)
         over = two @ np.linalg.inv(pairs.transform_1to2[row])
         light = pairs.gt_1[row]
-        top = _white_level(one / light)
+        top = white_level(one / light)
         told = f"{pairs.name[row]}: both cameras in turn, in squares"
-        blocks.append(Figure(_png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
+        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
         thumbs = [
-            Thumb(_png(one / light, top), "first camera"),
-            Thumb(_png(two / pairs.gt_2[row], _white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
+            Thumb(png(one / light, top), "first camera"),
+            Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
         ]
         if pictures.masked:
             thumbs.append(
-                Thumb(_png(np.repeat(valid[..., None], 3, axis=2).astype(float), 1.0), f"mask, {valid.mean():.0%} valid")
+                Thumb(png(np.repeat(valid[..., None], 3, axis=2).astype(float), 1.0), f"mask, {valid.mean():.0%} valid")
             )
         blocks.append(ImageGrid(str(pairs.name[row]), thumbs, side_px=_THUMB_PX))
     return Section("Pairs", blocks)
@@ -180,22 +184,6 @@ def _chequered(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     side = max(1, -(-max(one.shape[:2]) // _SQUARES))
     rows, columns = np.arange(one.shape[0]) // side, np.arange(one.shape[1]) // side
     return np.where(((rows[:, None] + columns) % 2 == 0)[..., None], one, two)
-
-
-def _white_level(picture: np.ndarray) -> float:
-    return max(float(np.percentile(picture, 99)), 1e-6)
-
-
-def _png(linear: np.ndarray, top: float, width_px: int = _THUMB_PX) -> bytes:
-    """A linear picture (h, w, 3) as PNG with the gamma of sRGB (IEC 61966-2-1), ``top`` as white; small ones enlarged."""
-    values = np.clip(linear / top, 0, 1)
-    shown = np.where(values <= 0.0031308, 12.92 * values, 1.055 * np.maximum(values, 1e-12) ** (1 / 2.4) - 0.055)
-    stream = io.BytesIO()
-    times = max(1, width_px // shown.shape[1])
-    Image.fromarray(np.round(255 * shown).astype(np.uint8).repeat(times, axis=0).repeat(times, axis=1)).save(
-        stream, format="PNG"
-    )
-    return stream.getvalue()
 
 
 # ----------------------------------------------------------------------------------------------------------- transforms
@@ -233,7 +221,7 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
 def _paper_name(line: Line) -> str:
     """Row of the published tables that a method of ours stands beside."""
     if line.model == "network":
-        return f"ours-{line.settings['estimator.parameters']}"
+        return f"ours-{line.settings.get('estimator.parameters')}"
     return {"bright_dark_pca": "pca"}.get(line.method, line.method.replace("_", " "))
 
 
@@ -251,12 +239,15 @@ _UNFAIR = {
 
 def _kind(line: Line) -> str:
     if line.model in ("network", "distilled"):
-        return "network on T"
+        return f"network on T, {shape_in(line.settings)}"
     if line.model == LINEAR:
         return "regression on T"
     if line.model in _LEARNED:
         return "learned from pictures"
-    return "of your own" if ":" in line.model else "statistics of pictures"
+    if ":" in line.model:
+        return "of your own"
+    origin = {entry.name: entry.origin for entry in ESTIMATORS.entries()}.get(line.model, "a package that is not installed")
+    return "statistics of pictures" if origin == BUILT_IN else f"of {origin}"
 
 
 def _warnings(line: Line) -> list[str]:
@@ -282,6 +273,8 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
     if line.model == "network":
         if config.augmentation is None or config.augmentation.count != facts().targets:
             return f"no {facts().targets} re-illuminated pictures stand beside each"
+        if "estimator.hidden" in own or "estimator.activation" in own:
+            return f"a network of another shape, {shape_in(own)}"
         paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
         return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
     if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
@@ -290,10 +283,20 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
 
 
 def _results(config: TwoCameraConfig, run: ReportedRun, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
+    skipped = [[name, why] for name, why in skipped_trainings(run.out).items()]
+    left_out: list[Block] = (
+        [Table(["method", "why"], skipped, "Skipped: they cannot be fitted to this data")] if skipped else []
+    )
     if not run.lines:
-        return []
+        return [Section("Results", left_out)] if left_out else []
     found = sorted(run.lines, key=lambda line: np.nanmean(line.values(SHOWN[0])))
-    blocks = [*_beside_the_paper(config, run, found), *own_metrics(found), *settings_details(found)]
+    blocks = [
+        *_beside_the_paper(config, run, found),
+        *left_out,
+        *own_metrics(found),
+        *cost_blocks(found),
+        *settings_details(found),
+    ]
     if {line.model for line in found} & set(_LEARNED):
         blocks.append(Text([_ON_LEARNED]))
     if warnings := sorted({told for line in found for told in _warnings(line)}):
@@ -374,7 +377,7 @@ def _corrected(method: str, direction: str, errors: Errors, pictures: _Pictures,
         truth = (pairs.gt_1 if first else pairs.gt_2)[row]
         error, estimate = errors[key]
         thumbs = [
-            Thumb(_png(shown, _white_level(shown)), caption)
+            Thumb(png(shown, white_level(shown)), caption)
             for shown, caption in (
                 (picture, "raw"),
                 (picture / estimate, f"by the estimate, {error:.2f} degrees off"),

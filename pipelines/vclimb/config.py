@@ -25,9 +25,12 @@ Role = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, config=_STRICT)
 class SplitFileSource:
-    """A released split file: it says classes, tasks and roles. ``sha256``: what it must have; None: any file of that form.
+    """A released split file: it says classes, tasks and roles.
 
-    ``max_rejects``: items of it that may be bad, or a share below 1.
+    Attributes:
+        path: the file.
+        sha256: hexadecimal SHA-256 that the file must have; None: any file of that form.
+        max_rejects: items of it that may be bad, or a share below 1.
     """
 
     kind: Literal["split_file"]
@@ -38,9 +41,12 @@ class SplitFileSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class Ucf101Source:
-    """The folder of UCF101's official lists; ``split`` (1 to 3) decides the listed roles.
+    """UCF101's official lists.
 
-    ``max_rejects``: lines of them that may be bad, or a share below 1.
+    Attributes:
+        root: folder of the lists.
+        split: which of the three official splits gives the listed roles.
+        max_rejects: lines of them that may be bad, or a share below 1.
     """
 
     kind: Literal["ucf101"]
@@ -51,8 +57,11 @@ class Ucf101Source:
 
 @dataclass(frozen=True, config=_STRICT)
 class ActivityNetSource:
-    """The official JSON (``path``). ``max_rejects``: entries that may be bad, or a share below 1; videos without annotation
-    do not count.
+    """ActivityNet's official annotations.
+
+    Attributes:
+        path: the JSON file.
+        max_rejects: entries that may be bad, or a share below 1; videos without annotation do not count.
     """
 
     kind: Literal["activitynet"]
@@ -62,8 +71,12 @@ class ActivityNetSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class TspSource:
-    """The CSV files of TSP in a folder: role -> name of its file. ``max_rejects``: lines that may be bad, or a share below 1;
-    regions without action do not count.
+    """ActivityNet as the CSV files of TSP.
+
+    Attributes:
+        root: their folder.
+        files: role -> name of its file.
+        max_rejects: lines that may be bad, or a share below 1; regions without action do not count.
     """
 
     kind: Literal["activitynet_csv"]
@@ -74,7 +87,14 @@ class TspSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class KineticsSource:
-    """Lists of one release of Kinetics; ``max_rejects``: bad lines of them, or without a label, rows or a share below 1."""
+    """Lists of one release of Kinetics.
+
+    Attributes:
+        root: their folder.
+        files: the lists, each with its split.
+        max_rejects: lines of them that may be bad or without a label, or a share below 1.
+        id_pattern: regular expression of a whole video id; that of YouTube by default.
+    """
 
     kind: Literal["kinetics"]
     root: Location
@@ -85,9 +105,10 @@ class KineticsSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class VideoFolder:
-    """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat.
+    """The videos themselves, without a list. How many of them may be rejected is said by ``videos.max_rejects``.
 
-    How many of them may be rejected is said by ``videos.max_rejects``.
+    Attributes:
+        layout: ``class_folders``: ``[train/]<class>/<video>``; ``flat``: ``<class>.<extension>``.
     """
 
     kind: Literal["folder"]
@@ -96,9 +117,11 @@ class VideoFolder:
 
 @dataclass(frozen=True, config=_STRICT)
 class CsvSource:
-    """A CSV file with columns video, label and, where there are any, t_start, t_end, role, group.
+    """A CSV file of clips.
 
-    ``max_rejects``: lines of it that may be bad, or a share below 1.
+    Attributes:
+        path: the file, with columns video, label and, where there are any, t_start, t_end (seconds), role, group.
+        max_rejects: lines of it that may be bad, or a share below 1.
     """
 
     kind: Literal["csv"]
@@ -175,8 +198,13 @@ class Videos:
 
 @dataclass(frozen=True, config=_STRICT)
 class Untrim:
-    """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``. ``max_rejects``: videos that may be turned
-    away, or a share below 1; of the published lists these are 0.15 %."""
+    """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``.
+
+    Attributes:
+        min_coverage: share of a video that its longest segment must exceed.
+        several_labels: what becomes of a video with several labels: rejected, as released, or given the one that lasts longest.
+        max_rejects: videos that may be rejected, or a share below 1; of the published lists these are 0.15 %.
+    """
 
     min_coverage: Annotated[float, Field(ge=0)] = 0.0
     several_labels: Literal["reject", "longest"] = "reject"

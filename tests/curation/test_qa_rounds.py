@@ -71,7 +71,8 @@ def test_people_answer_a_round_that_is_not_simulated(tmp_path: Path) -> None:
     flow = ask(source("tiles", step(tiles)), asked, out)
     done = go(flow, Path(out), asked)
     assert done.waiting == (
-        f"ask the annotators (`benchwright qa export {out}`), bring `benchwright qa import {out} RESULTS...`, run again"
+        f"ask the annotators (`benchwright qa export {out}`), "
+        f"import their answers (`benchwright qa import {out} RESULTS...`), and run again"
     )
     names = [path.name for path in export_questions(asked, out, f"{out}/qa/export")]
     assert names == ["labels.html", "sensitive.html", "bucket00.csv", "bucket01.csv"]

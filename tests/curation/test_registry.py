@@ -127,7 +127,11 @@ def test_a_name_of_a_package_that_leads_to_no_code_is_not_offered(install: Insta
         SHAPES.find("bad")
 
 
-def test_a_file_is_run_again_when_it_or_a_file_beside_it_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("no_bytecode", [False, True])
+def test_a_file_is_run_again_when_it_or_a_file_beside_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_bytecode: bool
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", no_bytecode)
     beside, file = tmp_path / "beside.py", tmp_path / "round_things.py"
     beside.write_text("FACTOR = 2\n")
     file.write_text(ROUND)
@@ -143,6 +147,7 @@ def test_a_file_is_run_again_when_it_or_a_file_beside_it_changed(tmp_path: Path)
     assert load(f"{again}:twice")(5) == 15
     beside.write_text("FACTOR = 4\n")
     assert load(f"{again}:twice")(5) == 20
+    assert sys.dont_write_bytecode is no_bytecode
     assert described(Entry("shape", "x", f"{file}:twice", "")) == ("numbers", "Two of it.")
 
 

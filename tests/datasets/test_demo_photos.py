@@ -26,6 +26,11 @@ def album(tmp_path_factory):
     return make_album(tmp_path_factory.mktemp("album"), seed=3, photos=200)
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return make_album(tmp_path_factory.mktemp("small"), seed=2, photos=100)
+
+
 def rows(album) -> list[dict[str, str]]:
     with album.csv.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -45,18 +50,17 @@ def opened(album, row) -> Image.Image | None:
         return None
 
 
-def test_one_seed_gives_the_same_bytes_and_another_gives_others(album, tmp_path):
-    again = make_album(tmp_path / "again", seed=3, photos=200)
-    other = make_album(tmp_path / "other", seed=4, photos=200)
-    assert digests(again.csv.parent) == digests(album.csv.parent)
-    assert set(digests(other.photos_dir).values()) & set(digests(album.photos_dir).values()) == {hashlib.sha256().hexdigest()}
-
-
-def test_an_album_is_replaced_and_a_foreign_folder_is_left_alone(tmp_path):
-    make_album(tmp_path / "album", seed=1, photos=150)
+def test_one_seed_gives_the_same_bytes_and_another_gives_others(small, tmp_path):
+    """Where an album of another seed, with more photos, was."""
+    other = make_album(tmp_path / "album", seed=4, photos=100)
+    kept = digests(other.photos_dir)
+    (other.photos_dir / "2009" / "IMG_9999.jpg").write_bytes(b"one more")
     make_album(tmp_path / "album", seed=2, photos=100)
-    fresh = make_album(tmp_path / "fresh", seed=2, photos=100)
-    assert digests(tmp_path / "album") == digests(fresh.csv.parent)
+    assert digests(tmp_path / "album") == digests(small.csv.parent)
+    assert set(kept.values()) & set(digests(small.photos_dir).values()) == {hashlib.sha256().hexdigest()}
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("unsaved")
     with pytest.raises(AlbumError, match="not an album"):
@@ -137,11 +141,12 @@ def test_a_missing_package_is_one_line(monkeypatch, tmp_path):
         make_album(tmp_path / "album", seed=0, photos=100)
 
 
-def test_the_command_writes_an_album_and_refuses_a_small_one(tmp_path):
-    command = [sys.executable, "-P", "-m", "benchwright.datasets.demo_photos", str(tmp_path / "a"), "--seed", "0", "--photos"]
+def test_the_command_writes_an_album_and_refuses_a_small_one(small, tmp_path):
+    command = [sys.executable, "-P", "-m", "benchwright.datasets.demo_photos", str(tmp_path / "a"), "--seed", "2", "--photos"]
     done = subprocess.run([*command, "100"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"{100 + sum(FLAWS.values())} files" in done.stdout
+    assert digests(tmp_path / "a") == digests(small.csv.parent)
     refused = subprocess.run([*command, "99"], capture_output=True, text=True)
     assert refused.returncode == 1
     assert refused.stderr == "demo_photos: photos=99, years=6: an album needs 100 photos and 1 year at least\n"

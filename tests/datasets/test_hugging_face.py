@@ -7,7 +7,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,43 +35,49 @@ import hashlib, io, json, sys
 import datasets
 import numpy as np
 
+def told_of(row, features):
+    facts = {"label": row.get("label", row.get("super_index0"))}
+    label = features.get("label")
+    if isinstance(label, datasets.ClassLabel):
+        facts["name"] = label.int2str(row["label"])
+    if "image" in row:
+        facts["image"] = hashlib.sha256(row["image"]["bytes"]).hexdigest()
+    if "images" in row:
+        facts["images"] = [list(each.size) for each in row["images"]]
+    for member in ("embedding", "feature", "x", "image_1"):
+        if member in row:
+            facts["sum"] = float(np.asarray(row[member], dtype=np.float64).sum())
+    return facts
+
+def loaded(place, cache):
+    found = {}
+    for name in datasets.get_dataset_config_names(place):
+        splits = datasets.load_dataset(place, name, cache_dir=cache)
+        assert datasets.Features.from_dict(json.loads(json.dumps(next(iter(splits.values())).features.to_dict())))
+        found[name] = {}
+        for split, rows in splits.items():
+            if "image" in rows.features:
+                rows = rows.with_format(None).cast_column("image", datasets.Image(decode=False))
+            found[name][split] = {row["key"]: told_of(row, rows.features) for row in rows}
+    default = datasets.load_dataset(place, cache_dir=cache)
+    found[""] = {split: len(rows) for split, rows in default.items()}
+    return found
+
 datasets.disable_progress_bars()
-found = {}
-for name in datasets.get_dataset_config_names(sys.argv[1]):
-    splits = datasets.load_dataset(sys.argv[1], name, cache_dir=sys.argv[2])
-    assert datasets.Features.from_dict(json.loads(json.dumps(next(iter(splits.values())).features.to_dict())))
-    found[name] = {}
-    for split, rows in splits.items():
-        rows = rows.with_format(None).cast_column("image", datasets.Image(decode=False)) if "image" in rows.features else rows
-        told = {}
-        for row in rows:
-            facts = {"label": row.get("label", row.get("super_index0"))}
-            label = rows.features.get("label")
-            if isinstance(label, datasets.ClassLabel):
-                facts["name"] = label.int2str(row["label"])
-            if "image" in row:
-                facts["image"] = hashlib.sha256(row["image"]["bytes"]).hexdigest()
-            if "images" in row:
-                facts["images"] = [list(each.size) for each in row["images"]]
-            for member in ("embedding", "feature", "x", "image_1"):
-                if member in row:
-                    facts["sum"] = float(np.asarray(row[member], dtype=np.float64).sum())
-            told[row["key"]] = facts
-        found[name][split] = told
-default = datasets.load_dataset(sys.argv[1], cache_dir=sys.argv[2])
-found[""] = {split: len(rows) for split, rows in default.items()}
-print(json.dumps(found))
+for number, place in enumerate(sys.argv[2:]):
+    print(json.dumps(loaded(place, f"{sys.argv[1]}/{number}")))
 """
 """In a process of its own, whose working directory does not hold the folder ``datasets``."""
 
 
-def loaded(folder: Path | str, tmp_path: Path, **environment: str) -> dict[str, Any]:
-    """What ``load_dataset`` gives: configuration -> split -> key -> facts; and of the default, split -> number of rows."""
-    command = [sys.executable, "-P", "-c", LOAD, str(folder), str(tmp_path / "cache")]
+def loaded(places: Sequence[Path | str], tmp_path: Path, **environment: str) -> list[dict[str, Any]]:
+    """What ``load_dataset`` gives of each: configuration -> split -> key -> facts; and of the default, split -> number of
+    rows."""
+    command = [sys.executable, "-P", "-c", LOAD, str(tmp_path / "cache"), *map(str, places)]
     environment = environment or {"HF_HUB_OFFLINE": "1"}
     told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={"HOME": str(tmp_path), **environment})
     assert told.returncode == 0, told.stderr
-    return json.loads(told.stdout.splitlines()[-1])
+    return [json.loads(line) for line in told.stdout.splitlines()[-len(places) :]]
 
 
 CONFIGURATIONS = {
@@ -84,14 +90,22 @@ CONFIGURATIONS = {
 }
 
 
+@pytest.fixture(scope="module")
+def pushed(tiny: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Each benchmark, pushed and loaded."""
+    folder = tmp_path_factory.mktemp("pushed")
+    for name in CONFIGURATIONS:
+        out = tiny(name)
+        assert api.push(str(out), str(folder / name)) == len(DatasetIndex.open(out / "dataset"))
+    return dict(zip(CONFIGURATIONS, loaded([folder / name for name in CONFIGURATIONS], folder), strict=True))
+
+
 @pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
 def test_every_row_payload_and_split_of_each_benchmark_is_loaded(
-    name: str, tiny: Callable[[str], Path], tmp_path: Path
+    name: str, tiny: Callable[[str], Path], pushed: dict[str, dict[str, Any]]
 ) -> None:
-    out, hub = tiny(name), tmp_path / "hub"
+    out, found = tiny(name), dict(pushed[name])
     index = DatasetIndex.open(out / "dataset")
-    assert api.push(str(out), str(hub)) == len(index)
-    found = loaded(hub, tmp_path)
     default = found.pop("")
     assert {each: sorted(splits) for each, splits in found.items()} == CONFIGURATIONS[name]
     assert default == {split: len(rows) for split, rows in found[next(iter(CONFIGURATIONS[name]))].items()}
@@ -155,7 +169,7 @@ def test_pictures_of_all_formats_are_in_one_column(tmp_path: Path) -> None:
     }
     folder = published(tmp_path / "data", samples)
     write_parquet(str(folder), Store(str(tmp_path / "hub")))
-    found = loaded(tmp_path / "hub", tmp_path)["default"]["train"]
+    found = loaded([tmp_path / "hub"], tmp_path)[0]["default"]["train"]
     told = {key: facts["image"] for key, facts in found.items()}
     assert told == {key: hashlib.sha256(*members.values()).hexdigest() for key, members in samples.items()}
 
@@ -250,7 +264,7 @@ def test_the_head_of_the_card_says_what_the_hub_asks_for(tiny: Callable[[str], P
 
 def test_load_dataset_of_the_shards_gives_every_row_of_the_index(tiny: Callable[[str], Path], tmp_path: Path) -> None:
     folder = tiny("clear") / "dataset"
-    found = loaded(folder, tmp_path)
+    [found] = loaded([folder], tmp_path)
     assert found.keys() == {"", "index"}
     assert found["index"].keys() == {"samples"}
     rows = {row["key"]: {"label": row["label"]} for row in DatasetIndex.open(folder).table.to_pylist()}
@@ -289,8 +303,8 @@ def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str]
         assert "private" not in told
         paths = [path for paths in hub.commits for path in paths if path != "export.json"]
         assert paths == ["data/000-00000.parquet", "data/001-00000.parquet", "data/002-00000.parquet", "README.md"]
-        found = loaded("me/clips", tmp_path, **plain)
+        [found] = loaded(["me/clips"], tmp_path, **plain)
     api.push(str(tiny("vclimb")), str(tmp_path / "folder"))
-    assert found == loaded(tmp_path / "folder", tmp_path)
+    assert [found] == loaded([tmp_path / "folder"], tmp_path)
     assert found[""] == {"train": 24, "validation": 12, "test": 12}
     assert {name: (tmp_path / "folder" / name).read_bytes() for name in hub.files["me/clips"]} == hub.files["me/clips"]

@@ -245,3 +245,19 @@ def test_published_counts_of_the_protocols(shared_data: Path) -> None:
     labels = [int(text) - 1 for text in (shared_data / "ntu" / "label.txt").read_text().split()]
     assert [row.class_name for row in rows] == [fact.classes[label] for label in labels]
     assert list(fact.classes[:60]) == (shared_data / "ntu" / "label_map_ntu60.txt").read_text().splitlines()
+
+
+def test_counts_of_the_120_classes_are_whole_recordings_less_the_missing_ones(shared_data: Path) -> None:
+    """Each performer has 360 recordings in a setup: 60 actions, three cameras, twice. The 60 classes, of which names are at
+    hand, are part of each count; what is left of them are whole performers again."""
+    fact = facts().ntu_120
+    assert sum(fact.x_sub) == sum(fact.x_set) == fact.available == 114_480 - fact.missing
+    assert sum(fact.missing_x_sub) == sum(fact.missing_x_set) == fact.missing
+    folder = shared_data / "ntu"
+    rows = list(list_ntu_names(path=str(folder / "skes_available_name.txt")))
+    lost = [listed_by_name(name, "") for name in read_missing(str(folder / "samples_with_missing_skeletons.txt"))]
+    for column, counts, missing in (("x_sub", fact.x_sub, fact.missing_x_sub), ("x_set", fact.x_set, fact.missing_x_set)):
+        for side, count, gone in zip(("train", "test"), counts, missing, strict=True):
+            of_60 = [getattr(row, column) for row in rows].count(side) + [getattr(row, column) for row in lost].count(side)
+            assert (count + gone) % 360 == of_60 % 360 == 0
+            assert 0 < of_60 < count

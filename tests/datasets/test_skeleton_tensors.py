@@ -13,7 +13,7 @@ import pytest
 import torch
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
-from benchwright.datasets.skeleton.files import json_values, sequence_from_json, sequence_from_npy
+from benchwright.datasets.skeleton.files import joints_from_npy, json_values, sequence_from_json
 from benchwright.datasets.skeleton.layouts import Layout, layout_from_values, packaged
 from benchwright.datasets.skeleton.orders import class_orders, list_orders, task_orders
 from benchwright.datasets.skeleton.rows import sequence_of
@@ -206,14 +206,14 @@ def test_npy_files(tmp_path) -> None:
     joints = DRAWN.normal(size=(4, 3, 2))
     np.save(tmp_path / "a.npy", joints)
     data = (tmp_path / "a.npy").read_bytes()
-    assert np.array_equal(sequence_from_npy(data).joints[:, 0], joints)
+    assert np.array_equal(joints_from_npy(data)[:, 0], joints)
     claims = data.replace(b"(4, 3, 2)", b"(4, 3, 9999999999)")
     for bad, reason in ((b"", "empty"), (data[:-8], "not_npy"), (b"\x80\x04N.", "not_npy"), (claims, "not_npy")):
         with pytest.raises(Reject, match=reason):
-            sequence_from_npy(bad)
+            joints_from_npy(bad)
     np.save(tmp_path / "b.npy", np.asarray([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(Reject, match="not_npy"):
-        sequence_from_npy((tmp_path / "b.npy").read_bytes())
+        joints_from_npy((tmp_path / "b.npy").read_bytes())
 
 
 # --------------------------------------------------------------------------------------------------- splits and orders

@@ -17,20 +17,17 @@ import scipy.io
 from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
-from benchwright.curation.rows import Reject
+from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.run import run
 from benchwright.curation.stages.alignment import mapped
 from benchwright.curation.stages.raw import as_uint16
 from benchwright.datasets.two_camera.augment import Expanded, PairToRelight, expand, relight, to_light
 from benchwright.datasets.two_camera.folds import assign_folds
+from benchwright.datasets.two_camera.pair_files import ListedPair, list_pairs
 from benchwright.datasets.two_camera.pictures import (
-    ListedPair,
-    PairToMeasure,
     WithHomography,
     array_of,
-    clear_patches,
     estimate_homographies,
-    list_pairs,
     measure_pictures,
     npy,
     photograph,
@@ -47,26 +44,29 @@ _SPEC = importlib.util.spec_from_file_location(
 phone = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(phone)
 
+NAMES = ("{pair}_CAM_0.*", "{pair}_CAM_1.*")
 SIZE = (1008, 756)
 FITTED = {"preset": "as_released", "max_condition": 1e4, "darkest": 0.0}
 
 
-def aligned(root, given=None):
-    listed = source("listed", step(list_pairs, root=where(root), charts="charts.csv"), gives=ListedPair, max_rejects=None)
+def aligned(root, given=None, charts="charts.csv"):
+    listed = source(
+        "listed", step(list_pairs, root=where(root), names=NAMES, charts=charts), gives=ListedPair, max_rejects=None
+    )
     estimate = step(estimate_homographies, root=where(root), given=given or {}, pairs=3)
     return listed.whole("aligned", estimate, gives=WithHomography)
 
 
-def measured(flow, root, chart="listed", **settings):
+def measured(flow, root, chart="listed", preset="as_released", **settings):
     settings = {"factor": 6, "demosaic": "bin2", "saturated": 0.98, **settings}
     read = step(photograph, root=where(root), chart=chart, **settings)
     fitted = flow.each("photographed", read, rows_per_part=1, max_rejects=None)
-    return fitted.each("measured", step(measure_pictures, **FITTED), rows_per_part=1)
+    return fitted.each("measured", step(measure_pictures, **{**FITTED, "preset": preset}), rows_per_part=1)
 
 
-def relit(flow, targets="any"):
+def relit(flow, targets="any", preset="as_released"):
     folded = flow.whole("folded", step(assign_folds, folds=2, seed=999), gives=Folded)
-    change = step(relight, charts=rows_of("folded"), count=2, targets=targets, seed=0, **FITTED)
+    change = step(relight, charts=rows_of("folded"), count=2, targets=targets, seed=0, **{**FITTED, "preset": preset})
     return (
         folded.each("relit", change, rows_per_part=1)
         .whole("augmented", step(expand), gives=Expanded, expands=True)
@@ -169,11 +169,17 @@ def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
     lights = np.array([[1.0, 1.0, 1.0], [0.7, 0.9, 1.0], [1.0, 0.8, 0.6], [0.9, 0.9, 0.5]])
     charts = [[0.8 * phone.chart_colours() * light @ camera for light in lights] for camera in (phone.CAMERA_1, phone.CAMERA_2)]
     columns = {f"patches_{n}": lists(np.array(seen).reshape(4, 72)) for n, seen in enumerate(charts, 1)}
-    columns |= {"key": pa.array("abcd"), "fold": pa.array([0] * 4), "gt_1": lists(lights), "gt_2": lists(lights)}
+    columns |= {
+        "saturated": pa.array([[False] * 24] * 4),
+        "key": pa.array("abcd"),
+        "fold": pa.array([0] * 4),
+        "gt_1": lists(lights),
+        "gt_2": lists(lights),
+    }
     scene = generator.uniform(0.01, 0.5, (700, 100, 3))
     scene = [scene @ phone.CAMERA_1, np.abs(scene @ phone.CAMERA_2 + generator.normal(0, 0.02, scene.shape))]
     images, mask = [npy(as_uint16(picture)) for picture in scene], npy(np.ones((700, 100), dtype=bool))
-    row = PairToRelight("a", 0, *images, mask, *(columns[f"patches_{n}"][0].as_py() for n in (1, 2)))
+    row = PairToRelight("a", 0, *images, mask, *(columns[name][0].as_py() for name in ("patches_1", "patches_2", "saturated")))
     given = {"max_condition": 1e4, "darkest": 0.0, "seed": 0, "targets": "any"}
     found = array_of(relight(row, charts=Charts(pa.table(columns)), count=9, preset=preset, **given).relit)
     assert found[:, 0].tolist() == [1, 2, 3]
@@ -190,30 +196,38 @@ def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
         relight(singular, charts=Charts(pa.table(columns)), count=9, preset=preset, **given)
 
 
-def test_a_white_patch_that_is_cut_off_bends_no_weighted_fit():
+@pytest.mark.parametrize("preset", ["as_released", "as_written", "weighted"])
+def test_patches_that_saturate_bend_neither_transforms_nor_re_illumination(preset, tmp_path):
+    """As the source's own limit has it, 0.8 here: raw values are cut off there, and no colour comes near 0.98."""
+    truth, limit, (width, height) = np.linalg.inv(phone.CAMERA_1) @ phone.CAMERA_2, 0.8, (252, 189)
     generator = np.random.default_rng(0)
-    truth = np.linalg.inv(phone.CAMERA_1) @ phone.CAMERA_2
-    charts = [phone.chart_colours() @ camera for camera in (phone.CAMERA_1, phone.CAMERA_2)]
-    cut = [np.minimum(chart * [1.25, 1.0, 0.8], 1) for chart in charts]
-    light = np.diag([1.25, 1.0, 0.8])
-    clear = clear_patches(*cut, preset="weighted")
-    assert 1 <= (~clear).sum() <= 4
-    assert to_light(charts[0], cut[0][None], clear=clear[None])[0] == pytest.approx(light, abs=1e-9)
-    assert np.abs(to_light(charts[0], cut[0][None], clear=np.ones((1, 24), bool))[0] - light).max() > 0.01
-    scene = generator.uniform(0.05, 0.5, (20, 20, 3))
-    images = [npy(as_uint16(scene @ camera)) for camera in (phone.CAMERA_1, phone.CAMERA_2)]
-    # Without the change of light T is known: brighter by a half, until the white is cut off.
-    brighter = [np.minimum(1.5 * chart, 1) for chart in charts]
-    row = PairToMeasure(
-        "a", "a", *images, npy(np.ones((20, 20), bool)), *(c.ravel().tolist() for c in brighter), [1] * 3, [1] * 3
+    root = tmp_path / "raw"
+    root.mkdir()
+    lights = np.array([[1.0, 1.0, 1.0], [1.3, 1.0, 0.7]])
+    for number, light in enumerate(lights):
+        scene = phone.drawn_scene(width, height, generator) * 0.6
+        corners = phone.paste_chart(scene, colours=phone.chart_colours(), left=100, top=60, spacing=24)
+        for camera, matrix in enumerate((phone.CAMERA_1, phone.CAMERA_2)):
+            levels = phone.mosaic_of(np.minimum((scene * light) @ matrix, limit), generator)
+            data = phone.write_dng(levels, black=(phone.BLACK,) * 4, white=phone.WHITE)
+            (root / f"RAW_{number}_CAM_{camera}.dng").write_bytes(data)
+    flow = measured(
+        aligned(root, {"": np.eye(3).ravel().tolist()}, charts=None),
+        root,
+        chart="fixed",
+        corners_1=corners.ravel().tolist(),
+        saturated=0.97 * limit,
+        factor=2,
+        preset=preset,
     )
-    given = {"max_condition": 1e4, "darkest": 0.0}
-    weighted, released = (measure_pictures(row, preset=preset, **given) for preset in ("weighted", "as_released"))
-    assert error(weighted.transform_chart_1to2, truth) < 1e-9
-    assert error(weighted.transform_chart_2to1, np.linalg.inv(truth)) < 1e-9
-    all_patches = fit(*brighter, preset="as_released").matrix
-    assert released.transform_chart_1to2 == all_patches.ravel().tolist()
-    assert error(released.transform_chart_1to2, truth) > 1e-3
+    table = run(relit(flow, preset=preset), str(tmp_path / "out"), scheduler="sync").rows("augmented").table()
+    rows = table.to_pylist()
+    assert all(1 <= sum(row["saturated"]) <= 8 for row in rows)
+    assert max(error(row["transform_chart_1to2"], truth) for row in rows) < 0.003
+    assert max(error(row["transform_1to2"], truth) for row in rows if row["original"]) < 0.02
+    patches = np.array([rows[at]["patches_1"] for at in (0, 2)]).reshape(2, 24, 3)
+    assert not (patches >= 0.98).any()
+    assert error(fit(patches[0], np.array(rows[0]["patches_2"]).reshape(24, 3), preset=preset).matrix, truth) > 0.005
 
 
 def test_targets_may_be_kept_within_the_fold(pairs, made, tmp_path):
@@ -271,7 +285,56 @@ def test_a_list_of_charts_of_another_form_is_told(pairs, tmp_path, text, told):
     shutil.copy(pairs[0] / "RAW_0000_CAM_0.dng", tmp_path)
     (tmp_path / "charts.csv").write_text(text)
     with pytest.raises(ValueError, match=told):
-        list(list_pairs(root=str(tmp_path), charts="charts.csv"))
+        list(list_pairs(root=str(tmp_path), names=NAMES, charts="charts.csv"))
+
+
+def touched(root, *files):
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+def listed_in(root, **given):
+    found = list_pairs(root=str(root), **{"names": NAMES, **given})
+    return [each.reason if isinstance(each, Rejected) else (each.key, each.device, each.file_1, each.file_2) for each in found]
+
+
+def test_pairs_lie_in_two_folders_or_are_named_by_a_pattern(tmp_path):
+    touched(tmp_path, "main/a.dng", "main/b.DNG", "wide/a.dng", "wide/b.nef", "wide/c.dng", "main/.b.dng", "wide/a.dng.xmp")
+    found = listed_in(tmp_path, names=["main/{pair}.*", "wide/{pair}.*"])
+    assert found == [("a", "", "main/a.dng", "wide/a.dng"), ("b", "", "main/b.DNG", "wide/b.nef"), "no_partner", "no_partner"]
+    touched(tmp_path, *(f"phones/{pair}-{camera}.dng" for pair in ("p1/7", "p1 7") for camera in ("wide", "tele")))
+    found = listed_in(tmp_path, names=["phones/{pair}-wide.dng", "phones/{pair}-tele.dng"])
+    assert found == [("p1_7", "", "phones/p1 7-wide.dng", "phones/p1 7-tele.dng"), "duplicate_key"]
+    (tmp_path / "phones/p1 7-tele.dng").unlink()
+    found = listed_in(tmp_path, names=["phones/{pair}-wide.dng", "phones/{pair}-tele.dng"])
+    assert found == ["no_partner", ("p1_7", "p1", "phones/p1/7-wide.dng", "phones/p1/7-tele.dng")]
+    with pytest.raises(ValueError, match=r"source\.names: 'main/\*\.dng': \{pair\} is wanted once, as in main/\{pair\}\.dng"):
+        listed_in(tmp_path, names=["main/*.dng", "wide/*.dng"])
+    with pytest.raises(ValueError, match=r"no file is named like x/\{pair\}\.dng or y/\{pair\}\.dng: see source\.names"):
+        listed_in(tmp_path, names=["x/{pair}.dng", "y/{pair}.dng"])
+
+
+def test_pairs_are_listed_in_a_csv_file(tmp_path):
+    touched(tmp_path, "main/1.dng", "main/2.dng", "wide/7.dng")
+    head = "file_1,file_2,device\n"
+    (tmp_path / "pairs.csv").write_text(head + "main/1.dng,wide/7.dng,p1\nmain/2.dng,wide/8.dng,\nmain/1.dng,wide/7.dng,p2\n")
+    found = listed_in(tmp_path, pairs="pairs.csv")
+    assert found == [("main_1", "p1", "main/1.dng", "wide/7.dng"), "no_file", "duplicate_key"]
+    header = ",".join(["name", *(f"{axis}{corner}" for corner in range(4) for axis in "xy")])
+    (tmp_path / "charts.csv").write_text(f"{header}\nmain/1,{','.join('12345678')}\nwide/7,{','.join('23456789')}\n")
+    first = next(iter(list_pairs(root=str(tmp_path), names=NAMES, pairs="pairs.csv", charts="charts.csv")))
+    assert (first.chart_1[0], first.chart_2[0]) == (1, 2)
+    for text, told in (
+        ("file_1\na.dng\n", "pairs.csv: column 'file_2' is missing; it has file_1"),
+        (head + "main/1.dng,../7.dng,\n", r"pairs.csv, line 2: main/1.dng, ../7.dng: two paths within .* are wanted"),
+        (head, "pairs.csv: it lists no pair"),
+    ):
+        (tmp_path / "pairs.csv").write_text(text)
+        with pytest.raises(ValueError, match=told):
+            listed_in(tmp_path, pairs="pairs.csv")
+    with pytest.raises(FileNotFoundError, match=r"pears\.csv is not there: see source\.pairs"):
+        listed_in(tmp_path, pairs="pears.csv")
 
 
 # --------------------------------------------------------------------------------------------------------- quasi-real

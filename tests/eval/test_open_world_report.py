@@ -264,7 +264,7 @@ def test_wrong_tables_are_told(tidy):
 
 
 def test_charts_refuse_what_they_cannot_show():
-    with pytest.raises(ValueError, match="one to eight"):
+    with pytest.raises(ValueError, match="one to twelve"):
         line_chart([0, 1], {}, label_axis="x", value_axis="y")
     with pytest.raises(ValueError, match="of the shape of the places"):
         line_chart([0, 1], {"a": [1]}, label_axis="x", value_axis="y")

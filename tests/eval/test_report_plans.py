@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 
 from benchwright.eval.report.plans import PlanStage, plan_chart
@@ -45,6 +46,24 @@ def test_room_on_the_left_is_for_second_inputs_alone() -> None:
 
     plain = (*STAGES[:2], PlanStage("split", "whole", "split", ("checked",), 1000, {}), STAGES[3])
     assert paths(STAGES) == paths(plain) + 1
+
+
+def test_what_is_rejected_stays_within_the_picture() -> None:
+    """On a phone, too: the picture is made smaller there, and not cut."""
+    long = {"none_of_the_above_and_not_sure": 1_234_567, "taken_not_before_upload": 22, "conflicting_labels": 3, "tiny": 1}
+    figure = plan_chart([STAGES[0], PlanStage("checked", "each", "check", ("listed",), 1000, long), STAGES[2]])
+    root = ET.fromstring(figure.light)
+    width = float(root.attrib["width"].removesuffix("pt"))
+    assert figure.fits
+    assert width < 450
+    ends = [
+        float(placed[1])
+        + float(placed[2]) * max([float(x) for x in re.findall(r"translate\(([\d.]+)", ET.tostring(text).decode())[1:]])
+        for text in root.iter("{http://www.w3.org/2000/svg}g")
+        if (placed := re.match(r"translate\(([\d.]+) [\d.]+\) scale\(([\d.]+)", text.get("transform", "")))
+    ]
+    assert len(ends) > 10
+    assert max(ends) < width - 4
 
 
 def test_a_plan_of_nothing_but_stages_to_come() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,6 +39,12 @@ def made(bw: Cli, out: Path, *settings: str) -> Path:
     told = bw("run", "clear", "--config", "tiny", "--out", out, "-q", *sets)
     assert told.code == 0, told.err
     return out
+
+
+@pytest.fixture
+def out(tiny: Path, tmp_path: Path) -> Path:
+    """A finished run without them."""
+    return Path(shutil.copytree(tiny, tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -86,8 +93,8 @@ def test_every_row_is_kept_or_rejected(bw: Cli, unlabelled: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["bucket00-00000.tar", "index.parquet", "README.md", "dataset.json"])
-def test_verify_names_what_is_damaged_and_a_run_mends_it(bw: Cli, tmp_path: Path, name: str) -> None:
-    out = made(bw, tmp_path / "run")
+def test_verify_names_what_is_damaged_and_a_run_mends_it(bw: Cli, out: Path, name: str) -> None:
+    made(bw, out)
     place = out / "unlabelled" / name
     whole = place.read_bytes()
     place.unlink()  # else the tar in stages/, of which it is a link, is damaged, too
@@ -103,8 +110,8 @@ def test_verify_names_what_is_damaged_and_a_run_mends_it(bw: Cli, tmp_path: Path
     assert "unlabelled/stray.txt" in bw("verify", out).out
 
 
-def test_all_buckets_and_none_again(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run", "unlabelled.buckets=all")
+def test_all_buckets_and_none_again(bw: Cli, out: Path) -> None:
+    made(bw, out, "unlabelled.buckets=all")
     assert len(DatasetIndex.open(out / "unlabelled")) == 864
     assert bw("run", "clear", "--config", "tiny", "--out", out, "-q").code == 0
     assert not list((out / "unlabelled").iterdir())
@@ -126,7 +133,7 @@ def test_rows_pass_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("unlabelled.buckets=[9]", "unlabelled.buckets names bucket 9, and there is no such bucket: there are 0 to 3"),
+        ("unlabelled.buckets=[9]", "there is no bucket 9: buckets.rule gives 4, numbered from 0"),
         ("unlabelled.buckets=[-1]", "unlabelled.buckets"),
         ("unlabelled.buckets=some", "unlabelled.buckets"),
         ("pretraining.preset=moco_v3", "pretraining.preset = 'moco_v3': there are moco_v2; did you mean 'moco_v2'?"),
@@ -160,8 +167,8 @@ def test_what_a_pre_training_refuses_in_one_line(bw: Cli, tiny: Path, unlabelled
     assert not (unlabelled / "experiments").exists()
 
 
-def test_a_pre_training_leaves_weights_and_results(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
+def test_a_pre_training_leaves_weights_and_results(bw: Cli, out: Path) -> None:
+    made(bw, out)
     said = bw("train", out, "-p", "pretrain")
     assert said.code == 0, said.err
     assert "epoch 3 of 3: loss" in said.err
@@ -203,8 +210,8 @@ def test_a_pre_training_leaves_weights_and_results(bw: Cli, tmp_path: Path) -> N
     assert bw("verify", out).code == 0
 
 
-def test_a_pre_training_that_diverges_is_a_reject(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
+def test_a_pre_training_that_diverges_is_a_reject(bw: Cli, out: Path) -> None:
+    made(bw, out)
     said = bw("train", out, "-p", "pretrain", "--set", f"{MOCO[:-1]}, learning_rate=1e30}}")
     assert said.code == 1
     assert "no longer finite in epoch 0" in said.err
@@ -215,10 +222,10 @@ def test_a_pre_training_that_diverges_is_a_reject(bw: Cli, tmp_path: Path) -> No
     assert bw("verify", out).code == 0
 
 
-def test_a_kill_costs_no_byte(bw: Cli, tmp_path: Path) -> None:
+def test_a_kill_costs_no_byte(bw: Cli, out: Path, tmp_path: Path) -> None:
     """Killed by SIGKILL once it has a checkpoint, it goes on from there to the same weights."""
-    long = MOCO.replace("epochs=3", "epochs=12")
-    out, whole = (made(bw, tmp_path / name, long, "pretraining.checkpoint_minutes=0") for name in ("killed", "whole"))
+    made(bw, out, MOCO.replace("epochs=3", "epochs=8"), "pretraining.checkpoint_minutes=0")
+    whole = Path(shutil.copytree(out, tmp_path / "whole"))
     code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "train", str(out), "-p", "pretrain", "-q"]
     started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
@@ -266,12 +273,12 @@ def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> Non
     assert "unlabelled/ is not what the settings of the run make: run again" in told.err
 
 
-def test_what_was_pre_trained_becomes_features_that_baselines_learn(bw: Cli, tmp_path: Path) -> None:
+def test_what_was_pre_trained_becomes_features_that_baselines_learn(bw: Cli, out: Path, tmp_path: Path) -> None:
     small = (
         "pretraining.settings={backbone='resnet18', dim=8, epochs=1, batch_size=16, queue=32, batch_norm_splits=2, "
         "view={side_px=32, blur_chance=0.0}}"
     )
-    out = made(bw, tmp_path / "run")
+    made(bw, out)
     before = files_of(out / "dataset")
     said = bw("train", out, "-p", "pretrain", "--set", small)
     assert said.code == 0, said.err

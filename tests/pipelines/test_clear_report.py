@@ -30,6 +30,7 @@ retrieval.candidates = 6
 retrieval.per_class = 4
 choice.per_class = 4
 baselines.epochs = 2
+baselines.methods = ["finetune", "er"]
 classes = [{ name = "red", prompts = ["red"] }, { name = "green", prompts = ["green"] }, { name = "blue", prompts = ["blue"] }]
 """
 

@@ -140,6 +140,9 @@ def test_pictures_of_years_stand_under_them_and_disputed_ones_have_their_answers
     part = page[page.index("Pictures on which annotators agree least") :].partition("</section>")[0]
     told = re.findall('<img [^>]*alt="([^"]*)"', part)
     assert told == ["1 black, 1 none of the above, 1 white (t04)", "2 white, 1 black (t01)"]
+    assert part.count('class="caption whole"') == 2, "answers are not cut to the width of the picture"
+    assert re.findall(r">(2,?0[01]\d)</td>", page), "the years are among the columns of the samples"
+    assert "2,0" not in page
     assert faults(page) == []
 
 

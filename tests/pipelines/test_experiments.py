@@ -44,7 +44,14 @@ METHOD = """
 FAST = ["--set", "baselines.epochs=2", "--set", "baselines.decay_after_epochs=1"]
 
 
+@pytest.fixture
+def out(tiny: Path, tmp_path: Path) -> Path:
+    """A finished run of the tiny CLEAR."""
+    return Path(shutil.copytree(tiny, tmp_path / "run"))
+
+
 def made(bw: Cli, out: Path, *settings: str) -> Path:
+    """The run with other settings of its baselines."""
     told = bw("run", "clear", "--config", "tiny", *FAST, "--out", out, "-q", *settings)
     assert told.code == 0, told.err
     return out
@@ -60,8 +67,8 @@ def digests(out: Path) -> dict[str, str]:
     return {each.name: json.loads((each / "artifact.json").read_text())["digest"] for each in names}
 
 
-def test_results_hold_one_row_a_value_for_every_training(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
+def test_results_hold_one_row_a_value_for_every_training(bw: Cli, out: Path) -> None:
+    made(bw, out)
     scores = api.train(str(out), methods=["nap-finetune"])
     found = table(out)
     assert found["benchmark"].unique().to_list() == ["clear"]
@@ -84,8 +91,8 @@ def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path:
             asked(str(tmp_path))
 
 
-def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
+def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw: Cli, out: Path) -> None:
+    made(bw, out)
     train = ["train", out, "--method", "nap-finetune", "--protocol", "iid"]
     assert bw(*train).code == 0
     first = digests(out)
@@ -102,9 +109,9 @@ def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw
     assert "schedule.learning_rate = 0.05" in Path(api.report(str(out))).read_text()
 
 
-def test_eval_and_report_go_through_the_trainings_once(bw: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eval_and_report_go_through_the_trainings_once(bw: Cli, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They went through them for the results, and again for what is stale."""
-    out = made(bw, tmp_path / "run")
+    made(bw, out)
     assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
     read: list[str] = []
     load = experiments.load_artifact
@@ -115,12 +122,12 @@ def test_eval_and_report_go_through_the_trainings_once(bw: Cli, tmp_path: Path, 
         assert len(set(read)) == len(read) == 10
 
 
-def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, tmp_path: Path) -> None:
+def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, out: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(textwrap.dedent(METHOD))
-    out = made(
+    made(
         bw,
-        tmp_path / "run",
+        out,
         "--set",
         f"baselines.methods=['nap-finetune', '{own}:calm']",
         "--set",
@@ -151,8 +158,8 @@ def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, tmp_path: Pa
     assert "own.py:net" in bw(*train, "--method", "nap-finetune", "-q").out
 
 
-def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run", "--set", "baselines.method_settings={'ewc'={strength=1e30}}")
+def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, out: Path) -> None:
+    made(bw, out, "--set", "baselines.method_settings={'ewc'={strength=1e30}}")
     with pytest.raises(Diverged, match=r"5 trainings failed: iid ewc, seed 0: training loss is .*: change baselines"):
         api.train(str(out), methods=["ewc", "nap-finetune"], protocols=["iid"])
     assert list(api.scores(str(out))["iid"]) == ["nap-finetune"]
@@ -162,8 +169,8 @@ def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, tmp_
     assert api.verify(str(out)) == []
 
 
-def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
+def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cli, out: Path) -> None:
+    made(bw, out)
     for arguments, says in [
         (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune'?"),
         (["--method", "reservoir"], "baselines.method_settings.reservoir.alpha is missing: there are alpha"),
@@ -177,9 +184,9 @@ def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cl
     assert not (out / "experiments").exists()
 
 
-def test_workers_train_side_by_side_with_the_same_result(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
-    train = ["--method", "nap-finetune", "--method", "reservoir-alpha=1.0-finetune", "--protocol", "iid", "-q"]
+def test_workers_train_side_by_side_with_the_same_result(bw: Cli, out: Path, tmp_path: Path) -> None:
+    made(bw, out)
+    train = ["--method", "reservoir-alpha=1.0-finetune", "--protocol", "iid", "-q"]
     found: list[dict[str, str]] = []
     for scheduler in ("sync", "threads", "processes"):
         assert bw("train", out, *train, "--scheduler", scheduler, "--workers", "2").code == 0
@@ -188,8 +195,8 @@ def test_workers_train_side_by_side_with_the_same_result(bw: Cli, tmp_path: Path
     assert found[0] == found[1] == found[2]
 
 
-def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run", "--set", "baselines.epochs=100")
+def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, out: Path, tmp_path: Path) -> None:
+    made(bw, out, "--set", "baselines.epochs=50")
     whole = Path(shutil.copytree(out, tmp_path / "whole"))
     train = ["--method", "cumulative-scratch", "--protocol", "iid", "-q"]
     code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
@@ -215,8 +222,8 @@ def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, tmp_path: Path) -> None:
     assert api.verify(str(out)) == []
 
 
-def test_a_flipped_bit_in_results_is_named(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run")
+def test_a_flipped_bit_in_results_is_named(bw: Cli, out: Path) -> None:
+    made(bw, out)
     api.train(str(out), methods=["nap-finetune"], protocols=["iid"])
     assert api.verify(str(out)) == []
     for path in sorted((out / "experiments").rglob("*")):

@@ -200,7 +200,8 @@ def test_workers_of_every_kind_leave_the_same(bw: Cli, mine: Path, tmp_path: Pat
         n_workers=1, threads_per_worker=1, protocol="tcp://", host="127.0.0.1", dashboard_address=None, silence_logs="ERROR"
     ) as cluster:
         for scheduler in ("threads", "processes", cluster.scheduler_address):
-            done(bw, "train", out, "--method", f"{mine}/method.py:calm", "--scheduler", scheduler, "--workers", 2)
+            words = ["--method", f"{mine}/method.py:calm", "--protocol", "iid", "--scheduler", scheduler, "--workers", 2]
+            done(bw, "train", out, *words)
             found.append(digests(out))
             (out / "experiments").rename(tmp_path / f"experiments{len(found)}")
     assert any(name.startswith("learned_") for name in found[0])

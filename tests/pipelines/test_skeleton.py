@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Rejected
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.reader.index import DatasetIndex
@@ -19,6 +21,8 @@ from benchwright.datasets.skeleton.view import load_arrays, load_orders
 from benchwright.pipelines import api, config
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
+from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import card as skeleton_publish
 from benchwright.pipelines.skeleton import pipeline as skeleton
 from benchwright.pipelines.skeleton.config import SkeletonConfig
@@ -116,6 +120,24 @@ def test_ntu_cil_from_names(shared_data: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "dataset").exists()
     assert load_orders(str(tmp_path)).task_orders.shape == (120, 10)
     assert api.verify(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize(("rule", "train"), [("x_sub", 240), ("x_set", 120)])
+def test_the_preset_of_120_classes_gives_the_protocols(tmp_path: Path, rule: str, train: int) -> None:
+    """Names of each class by a performer and a setup of each side; two that are missing."""
+    pairs = [(2, 1), (1, 1), (3, 3)]  # setup and performer: trains in both; in X-Sub alone; in neither
+    names = [f"S{s:03d}C001P{p:03d}R001A{a:03d}" for s, p in pairs for a in range(1, 121)]
+    (tmp_path / "names.txt").write_text("\n".join([*names, "S002C001P001R002A001", "S002C001P001R002A120"]))
+    (tmp_path / "missing.txt").write_text("S002C001P001R002A001\nS002C001P001R002A120\n")
+    lists = f'path="{tmp_path / "names.txt"}", missing="{tmp_path / "missing.txt"}"'
+    found = made(
+        settings("ntu120", f'source={{kind="ntu_names", {lists}}}', f"split.rule={rule}", "split.val=0"), tmp_path / "run"
+    )
+    table = found.rows().table()
+    roles = table["role"].to_pylist()
+    assert (roles.count("train"), roles.count("test")) == (train, 360 - train)
+    assert np.bincount(table["task"]).tolist() == [30] * 12
+    assert load_orders(str(tmp_path / "run")).task_orders.shape == (10, 120)
 
 
 def test_processes_and_another_seed(tiny: Path, tmp_path: Path) -> None:
@@ -278,6 +300,7 @@ joints = ["wrist", "thumb", "index", "little"]
 edges = [[0, 1], [0, 2], [0, 3]]
 centre = 0
 [tensor]
+axes = ["x", "y"]
 centre_joint = 0
 fit = "pad"
 frames = 12
@@ -326,10 +349,20 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
         ("tiny", ["tensor.centre_joint=-1"], "centre_joint is -1: joints are numbered from 0"),
         ("tiny", ["tensor.centre_joint=20"], "tensor.centre_joint = 20: layout kinect_v1 has the joints 0 to 19"),
+        ("tiny", ['tensor.axes=["x", "x"]'], "different names of axes"),
+        ("tiny", ["split.test=0"], "split.test = 0: with split.rule = 'shares' a share above 0"),
+        ("tiny", ["split.val=0", 'evaluation.experiments=["grid"]'], "split.val = 0: the experiment 'grid'"),
+        ("tiny", ["split.rule=camera"], "split.test_groups is empty"),
+        ("tiny", ["split.rule=list"], "a list goes with the rule 'list'"),
+        ("tiny", ['layout={kind="bvh", file="none.bvh"}'], "layout.file = .*none.bvh"),
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
         ("ntu", ['bodies="stgcn"'], "bodies"),
-        (None, ["source.kind=ucla"], "there are arrays, drawn, folders, ntu, ntu_names, nwucla, or name one of your own"),
+        (
+            None,
+            ["source.kind=ucla"],
+            "there are arrays, drawn, folders, npz, ntu, ntu_names, nwucla, pyskl, table, or name one of your own",
+        ),
     ],
 )
 def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:
@@ -337,8 +370,74 @@ def test_settings_that_do_not_fit(name: str | None, overrides: list[str], messag
         skeleton.plan(settings(name, *overrides), "out")
 
 
+def test_nothing_is_chosen_by_validation_where_nothing_validates() -> None:
+    with pytest.raises(WrongUse, match=r"experiment 'grid' chooses by what validates, and split\.val = 0"):
+        baselines.trainings(settings("tiny", "split.val=0"), "none", [], ["grid"])
+
+
+def test_labels_and_roles_count_as_what_they_hold(tmp_path: Path) -> None:
+    """Tables beside the joints are sources: another content makes other rows, another place does not."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "a.npz", **{f"s{n}": rng.uniform(size=(3 + n, 3, 2)) for n in range(8)})
+    layout = 'layout={kind="declared", name="x", joints=["a", "b", "c"], edges=[[0, 1], [1, 2]], centre=0}'
+    shape = ('tensor.axes=["x", "score"]', "tensor.confidence=score", "tensor.centre_joint=0")
+    tasks = ('classes=["a", "b"]', "split.rule=list", "split.classes_per_task=1", "orders.tasks=2", "orders.classes=1")
+
+    def run_with(folder: str, last: str) -> list[dict[str, Any]]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "labels.csv").write_text("sequence,class\n" + "".join(f"s{n},{'ab'[n % 2]}\n" for n in range(8)))
+        told = "".join(f"s{n},{'test' if n in (0, 1) else 'train'}\n" for n in range(7)) + last
+        (tmp_path / folder / "roles.csv").write_text(f"sequence,role\n{told}")
+        source = f'source={{kind="npz", path="{tmp_path / "a.npz"}", labels="{tmp_path / folder / "labels.csv"}"}}'
+        c = settings("tiny", source, layout, *shape, *tasks, f"split.roles={tmp_path / folder / 'roles.csv'}", "max_broken=1")
+        return made(c, tmp_path / "run").rows("split").table(["key", "class_name", "role", "missing"]).to_pylist()
+
+    first = run_with("one", "s7,train\n")
+    assert [row["role"] for row in first] == ["test"] * 2 + ["train"] * 6
+    assert {row["missing"] for row in first} == {0}
+    before = (tmp_path / "run/run.json").read_bytes()
+    assert run_with("other", "s7,train\n") == first
+    stages = [json.loads(text)["stages"] for text in (before, (tmp_path / "run/run.json").read_bytes())]
+    assert stages[0] == stages[1]
+    assert [row["key"] for row in run_with("other", "")] == [f"s{n}" for n in range(7)]
+
+
+OWN_SOURCE = """
+import numpy as np
+from benchwright.datasets.skeleton.rows import WithJoints, WithNpy, npy_of
+
+def rows(ragged):
+    for number in range(8):
+        joints = np.tile(np.arange(1, 21, dtype="f4")[:, None], (3 + ragged * number, 1, 1, 3))
+        yield f"k{number}", "", "ab"[number % 2], joints
+
+def arrays() -> list[WithJoints]:
+    yield from (WithJoints(*row) for row in rows(0))
+
+def uneven() -> list[WithJoints]:
+    yield from (WithJoints(*row) for row in rows(1))
+
+def ragged() -> list[WithNpy]:
+    yield from (WithNpy(*row[:3], npy_of(row[3])) for row in rows(1))
+"""
+
+
+@pytest.mark.parametrize(("name", "frames"), [("arrays", [3] * 8), ("ragged", list(range(3, 11)))])
+def test_a_source_of_ones_own_gives_arrays_or_files(tmp_path: Path, name: str, frames: list[int]) -> None:
+    (tmp_path / "mine.py").write_text(OWN_SOURCE)
+    tasks = ('classes=["a", "b"]', "split.classes_per_task=1", "orders.tasks=2", "orders.classes=1")
+    c = settings("tiny", f'source={{kind="{tmp_path}/mine.py:{name}"}}', *tasks)
+    table = made(c, tmp_path / "run").rows("split").table(["source_frames"])
+    assert table["source_frames"].to_pylist() == frames
+    uneven = settings("tiny", f'source={{kind="{tmp_path}/mine.py:uneven"}}', *tasks)
+    with pytest.raises(
+        StepFailed, match=r"'joints': the step gave \[3, 1, 20, 3\] and \[10, 1, 20, 3\]: all rows have one shape"
+    ):
+        made(uneven, tmp_path / "uneven")
+
+
 def test_presets_have_the_values_of_the_facts() -> None:
-    assert config.variants("skeleton")[:2] == ["ntu", "tiny"]
+    assert config.variants("skeleton")[:3] == ["ntu", "ntu120", "tiny"]
     ucla, ntu = settings(None), settings("ntu")
     assert tuple(ucla.classes or ()) == facts().nwucla.classes  # type: ignore[arg-type]
     assert (ucla.tensor.frames * 3, ntu.tensor.frames * 3) == (156, 900)

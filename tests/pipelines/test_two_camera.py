@@ -461,6 +461,21 @@ def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(tmp_path: Pa
     assert Path(two_camera.BENCHMARK.report(c, str(tmp_path))).is_file()
 
 
+def test_an_estimator_that_cannot_be_fitted_is_skipped_with_its_reason(tmp_path: Path, bw) -> None:
+    out, chosen = tmp_path / "run", '["linear_regression", "corrected_moments"]'
+    small = ["source.pairs=20", f"evaluation.baselines={chosen}", "evaluation.networks={}"]
+    small.append("evaluation.method_settings.corrected_moments={ degree = [3], order = [0], sigma = [0] }")
+    told = bw("run", "two_camera", "--config", "tiny", "--out", out, "-q", "--train", *(w for s in small for w in ("--set", s)))
+    reason = "fixed corrected_moments was skipped: 12 pictures: a matrix of 19 moments needs as many at least"
+    assert (told.code, told.err.count(reason)) == (0, 2), told.err  # behind the scores, and behind the report
+    assert "linear_regression" in told.out
+    assert "19 moments" in (out / "report.html").read_text()
+    assert set(api.scores(str(out))["fixed"]) == {"linear_regression"}
+    assert reason in bw("eval", out).err
+    (line,) = bw("rejects", out / "experiments").out.splitlines()
+    assert "\tnot_fitted\t" in line
+
+
 # --------------------------------------------------------------------------------------------------------- command line
 
 

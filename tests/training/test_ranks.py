@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch._dynamo.utils
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
 from benchwright.training.core.build import parts_of
 from benchwright.training.core.determinism import repeatable
@@ -109,6 +108,8 @@ def test_a_gpu_computes_the_same_bits_every_time() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_a_compiled_model_learns_the_same_to_rounding() -> None:
     """By LwF, whose old model is a copy, and must not be the compiled one."""
+    import torch._dynamo.utils  # a second, which the two processes need not spend
+
     found: list[list[float]] = []
     for compiled in (False, True):
         _, settings = paper_settings("small_resnet")

@@ -12,13 +12,14 @@ import torch
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
-from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets, hidden_layers_of, parameter_count
+from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets
 from benchwright.training.two_camera import batched
 from benchwright.training.two_camera.batched import NetworkRun, estimates, fit_runs
 from benchwright.training.two_camera.linear import ratios_of
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.reillumination import reilluminated_transforms
 from benchwright.training.two_camera.settings import Hyper, settings
+from benchwright.training.two_camera.shapes import nines, shape_of
 
 from .two_camera_rows import drawn, keys_of
 
@@ -56,15 +57,15 @@ def part(name: str = "fold 0", *, reveal: bool = False, validation: int = 0) -> 
 
 @pytest.mark.parametrize(("layers", "parameters"), [(2, 200), (5, 470), (16, 1460)])
 def test_sizes_of_the_paper(layers, parameters):
-    nets = IlluminantNets(layers, 3)
-    assert sum(part[0].numel() for layer in nets.layers() for part in layer) == parameter_count(layers) == parameters
-    assert hidden_layers_of(parameters) == layers
+    nets = IlluminantNets(nines(layers), 3)
+    assert sum(part[0].numel() for layer in nets.layers() for part in layer) == nines(layers).parameters == parameters
+    assert shape_of(parameters) == nines(layers)
     with pytest.raises(ValueError, match="201 parameters"):
-        hidden_layers_of(201)
+        shape_of(201)
 
 
 def test_weights_start_within_glorots_bounds_and_biases_at_zero():
-    nets = draw_nets(2, [generator(seed, "test") for seed in range(200)])
+    nets = draw_nets(nines(2), [generator(seed, "test") for seed in range(200)])
     for layer, bound in [(0, (6 / 18) ** 0.5), (2, (6 / 11) ** 0.5)]:
         weight, bias = nets.layers()[layer]
         assert bound * 0.99 < float(weight.detach().abs().max()) <= bound
@@ -72,7 +73,7 @@ def test_weights_start_within_glorots_bounds_and_biases_at_zero():
 
 
 def test_output_is_the_exponential_of_a_plain_perceptron():
-    nets = draw_nets(2, [generator(1, "test"), generator(2, "test")])
+    nets = draw_nets(nines(2), [generator(1, "test"), generator(2, "test")])
     X = torch.randn(2, 7, 9, generator=generator(0, "X"))
     for run in range(2):
         hidden = X[run]
@@ -86,8 +87,8 @@ def test_full_batches_take_the_steps_of_torchs_own_loop():
     X, ratios = drawn(20)
     hyper = dataclasses.replace(SHORT, batch_size=32)
     (run,) = runs_of(20, [20])
-    fitted = fit_runs(X, ratios, [run], hidden_layers=2, hyper=hyper)
-    plain = draw_nets(2, [generator(run.seed, "two_camera weights", run.key)])
+    fitted = fit_runs(X, ratios, [run], shape=nines(2), hyper=hyper)
+    plain = draw_nets(nines(2), [generator(run.seed, "two_camera weights", run.key)])
     features, truth = torch.from_numpy(X)[None], torch.from_numpy(np.insert(ratios, 1, 1, axis=1)).float()
     optimiser = torch.optim.Adam(plain.parameters(), lr=1e-2, eps=1e-7)
     for _ in range(hyper.epochs):
@@ -110,14 +111,14 @@ def test_a_run_among_others_is_the_run_alone_whatever_the_threads(keep, batch_si
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        together = fit_runs(X, ratios, runs, hidden_layers=2, hyper=hyper)
+        together = fit_runs(X, ratios, runs, shape=nines(2), hyper=hyper)
         torch.set_num_threads(1)
-        again = fit_runs(X, ratios, runs[::-1], hidden_layers=2, hyper=hyper)
+        again = fit_runs(X, ratios, runs[::-1], shape=nines(2), hyper=hyper)
     finally:
         torch.set_num_threads(before)
     assert len({int(step) for step in together.steps}) > 1
     for at, run in enumerate(runs):
-        alone = fit_runs(X, ratios, [run], hidden_layers=2, hyper=hyper)
+        alone = fit_runs(X, ratios, [run], shape=nines(2), hyper=hyper)
         np.testing.assert_array_equal(weights(alone.nets, 0), weights(together.nets, at))
         np.testing.assert_array_equal(weights(again.nets, 3 - at), weights(together.nets, at))
         assert alone.steps[0] == together.steps[at]
@@ -127,9 +128,9 @@ def test_runs_of_different_numbers_of_rows_are_as_if_alone_but_for_rounding():
     X, ratios = drawn()
     hyper = dataclasses.replace(SHORT, epochs=20, batch_size=64)
     runs = runs_of(60, [25, 60, 40])
-    together = fit_runs(X, ratios, runs, hidden_layers=2, hyper=hyper)
+    together = fit_runs(X, ratios, runs, shape=nines(2), hyper=hyper)
     for at, run in enumerate(runs):
-        alone = fit_runs(X, ratios, [run], hidden_layers=2, hyper=hyper)
+        alone = fit_runs(X, ratios, [run], shape=nines(2), hyper=hyper)
         np.testing.assert_allclose(weights(alone.nets, 0), weights(together.nets, at), atol=1e-3)
 
 
@@ -159,7 +160,7 @@ def test_training_resumes_from_any_checkpoint_to_the_same_weights(tmp_path, monk
     monkeypatch.setattr(batched, "_COMMIT_STEPS", 25)
     X, ratios = drawn()
     hyper = dataclasses.replace(SHORT, epochs=60, learning_rate=3e-2, **changes)
-    given = {"runs": runs_of(60, [40] * 4, hyper), "hidden_layers": 2, "hyper": hyper}
+    given = {"runs": runs_of(60, [40] * 4, hyper), "shape": nines(2), "hyper": hyper}
     whole = fit_runs(X, ratios, **given)
     assert (len(set(whole.steps.tolist())) > 1) == (hyper.keep == "validation"), "runs that end on the way"
     begun = []
@@ -182,7 +183,7 @@ def test_seeds_and_keys_differ_and_global_generators_are_left_alone():
     rows = np.arange(40)
     runs = [NetworkRun(rows, rows[:0], seed, key) for seed, key in [(0, "fold 0"), (1, "fold 0"), (0, "fold 1")]]
     before = torch.get_rng_state()
-    nets = fit_runs(X, ratios, runs, hidden_layers=2, hyper=SHORT).nets
+    nets = fit_runs(X, ratios, runs, shape=nines(2), hyper=SHORT).nets
     assert torch.equal(before, torch.get_rng_state())
     assert len({weights(nets, run).tobytes() for run in range(3)}) == 3
 
@@ -190,7 +191,7 @@ def test_seeds_and_keys_differ_and_global_generators_are_left_alone():
 def test_training_learns_what_there_is_to_learn():
     X, ratios = drawn(200)
     hyper = dataclasses.replace(SHORT, epochs=150, batch_size=64)
-    fitted = fit_runs(X, ratios, runs_of(200, [150] * 5), hidden_layers=2, hyper=hyper)
+    fitted = fit_runs(X, ratios, runs_of(200, [150] * 5), shape=nines(2), hyper=hyper)
     missed = [np.abs(found - ratios[150:]).mean() for found in estimates(fitted.nets, [X[150:]] * 5)]
     # The median: now and then a drawn net has lost its units to ReLU.
     assert np.median(missed) < 0.5 * np.abs(ratios[150:] - ratios[:150].mean(axis=0)).mean()
@@ -200,7 +201,7 @@ def test_validation_keeps_the_lowest_of_the_losses_that_it_saw():
     X, ratios = drawn()
     hyper = dataclasses.replace(SHORT, keep="validation", learning_rate=0.03, epochs=100)
     runs = runs_of(60, [12, 12], hyper)
-    fitted = fit_runs(X, ratios, runs, hidden_layers=5, hyper=hyper)
+    fitted = fit_runs(X, ratios, runs, shape=nines(5), hyper=hyper)
     for at, run in enumerate(runs):
         best = int(np.nanargmin(fitted.losses[:, at]))
         found = estimates(fitted.nets, [X[run.watch]] * 2)[at]
@@ -212,7 +213,7 @@ def test_validation_keeps_the_lowest_of_the_losses_that_it_saw():
 def test_patience_ends_a_run_that_has_converged():
     X, ratios = drawn()
     hyper = dataclasses.replace(SHORT, learning_rate=1e-7, epochs=500, batch_size=64, patience_epochs=10)
-    fitted = fit_runs(X, ratios, runs_of(60, [40]), hidden_layers=2, hyper=hyper)
+    fitted = fit_runs(X, ratios, runs_of(60, [40]), shape=nines(2), hyper=hyper)
     assert fitted.steps[0] < 50
 
 
@@ -226,22 +227,22 @@ def test_estimator_holds_out_pairs_and_does_not_learn_from_their_lights():
         pair_train=np.concatenate([fold.pair_train, fold.pair_train]),
     )
     hyper = dataclasses.replace(SHORT, keep="validation")
-    run = NetworkEstimator(200, hyper, [0])._run(fold, 1000, 0)
+    run = NetworkEstimator(nines(2), hyper, [0])._run(fold, 1000, 0)
     train, watch = run.train - 1000, run.watch - 1000
     assert len(watch) == 10
     assert (watch < 40).all()
     held = set(fold.pair_train[watch])
     assert not held & set(fold.pair_train[train])
     assert not held & set(fold.light_train[train])
-    other = NetworkEstimator(200, hyper, [1])._run(fold, 1000, 1)
+    other = NetworkEstimator(nines(2), hyper, [1])._run(fold, 1000, 1)
     assert set(other.watch) != set(run.watch)
-    twelve = NetworkEstimator(200, SHORT, [0], measured_times=12)._run(fold, 0, 0)
+    twelve = NetworkEstimator(nines(2), SHORT, [0], measured_times=12)._run(fold, 0, 0)
     assert np.bincount(twelve.train).tolist() == [12] * 40 + [1] * 40
 
 
 def test_estimator_gives_each_seed_its_lights_and_files(tmp_path):
     folds = [part("fold 0"), part("fold 1")]
-    estimator = NetworkEstimator(200, SHORT, [3, 5])
+    estimator = NetworkEstimator(nines(2), SHORT, [3, 5])
     found = estimator.estimate_folds(folds)
     assert list(found) == [3, 5]
     nets, names = load_networks(estimator.artifacts()["networks.npz"])
@@ -249,7 +250,7 @@ def test_estimator_gives_each_seed_its_lights_and_files(tmp_path):
     again = estimates(nets, [fold.X_test for _ in range(2) for fold in folds])
     np.testing.assert_allclose(ratios_of(found[5][1]), again[3], rtol=1e-6)
     assert (found[5][1][:, 1] == 1).all()
-    same = NetworkEstimator(200, SHORT, [3, 5])
+    same = NetworkEstimator(nines(2), SHORT, [3, 5])
     same.estimate_folds(folds)
     assert same.artifacts() == estimator.artifacts()
 
@@ -257,10 +258,10 @@ def test_estimator_gives_each_seed_its_lights_and_files(tmp_path):
 def test_validation_rows_of_a_fold_are_used_and_the_test_fold_only_when_revealed():
     fold = part(validation=10)
     hyper = dataclasses.replace(SHORT, keep="validation")
-    assert NetworkEstimator(200, hyper, [0])._run(fold, 0, 0).watch.tolist() == list(range(30, 40))
-    peeking = NetworkEstimator(200, dataclasses.replace(SHORT, keep="test_fold"), [0])
+    assert NetworkEstimator(nines(2), hyper, [0])._run(fold, 0, 0).watch.tolist() == list(range(30, 40))
+    peeking = NetworkEstimator(nines(2), dataclasses.replace(SHORT, keep="test_fold"), [0])
     assert peeking.looks_at_test
-    assert not NetworkEstimator(200, hyper, [0]).looks_at_test
+    assert not NetworkEstimator(nines(2), hyper, [0]).looks_at_test
     with pytest.raises(ValueError, match="needs the truth of the test rows of fold 0"):
         peeking.estimate_folds([fold])
     assert peeking._run(part(reveal=True), 0, 0).watch.tolist() == list(range(40, 60))
@@ -327,16 +328,16 @@ def test_errors_say_value_and_rule():
     X, ratios = drawn()
     runs = runs_of(60, [40])
     with pytest.raises(ValueError, match=r"\(60, 8\) and ratios \(60, 2\)"):
-        fit_runs(X[:, :8], ratios, runs, hidden_layers=2, hyper=SHORT)
+        fit_runs(X[:, :8], ratios, runs, shape=nines(2), hyper=SHORT)
     with pytest.raises(ValueError, match="ratios above 0"):
-        fit_runs(X, -ratios, runs, hidden_layers=2, hyper=SHORT)
+        fit_runs(X, -ratios, runs, shape=nines(2), hyper=SHORT)
     with pytest.raises(ValueError, match="watch has 0 rows"):
-        fit_runs(X, ratios, runs, hidden_layers=2, hyper=dataclasses.replace(SHORT, keep="validation"))
+        fit_runs(X, ratios, runs, shape=nines(2), hyper=dataclasses.replace(SHORT, keep="validation"))
     with pytest.raises(ArithmeticError, match="not finite after step"):
-        fit_runs(X * 1e30, ratios, runs, hidden_layers=2, hyper=SHORT)
+        fit_runs(X * 1e30, ratios, runs, shape=nines(2), hyper=SHORT)
     with pytest.raises(ValueError, match=r"networks\.npz"):
         load_networks(b"PK")
     with pytest.raises(ValueError, match="keep 'best'"):
         dataclasses.replace(SHORT, keep="best")
     with pytest.raises(ValueError, match="none twice"):
-        NetworkEstimator(200, SHORT, [1, 1])
+        NetworkEstimator(nines(2), SHORT, [1, 1])

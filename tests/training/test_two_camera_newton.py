@@ -9,12 +9,13 @@ import pytest
 import torch
 from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
-from benchwright.training.models.illuminant_net import draw_nets, parameter_count
+from benchwright.training.models.illuminant_net import ACTIVATIONS, draw_nets
 from benchwright.training.two_camera.batched import NetworkRun, estimates
 from benchwright.training.two_camera.linear import ratios_of
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.newton import fit_newton, log_ratio_jacobian, ridge_solve
 from benchwright.training.two_camera.settings import Newton, hyper_of, settings
+from benchwright.training.two_camera.shapes import Shape, nines
 
 from . import two_camera_rows
 from .two_camera_rows import keys_of
@@ -34,16 +35,16 @@ def runs_of(n: int, seeds: range) -> list[NetworkRun]:
     return [NetworkRun(rows[seed:], rows[:0], seed, f"fold {seed}") for seed in seeds]
 
 
-@pytest.mark.parametrize("layers", [2, 5])
-def test_derivatives_are_those_of_autograd(layers):
-    nets = draw_nets(layers, [generator(1, "test")]).double()
-    flat = nets.flat.detach()[0, : parameter_count(layers)].clone()
+@pytest.mark.parametrize("shape", [nines(2), nines(5), *(Shape((7, 4), name) for name in ACTIVATIONS)], ids=str)
+def test_derivatives_are_those_of_autograd(shape):
+    nets = draw_nets(shape, [generator(1, "test")]).double()
+    flat = nets.flat.detach()[0, : shape.parameters].clone()
     X = torch.randn(6, 9, generator=generator(0, "X"), dtype=torch.float64)
-    log_ratios, by_parameter = log_ratio_jacobian(flat, X)
+    log_ratios, by_parameter = log_ratio_jacobian(flat, X, shape)
     torch.testing.assert_close(log_ratios.exp(), nets(X[None])[0])
 
     def alone(values: torch.Tensor) -> torch.Tensor:
-        return log_ratio_jacobian(values, X)[0]
+        return log_ratio_jacobian(values, X, shape)[0]
 
     torch.testing.assert_close(by_parameter, torch.autograd.functional.jacobian(alone, flat))
 
@@ -60,14 +61,14 @@ def test_a_step_solves_the_damped_equations_whichever_gram_matrix_is_smaller(row
 def test_training_ends_at_a_minimum_that_lbfgs_does_not_undercut():
     X, ratios = drawn()
     (run,) = runs_of(40, range(1))
-    fitted = fit_newton(X, ratios, [run], hidden_layers=2, hyper=HYPER)
+    fitted = fit_newton(X, ratios, [run], shape=nines(2), hyper=HYPER)
     assert 10 < fitted.steps[0] < HYPER.iterations
     assert (np.diff(fitted.losses[:, 0]) < 0).all()
 
     mean, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     scale[8] = 1
     features, truth = torch.from_numpy((X - mean) / scale)[None], torch.from_numpy(ratios)[None]
-    nets = draw_nets(2, [generator(0, "two_camera weights", "fold 0")]).double()
+    nets = draw_nets(nines(2), [generator(0, "two_camera weights", "fold 0")]).double()
     optimiser = torch.optim.LBFGS(nets.parameters(), max_iter=300, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
@@ -84,25 +85,25 @@ def test_a_run_among_others_is_the_run_alone_and_twice_named_rows_count_twice():
     X, ratios = drawn()
     short = dataclasses.replace(HYPER, iterations=15)
     runs = runs_of(40, range(3))
-    together = fit_newton(X, ratios, runs, hidden_layers=2, hyper=short)
+    together = fit_newton(X, ratios, runs, shape=nines(2), hyper=short)
     for at, run in enumerate(runs):
-        alone = fit_newton(X, ratios, [run], hidden_layers=2, hyper=short)
+        alone = fit_newton(X, ratios, [run], shape=nines(2), hyper=short)
         assert torch.equal(alone.nets.flat[0], together.nets.flat[at])
     twice = [dataclasses.replace(run, train=np.tile(run.train, 2)) for run in runs[:1]]
-    doubled = fit_newton(X, ratios, twice, hidden_layers=2, hyper=dataclasses.replace(short, decay=1.0, iterations=1))
-    single = fit_newton(X, ratios, runs[:1], hidden_layers=2, hyper=dataclasses.replace(short, iterations=1))
+    doubled = fit_newton(X, ratios, twice, shape=nines(2), hyper=dataclasses.replace(short, decay=1.0, iterations=1))
+    single = fit_newton(X, ratios, runs[:1], shape=nines(2), hyper=dataclasses.replace(short, iterations=1))
     assert doubled.losses[0, 0] == pytest.approx(2 * single.losses[0, 0])
 
 
 def test_the_networks_take_plain_transforms():
     X, ratios = drawn()
-    fitted = fit_newton(X, ratios, runs_of(40, range(1)), hidden_layers=5, hyper=HYPER)
+    fitted = fit_newton(X, ratios, runs_of(40, range(1)), shape=nines(5), hyper=HYPER)
     (found,) = estimates(fitted.nets, [X])
     mean, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
     scale[8] = 1
     flat = fitted.nets.flat.detach()[0].double()
     first, bias = flat[:81].view(9, 9), flat[81:90]
-    inner = flat[: parameter_count(5)].clone()
+    inner = flat[: nines(5).parameters].clone()
     inner[:81], inner[81:90] = (first * torch.from_numpy(scale)[:, None]).flatten(), bias + torch.from_numpy(mean) @ first
     loss = np.sqrt((found - ratios) ** 2 + HYPER.tip**2).sum() + HYPER.decay / 2 * inner.square().sum().item()
     assert loss == pytest.approx(fitted.losses[fitted.steps[0], 0], rel=1e-4)
@@ -112,14 +113,14 @@ def test_the_networks_take_plain_transforms():
 def test_damping_that_has_fallen_far_gets_up_again():
     X, ratios = drawn(400)
     hyper = dataclasses.replace(HYPER, decay=1e-3, tolerance=1e-9, curvature_rows=130, iterations=120)
-    fitted = fit_newton(X, ratios, runs_of(400, range(1)), hidden_layers=2, hyper=hyper)
+    fitted = fit_newton(X, ratios, runs_of(400, range(1)), shape=nines(2), hyper=hyper)
     assert fitted.steps[0] == 120  # with a floor a million times lower, 108
 
 
 def test_curvature_of_some_rows_finds_a_minimum_about_as_low():
     X, ratios = drawn(400)
     every, some = (
-        fit_newton(X, ratios, runs_of(400, range(1)), hidden_layers=2, hyper=dataclasses.replace(HYPER, curvature_rows=rows))
+        fit_newton(X, ratios, runs_of(400, range(1)), shape=nines(2), hyper=dataclasses.replace(HYPER, curvature_rows=rows))
         for rows in (0, 200)
     )
     assert np.nanmin(some.losses) < 1.05 * np.nanmin(every.losses)
@@ -129,7 +130,7 @@ def test_the_start_of_the_least_loss_goes_on():
     X, ratios = drawn()
     hyper = dataclasses.replace(HYPER, iterations=12, scouting=4)
     found = [
-        fit_newton(X, ratios, runs_of(40, range(1)), hidden_layers=5, hyper=dataclasses.replace(hyper, starts=starts))
+        fit_newton(X, ratios, runs_of(40, range(1)), shape=nines(5), hyper=dataclasses.replace(hyper, starts=starts))
         for starts in (1, 2, 4, 6)
     ]
     after_scouting = [float(fitted.losses[4, 0]) for fitted in found]
@@ -150,7 +151,7 @@ def test_settings_that_make_no_sense_are_told():
         fit_newton(
             *(values * sign for values, sign in zip(drawn(), (1, -1), strict=True)),
             runs_of(40, range(1)),
-            hidden_layers=2,
+            shape=nines(2),
             hyper=HYPER,
         )
 
@@ -167,10 +168,10 @@ def part(name: str) -> Fold:
 def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_of_its_own():
     folds = [part("fold 0"), part("fold 1")]
     short = dataclasses.replace(HYPER, iterations=40)
-    teacher = NetworkEstimator(200, short, range(3))
+    teacher = NetworkEstimator(nines(2), short, range(3))
     with pytest.raises(ValueError, match="train on as many first"):
         teacher.averaged([folds[0].X_test])
-    pupils = NetworkEstimator(200, dataclasses.replace(short, decay=0.01), [5], teacher=teacher, rows=60)
+    pupils = NetworkEstimator(nines(2), dataclasses.replace(short, decay=0.01), [5], teacher=teacher, rows=60)
     found = pupils.estimate_folds(folds)
     said = teacher.estimate_folds(folds)
     logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]

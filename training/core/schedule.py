@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .optimisers import SGD, Adagrad, Adam
+
 
 @dataclasses.dataclass(frozen=True)
 class Plateau:
@@ -97,10 +99,10 @@ class Schedule:
     def make(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
         """A fresh optimiser."""
         if self.optimiser == "sgd":
-            return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
+            return SGD(parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
         if self.optimiser == "adam":  # one pass over the weights; torch's other forms take five times as long on a CPU
-            return torch.optim.Adam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
-        return torch.optim.Adagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+            return Adam(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        return Adagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
     def passes(self, task: int) -> int:
         """Epochs of ``task`` (0-based)."""

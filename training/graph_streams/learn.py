@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,7 +84,10 @@ def learn_next(
                     streams.fit(lambda step: step.classification())
                 else:
                     method.teach(streams)
-                predicted = [streams.predict(inputs) for inputs in looked_at]
+                predicted = [
+                    streams.predict(inputs) if len(part) else np.zeros((len(chunk), 0), np.int64)
+                    for part, inputs in zip((data.test, data.val), looked_at, strict=True)
+                ]
                 for s, state, test, val in zip(chunk, streams.saved(), *predicted, strict=True):
                     done[s] = LearnedStream(orders[s], repeats[s], state, test, val)
     return [done[stream] for stream in range(len(orders))]

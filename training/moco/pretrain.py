@@ -20,6 +20,7 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ..core.batches import ahead
 from ..core.determinism import generator
+from ..core.optimisers import SGD
 from ..data.pictures import ReadPictures
 from .network import MoCo
 from .settings import MocoSettings
@@ -84,7 +85,7 @@ class Pretraining:
         self.settings, self.seed, self.workers = settings, seed, workers
         self.device = torch.device(device)
         self.moco = MoCo(settings, seed=seed).to(self.device)
-        self.optimiser = torch.optim.SGD(
+        self.optimiser = SGD(
             self.moco.encoder_q.parameters(),
             lr=settings.learning_rate,
             momentum=settings.momentum,

@@ -20,6 +20,7 @@ from torch import nn
 
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
+from ..core.optimisers import Adam
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,
@@ -111,7 +112,7 @@ class Ann:
         self._grow(np.union1d(self._classes, y), experience[0][1].shape[1])
         target = torch.from_numpy(1 + np.searchsorted(self._classes, y))
         hidden, output = self._layers()
-        optimiser = torch.optim.Adam([*hidden.parameters(), *output.parameters()], lr=self._setting.learning_rate, fused=True)
+        optimiser = Adam([*hidden.parameters(), *output.parameters()], lr=self._setting.learning_rate, fused=True)
         order = generator(self._seed, "order", str(self.fits))
         batch_size = min(self._setting.batch_size, max(1, len(rows) // self._setting.least_steps))
         with one_thread():

@@ -21,8 +21,10 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ...curation.rng import rng
 from ..core.determinism import generator
+from ..core.optimisers import Adam
 from ..models.illuminant_net import IlluminantNets, draw_nets
 from .settings import Hyper
+from .shapes import Shape
 
 Progress = Callable[[str], None]
 Floats = NDArray[np.floating[Any]]
@@ -69,7 +71,7 @@ def fit_runs(
     ratios: Floats,
     runs: Sequence[NetworkRun],
     *,
-    hidden_layers: int,
+    shape: Shape,
     hyper: Hyper,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
@@ -82,7 +84,7 @@ def fit_runs(
         runs: rows and seeds. Equal runs give equal networks, whoever their neighbours are and however many threads there are,
             to the last bit where the runs have equally many rows. Where not, sums run over padding and round differently, the
             shortest epoch says how often losses are looked at, and the longest training how the cosine falls.
-        hidden_layers: of all of them.
+        shape: of all of them.
         progress: told one line a few times in a training.
         checkpoint: of this call; written at the first look at the losses after every 5,000 steps, and at the end.
 
@@ -93,7 +95,7 @@ def fit_runs(
     features, truth = _tensors(X, ratios)
     _check(runs, len(features), hyper)
     with one_thread():
-        return _fit(features, truth, _State(runs, hidden_layers, hyper, checkpoint), runs, hyper, progress)
+        return _fit(features, truth, _State(runs, shape, hyper, checkpoint), runs, hyper, progress)
 
 
 def _fit(
@@ -149,22 +151,22 @@ class _State:
         step: after which it was when it was made.
     """
 
-    def __init__(self, runs: Sequence[NetworkRun], hidden_layers: int, hyper: Hyper, checkpoint: Checkpoint | None) -> None:
+    def __init__(self, runs: Sequence[NetworkRun], shape: Shape, hyper: Hyper, checkpoint: Checkpoint | None) -> None:
         self._hyper, self._checkpoint = hyper, checkpoint
-        self.kept = IlluminantNets(hidden_layers, len(runs))
-        self.nets = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
+        self.kept = IlluminantNets(shape, len(runs))
+        self.nets = draw_nets(shape, [generator(run.seed, "two_camera weights", run.key) for run in runs])
         self.optimiser = self._adam()
         self.decision, self.batches, self.step = _Decision(hyper, runs), _Batches(runs, hyper.batch_size), 0
         if checkpoint is not None and (saved := checkpoint.arrays()):
             self._restore(saved)
 
     def _adam(self) -> torch.optim.Adam:
-        return torch.optim.Adam(self.nets.parameters(), lr=self._hyper.learning_rate, eps=1e-7, fused=True)
+        return Adam(self.nets.parameters(), lr=self._hyper.learning_rate, eps=1e-7, fused=True)
 
     def _replace(self, flat: Tensor, moments: Mapping[str, Tensor]) -> None:
         """Go on with networks of these weights (R, ...), and what Adam knows of them."""
         if len(flat):
-            self.nets = IlluminantNets(self.kept.hidden_layers, len(flat))
+            self.nets = IlluminantNets(self.kept.shape, len(flat))
             self.nets.flat.data.copy_(flat)
             self.optimiser = self._adam()
             self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": {0: dict(moments)}})

@@ -22,17 +22,24 @@ from numpy.typing import NDArray
 from ...curation.checkpoint import Checkpoint
 from ...curation.rng import rng
 from ...datasets.two_camera.folds import Fold, Lights
-from ..models.illuminant_net import IlluminantNets, hidden_layers_of
+from ..models.illuminant_net import IlluminantNets
 from .batched import NetworkRun, Progress, TrainedNetworks, estimates, fit_runs
 from .linear import ratios_of, with_green
 from .newton import fit_newton
 from .settings import Hyper, Newton, hyper_of
+from .shapes import Shape, chosen_shape
 
 Features = NDArray[np.float32]
 
 
-def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], measured_times: int = 1) -> NetworkEstimator:
-    """The paper's networks of one size, by their settings; see ``NetworkEstimator`` and ``hyper_of``.
+def network(
+    *,
+    hyper: Mapping[str, Any],
+    seeds: Sequence[int],
+    measured_times: int = 1,
+    **shape: Any,
+) -> NetworkEstimator:
+    """Networks of one shape, by their settings; see ``NetworkEstimator``, ``hyper_of`` and, for ``shape``, ``chosen_shape``.
 
     Raises:
         TypeError: a hyper-parameter is missing, or there is no such.
@@ -48,21 +55,21 @@ def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], 
     >>> sorted(found), [lights.shape for lights in found[0]]  # by seed: the lights of each fold's test rows
     ([0, 1], [(4, 3), (4, 3), (4, 3)])
     """
-    return NetworkEstimator(parameters, hyper_of(hyper), seeds, measured_times=measured_times)
+    return NetworkEstimator(chosen_shape(**shape), hyper_of(hyper), seeds, measured_times=measured_times)
 
 
 def distilled(
     *,
     teacher: Mapping[str, Any],
-    parameters: int,
     hyper: Mapping[str, Any],
     seeds: Sequence[int],
     rows: int,
     measured_times: int,
+    **shape: Any,
 ) -> NetworkEstimator:
     """Networks that learn what the average of others says, by their settings.
 
-    See ``NetworkEstimator`` and, for ``teacher``, ``network``.
+    See ``NetworkEstimator``, ``chosen_shape`` and, for ``teacher``, ``network``.
 
     Raises:
         TypeError: a hyper-parameter is missing, or there is no such.
@@ -83,14 +90,15 @@ def distilled(
     chosen = hyper_of(hyper)
     if not isinstance(chosen, Newton):
         raise ValueError("a network that is taught by others needs a preset with a decay")
-    return NetworkEstimator(parameters, chosen, seeds, measured_times=measured_times, teacher=network(**teacher), rows=rows)
+    given = chosen_shape(**shape)
+    return NetworkEstimator(given, chosen, seeds, measured_times=measured_times, teacher=network(**teacher), rows=rows)
 
 
 class NetworkEstimator:
-    """The networks of one size on all folds, a run a seed; all folds and seeds are trained side by side.
+    """The networks of one shape on all folds, a run a seed; all folds and seeds are trained side by side.
 
     Args:
-        parameters: 200, 470 or 1460; 90 N + 20 in general.
+        shape: of each.
         hyper: the training. With ``keep = "validation"`` and folds without validation rows, a share of the training pairs is
             held out, redrawn for each seed; rows that show a held-out pair, or its light, are not learned from.
         seeds: at least one, none twice.
@@ -106,7 +114,7 @@ class NetworkEstimator:
 
     def __init__(
         self,
-        parameters: int,
+        shape: Shape,
         hyper: Hyper | Newton,
         seeds: Sequence[int],
         *,
@@ -119,7 +127,7 @@ class NetworkEstimator:
         if not seeds or len(set(seeds)) != len(seeds):
             raise ValueError(f"seeds {list(seeds)}: at least one, and none twice")
         self.hyper, self.seeds, self.measured_times = hyper, tuple(seeds), measured_times
-        self.parameters, self.hidden_layers = parameters, hidden_layers_of(parameters)
+        self.shape = shape
         self.teacher, self.rows = teacher, rows
         self.progress: Progress | None = None
         self.folder: Path | None = None
@@ -141,7 +149,7 @@ class NetworkEstimator:
         X, ratios, starts = _stacked(folds, learned)
         runs = [self._run(fold, start, seed) for seed in self.seeds for fold, start in zip(folds, starts, strict=True)]
         checkpoint = None if self.folder is None else Checkpoint(self.folder)
-        given: dict[str, Any] = {"hidden_layers": self.hidden_layers, "progress": self.progress, "checkpoint": checkpoint}
+        given: dict[str, Any] = {"shape": self.shape, "progress": self.progress, "checkpoint": checkpoint}
         if isinstance(self.hyper, Newton):
             trained = fit_newton(X, ratios, runs, hyper=self.hyper, **given)
         else:
@@ -218,8 +226,11 @@ def _stacked(folds: Sequence[Fold], learned: Sequence[Lights]) -> tuple[Features
 
 
 def networks_npz(nets: IlluminantNets, names: Sequence[str]) -> bytes:
-    """The networks as an .npz without pickles: ``names`` (R,), ``weight_0`` (R, 9, 9), ``bias_0`` (R, 9), ..., float32."""
+    """The networks as an .npz without pickles: ``names`` (R,), ``weight_0`` (R, 9, 9), ``bias_0`` (R, 9), ..., float32; and
+    ``activation``, where it is not relu."""
     arrays: dict[str, NDArray[Any]] = {"names": np.asarray(names, dtype=np.str_)}
+    if nets.shape.activation != "relu":
+        arrays["activation"] = np.asarray(nets.shape.activation)
     for layer, (weight, bias) in enumerate(nets.layers()):
         arrays[f"weight_{layer}"] = weight.detach().numpy()
         arrays[f"bias_{layer}"] = bias.detach().numpy()[:, 0]
@@ -237,7 +248,9 @@ def load_networks(data: bytes) -> tuple[IlluminantNets, list[str]]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             names = arrays["names"].tolist()
-            nets = IlluminantNets((len(arrays.files) - 1) // 2 - 1, len(names))
+            hidden = tuple(arrays[name].shape[-1] for name in arrays.files if name.startswith("bias_"))[:-1]
+            activation: Any = str(arrays["activation"]) if "activation" in arrays.files else "relu"
+            nets = IlluminantNets(Shape(hidden, activation), len(names))
             with torch.no_grad():
                 for layer, (weight, bias) in enumerate(nets.layers()):
                     weight.copy_(torch.from_numpy(arrays[f"weight_{layer}"]))

@@ -22,9 +22,10 @@ from torch import Tensor
 from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
-from ..models.illuminant_net import RATIOS, IlluminantNets, draw_nets, hidden_layers_of, layers_of, parameter_count
+from ..models.illuminant_net import ACTIVATIONS, IlluminantNets, draw_nets, layers_of
 from .batched import NetworkRun, Progress, TrainedNetworks
 from .settings import Newton
+from .shapes import RATIOS, Shape
 
 _TRIALS = 10  # dampings that a step tries
 _WINDOW = 10  # steps over which the loss must go down
@@ -35,7 +36,7 @@ def fit_newton(
     ratios: NDArray[np.floating[Any]],
     runs: Sequence[NetworkRun],
     *,
-    hidden_layers: int,
+    shape: Shape,
     hyper: Newton,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
@@ -50,7 +51,7 @@ def fit_newton(
         ratios: (n, 2) R/G and B/G of their lights, above 0.
         runs: rows and seeds; the first start is that of ``batched.fit_runs``, but for the output's bias, which starts at
             the mean log ratio.
-        hidden_layers: of all of them.
+        shape: of all of them.
         progress: told a line a run.
         checkpoint: of this call; written after each run. Runs that it has are not trained again.
 
@@ -68,13 +69,13 @@ def fit_newton(
     done = {} if checkpoint is None else checkpoint.arrays()
     with one_thread():
         for at in range(len(done) // 2, len(runs)):
-            weights, losses = _trained(X, ratios, runs[at], hidden_layers, hyper)
+            weights, losses = _trained(X, ratios, runs[at], shape, hyper)
             done |= {f"weights_{at}": weights.numpy(), f"losses_{at}": np.array(losses)}
             if checkpoint is not None:
                 checkpoint.commit_arrays(done)
             if progress is not None:
                 progress(f"{runs[at].key}, seed {runs[at].seed}: {len(losses) - 1} steps, loss {losses[-1]:.5g}")
-    nets = IlluminantNets(hidden_layers, len(runs))
+    nets = IlluminantNets(shape, len(runs))
     histories = [done[f"losses_{at}"] for at in range(len(runs))]
     losses = np.full((max(map(len, histories)), len(runs)), np.nan)
     for at, history in enumerate(histories):
@@ -85,7 +86,7 @@ def fit_newton(
 
 
 def _trained(
-    X: NDArray[np.floating[Any]], ratios: NDArray[np.floating[Any]], run: NetworkRun, hidden_layers: int, hyper: Newton
+    X: NDArray[np.floating[Any]], ratios: NDArray[np.floating[Any]], run: NetworkRun, shape: Shape, hyper: Newton
 ) -> tuple[Tensor, list[float]]:
     """One run: its weights (P,) float32, and the loss at the start and after each step."""
     rows, counts = np.unique(run.train, return_counts=True)
@@ -95,10 +96,11 @@ def _trained(
         torch.from_numpy((X[rows] - mean) / scale),
         torch.from_numpy(ratios[rows].astype(np.float64)),
         torch.from_numpy(counts.astype(np.float64))[:, None],
+        shape,
         hyper,
     )
-    found, losses = _best_minimum(problem, run, hidden_layers)
-    return _unstandardised(found, torch.from_numpy(mean), torch.from_numpy(scale)).float(), losses
+    found, losses = _best_minimum(problem, run)
+    return _unstandardised(found, shape, torch.from_numpy(mean), torch.from_numpy(scale)).float(), losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +110,12 @@ class _Problem:
     X: Tensor
     truth: Tensor
     weight: Tensor
+    shape: Shape
     hyper: Newton
 
     def loss(self, flat: Tensor) -> Tensor:
         """What is minimised."""
-        error = _outputs(flat, self.X)[-1].exp() - self.truth
+        error = _outputs(flat, self.X, self.shape)[-1].exp() - self.truth
         rounded = (error.square() + self.hyper.tip**2).sqrt()
         return (rounded * self.weight).sum() + self.hyper.decay / 2 * flat.square().sum()
 
@@ -126,7 +129,7 @@ class _Problem:
         wanted = self.hyper.curvature_rows or len(self.X)
         stride = max(1, len(self.X) // wanted)
         mine = slice(step % stride, None, stride)
-        ratio, by_parameter = log_ratio_jacobian(flat, self.X[mine])
+        ratio, by_parameter = log_ratio_jacobian(flat, self.X[mine], self.shape)
         ratio = ratio.exp()
         error = ratio - self.truth[mine]
         share = self.weight.sum() / self.weight[mine].sum()
@@ -134,14 +137,14 @@ class _Problem:
         return (by_parameter * each[..., None]).flatten(0, 1)
 
 
-def _best_minimum(problem: _Problem, run: NetworkRun, hidden_layers: int) -> tuple[Tensor, list[float]]:
+def _best_minimum(problem: _Problem, run: NetworkRun) -> tuple[Tensor, list[float]]:
     """The weights to which the most promising start leads, and the loss at that start and after each step."""
-    hyper = problem.hyper
+    hyper, shape = problem.hyper, problem.shape
     descents: list[_Descent] = []
     for start in range(hyper.starts):
         key = f"{run.key}, start {start}" if start else run.key
-        flat = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", key)]).flat.detach().double()[0]
-        flat = flat[: parameter_count(hidden_layers)]
+        flat = draw_nets(shape, [generator(run.seed, "two_camera weights", key)]).flat.detach().double()[0]
+        flat = flat[: shape.parameters]
         flat[-RATIOS:] = ((problem.truth.log() * problem.weight).sum(dim=0) / problem.weight.sum()).flatten()
         descents.append(_Descent(problem, flat))
     if hyper.starts > 1:
@@ -204,37 +207,33 @@ def ridge_solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> 
     return torch.cholesky_solve(gradient[:, None], factor)[:, 0]
 
 
-def _layers(flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-    return layers_of(flat, hidden_layers_of(len(flat)))
-
-
-def _outputs(flat: Tensor, X: Tensor) -> list[Tensor]:
+def _outputs(flat: Tensor, X: Tensor, shape: Shape) -> list[Tensor]:
     """Inputs, what each hidden layer gives, and the log ratios (n, 2)."""
-    *hidden, (weight, bias) = _layers(flat)
-    found = [X]
+    *hidden, (weight, bias) = layers_of(flat, shape)
+    found, activation = [X], ACTIVATIONS[shape.activation].of
     for hidden_weight, hidden_bias in hidden:
-        found.append(torch.addmm(hidden_bias, found[-1], hidden_weight).relu())
+        found.append(activation(torch.addmm(hidden_bias, found[-1], hidden_weight)))
     return [*found, torch.addmm(bias, found[-1], weight)]
 
 
-def log_ratio_jacobian(flat: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+def log_ratio_jacobian(flat: Tensor, X: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
     """Log ratios (n, 2) of one network, and their derivatives (n, 2, P) by its parameters ``flat`` (P,)."""
-    layers = _layers(flat)
-    *inputs, log_ratios = _outputs(flat, X)
+    layers, slope = layers_of(flat, shape), ACTIVATIONS[shape.activation].slope
+    *inputs, log_ratios = _outputs(flat, X, shape)
     after = torch.eye(RATIOS, dtype=flat.dtype).expand(len(X), RATIOS, RATIOS)  # by what the layer gives
     pieces: list[Tensor] = []
     for at in range(len(layers) - 1, -1, -1):
         by_weight = inputs[at][:, None, :, None] * after[:, :, None, :]
         pieces += [after, by_weight.flatten(2)]
         if at:
-            after = (after @ layers[at][0].T) * (inputs[at] > 0)[:, None]
+            after = (after @ layers[at][0].T) * slope(inputs[at])[:, None]
     return log_ratios, torch.cat(pieces[::-1], dim=2)
 
 
-def _unstandardised(flat: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+def _unstandardised(flat: Tensor, shape: Shape, mean: Tensor, scale: Tensor) -> Tensor:
     """The network of (X - mean) / scale as one of X: the first layer takes it up."""
     flat = flat.clone()
-    weight, bias = _layers(flat)[0]
+    weight, bias = layers_of(flat, shape)[0]
     weight /= scale[:, None]
     bias -= mean @ weight
     return flat

@@ -1,0 +1,203 @@
+"""BVH: a hierarchy of joints and their rotations over time, as the positions of the joints (forward kinematics).
+
+A file is ``HIERARCHY``: a tree of ``ROOT``, ``JOINT`` and ``End Site``, each with its ``OFFSET`` from the one above it and
+its ``CHANNELS``; and ``MOTION``: the number of frames, the time of one, and a line of numbers for each, all channels in the
+order of the file. Rotations are in degrees, and turn in the order of the channels, each about the axes that those before it
+left. Positions of the root are added to its offset; those of another joint take its offset's place, as exporters write them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...curation.rows import Reject
+from .layouts import MAX_JOINTS, Layout
+from .rows import MAX_FRAMES
+
+MAX_PLACES = 1 << 23
+"""Most joints times frames: lines without numbers cost a file next to nothing."""
+
+_CHANNELS = {f"{axis}{kind}": (kind, number) for number, axis in enumerate("xyz") for kind in ("position", "rotation")}
+_END = " end"
+
+
+@dataclass
+class BvhJoint:
+    """A joint of the hierarchy. ``parent`` is -1 of the root; ``channels`` are (position or rotation, axis) as in the file."""
+
+    name: str
+    parent: int
+    offset: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
+    channels: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+
+
+def sequence_of_bvh(data: bytes, joints: Sequence[str], *, leave_out: bool = False) -> NDArray[np.float64]:
+    """The places of some joints, (T, 1, V, 3), in the unit of the file.
+
+    Args:
+        data: the file.
+        joints: names, in the order that is wanted; the end of a joint without others is called by its name and ``" end"``.
+        leave_out: whether the file may have more joints than these; ends may always be left out.
+
+    Raises:
+        Reject: ``wrong_joint_count``: a joint that the file does not have, or one that is not asked for; and as ``parse_bvh``.
+    """
+    hierarchy, motion = parse_bvh(data)
+    place = {joint.name: number for number, joint in enumerate(hierarchy)}
+    if absent := [name for name in joints if name not in place]:
+        raise Reject("wrong_joint_count", f"it has no joint {absent[0]!r}; it has {', '.join(place)}"[:200])
+    if (values := len(motion) * len(hierarchy)) > MAX_PLACES:
+        raise Reject("too_large", f"{len(motion)} frames of {len(hierarchy)} joints: {values:,} places, {MAX_PLACES:,} at most")
+    more = [name for name in place if name not in joints and not name.endswith(_END)]
+    if more and not leave_out:
+        told = f"joint {more[0]!r} of {len(more)} that the layout does not have: see source.other_joints"
+        raise Reject("wrong_joint_count", told)
+    return positions(hierarchy, motion)[:, None, [place[name] for name in joints]]
+
+
+def layout_of_bvh(data: bytes, name: str) -> Layout:
+    """The joints of a file without ends, an edge from each to the one above it, the root as centre. Raises ``Reject``."""
+    hierarchy, _ = parse_bvh(data)
+    kept = [number for number, joint in enumerate(hierarchy) if not joint.name.endswith(_END)]
+    edges = tuple((new, kept.index(hierarchy[old].parent)) for new, old in enumerate(kept) if new)
+    return Layout(name, tuple(hierarchy[old].name for old in kept), edges, 0)
+
+
+def positions(hierarchy: Sequence[BvhJoint], motion: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Places of all joints, (T, joints, 3), from the channels, (T, channels)."""
+    found = np.zeros((len(motion), len(hierarchy), 3))
+    turned: list[NDArray[np.float64]] = []
+    first = 0
+    for number, joint in enumerate(hierarchy):
+        local = np.tile(joint.offset, (len(motion), 1))
+        turn = np.tile(np.eye(3), (len(motion), 1, 1))
+        for column, (kind, axis) in enumerate(joint.channels, first):
+            if kind == "rotation":
+                turn = turn @ _rotations(axis, np.radians(motion[:, column]))
+            elif joint.parent < 0:
+                local[:, axis] += motion[:, column]
+            else:
+                local[:, axis] = motion[:, column]
+        first += len(joint.channels)
+        if joint.parent < 0:
+            found[:, number] = local
+        else:
+            above = turned[joint.parent]
+            found[:, number] = found[:, joint.parent] + np.einsum("tij,tj->ti", above, local)
+            turn = above @ turn
+        turned.append(turn)
+    return found
+
+
+def _rotations(axis: int, angle: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Matrices (T, 3, 3) of turns about x, y or z, counter-clockwise as seen from its tip."""
+    one, other = (axis + 1) % 3, (axis + 2) % 3
+    found = np.tile(np.eye(3), (len(angle), 1, 1))
+    found[:, one, one] = found[:, other, other] = np.cos(angle)
+    found[:, other, one] = np.sin(angle)
+    found[:, one, other] = -np.sin(angle)
+    return found
+
+
+def parse_bvh(data: bytes) -> tuple[list[BvhJoint], NDArray[np.float64]]:
+    """The joints in the order of the file, a parent before its children, and the channels, (T, channels).
+
+    Raises:
+        Reject: ``empty``; ``not_bvh``: no text, or a hierarchy that is none, of more than ``MAX_JOINTS``; ``truncated``;
+            ``no_frames``; ``too_long``; ``bad_frame``: another number of numbers than there are channels; ``not_finite``.
+    """
+    if not data.strip():
+        raise Reject("empty", f"{len(data)} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Reject("not_bvh", f"byte {error.start} is no text") from None
+    head, mark, tail = text.partition("MOTION")
+    if head.split(None, 1)[:1] != ["HIERARCHY"]:
+        raise Reject("not_bvh", f"begins with {text[:20]!r}, and not with HIERARCHY")
+    hierarchy = _hierarchy(head)
+    if not mark:
+        raise Reject("truncated", "no MOTION follows the hierarchy")
+    return hierarchy, _motion(tail, sum(len(joint.channels) for joint in hierarchy))
+
+
+def _hierarchy(head: str) -> list[BvhJoint]:
+    joints: list[BvhJoint] = []
+    above: list[int] = []  # the joints whose braces are open
+    words = iter(head.replace("{", " { ").replace("}", " } ").split()[1:])
+    try:
+        for word in words:
+            if word in ("ROOT", "JOINT", "End"):
+                name = " ".join(itertools.takewhile(lambda each: each != "{", words))
+                if (word == "ROOT") != (not joints) or (joints and not above):
+                    raise Reject("not_bvh", f"{word} {name[:40]!r}: one ROOT, and the others below it, are wanted")
+                name = f"{joints[above[-1]].name}{_END}" if word == "End" else name
+                if len(joints) == MAX_JOINTS or any(name == joint.name for joint in joints):
+                    told = f"joint {name[:40]!r} stands twice" if len(joints) < MAX_JOINTS else f"more than {MAX_JOINTS} joints"
+                    raise Reject("not_bvh", told)
+                above.append(len(joints))
+                joints.append(BvhJoint(name, above[-2] if len(above) > 1 else -1))
+            elif word == "}" and above:
+                above.pop()
+            elif word == "OFFSET" and above:
+                joints[above[-1]].offset = _offset(list(itertools.islice(words, 3)))
+            elif word == "CHANNELS" and above:
+                joints[above[-1]].channels = _channels(words)
+            else:
+                raise Reject("not_bvh", f"{word[:40]!r} in the hierarchy: ROOT, JOINT, End Site, OFFSET or CHANNELS is wanted")
+    except StopIteration:
+        raise Reject("truncated", "the hierarchy breaks off") from None
+    if above or not joints:
+        raise Reject("truncated", f"{len(joints)} joints, {len(above)} of whose braces are not closed")
+    return joints
+
+
+def _offset(words: list[str]) -> NDArray[np.float64]:
+    try:
+        found = np.array([float(word) for word in words])
+    except ValueError:
+        raise Reject("not_bvh", f"OFFSET {' '.join(words)[:60]!r}: three numbers are wanted") from None
+    if len(found) < 3 or not np.isfinite(found).all():
+        raise Reject("truncated" if len(found) < 3 else "not_finite", f"OFFSET {' '.join(words)[:60]!r}")
+    return found
+
+
+def _channels(words: Iterator[str]) -> list[tuple[str, int]]:
+    count = next(words)
+    if not (count.isdecimal() and len(count) < 3 and int(count) <= len(_CHANNELS)):
+        raise Reject("not_bvh", f"CHANNELS {count[:20]!r}: 0 to {len(_CHANNELS)} are wanted")
+    names = [next(words).lower() for _ in range(int(count))]
+    if odd := [name for name in names if name not in _CHANNELS or names.count(name) > 1]:
+        raise Reject("not_bvh", f"channel {odd[0][:40]!r}: each of Xposition to Zrotation is wanted once at most")
+    return [_CHANNELS[name] for name in names]
+
+
+def _motion(text: str, channels: int) -> NDArray[np.float64]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    count = lines[0].partition(":")[2].strip() if lines else ""
+    if len(lines) < 2 or not lines[0].strip().startswith("Frames") or not count.isdecimal():
+        raise Reject("truncated" if len(lines) < 2 else "not_bvh", "Frames: and Frame Time: are wanted after MOTION")
+    if not (frames := lines[2:]):
+        raise Reject("no_frames", f"0 frames: {count[:20]} are promised")
+    if len(frames) > MAX_FRAMES:
+        raise Reject("too_long", f"{len(frames)} frames: at most {MAX_FRAMES} are read")
+    if len(count) > 9 or int(count) != len(frames):
+        reason = "truncated" if len(count) > 9 or int(count) > len(frames) else "trailing_lines"
+        raise Reject(reason, f"{len(frames)} frames: {count[:20]} are promised")
+    found = np.empty((len(frames), channels))
+    for number, line in enumerate(frames):
+        words = line.split()
+        if len(words) != channels:
+            raise Reject("bad_frame", f"frame {number}: {len(words)} numbers, the channels are {channels}")
+        try:
+            found[number] = words
+        except ValueError:
+            raise Reject("not_a_number", f"frame {number}: {line.strip()[:60]!r}") from None
+    if not np.isfinite(found).all():
+        raise Reject("not_finite", f"frame {int(np.argwhere(~np.isfinite(found))[0, 0])}: NaN or infinite")
+    return found

@@ -1,0 +1,144 @@
+"""What is known of sequences of one's own beside their joints: class, camera, performer, side and role, of tables or names."""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from ...curation.rows import Reject
+from ...curation.streams import parse_json, read_file
+from .rows import ROLES
+
+FIELDS = ("class", "camera", "performer", "side")
+"""Names of columns of a table of labels, and of groups of a pattern."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a table says of sequences by their names, and what a pattern finds in the names.
+
+    Attributes:
+        labels: name of a sequence -> field -> value.
+        pattern: regular expression, searched in the name, with groups such as ``(?P<performer>s\\d+)``; None: none.
+    """
+
+    labels: Mapping[str, Mapping[str, str]] | None
+    pattern: re.Pattern[str] | None
+
+    @staticmethod
+    def read(labels: str | None, pattern: str | None) -> Known:
+        """From a file of labels, see ``read_labels``, and a regular expression.
+
+        Raises:
+            ValueError: no such file, or expression; one with a group that is none of ``FIELDS``.
+        """
+        try:
+            compiled = None if pattern is None else re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"pattern {pattern!r}: {error}") from None
+        if compiled and (not compiled.groupindex or set(compiled.groupindex) - set(FIELDS)):
+            raise ValueError(f"pattern {pattern!r}: groups (?P<name>...) are wanted, named {', '.join(FIELDS)}")
+        return Known(None if labels is None else read_labels(labels), compiled)
+
+    def of(self, name: str, said: Mapping[str, str | None]) -> tuple[str, str | None, str | None, str | None]:
+        """Class, camera, performer and side of a sequence: of the table first, then of the pattern, then what is ``said``.
+
+        Raises:
+            Reject: ``bad_name``: the pattern is not in it; ``no_class``; ``bad_side``: none of train, val and test.
+        """
+        found = {field: value for field, value in said.items() if value}
+        if self.pattern is not None:
+            if (match := self.pattern.search(name)) is None:
+                raise Reject("bad_name", f"{name[:80]!r} does not fit source.pattern")
+            found |= {field: value for field, value in match.groupdict().items() if value}
+        if self.labels is not None:
+            stem = posixpath.splitext(name)[0]
+            found |= next((self.labels[each] for each in (name, stem, posixpath.basename(stem)) if each in self.labels), {})
+        if not found.get("class"):
+            raise Reject("no_class", f"{name[:80]!r}: nothing says its class")
+        if found.get("side", "train") not in ROLES:
+            raise Reject("bad_side", f"{found['side'][:40]!r}: {', '.join(ROLES)} are possible")
+        return found["class"], found.get("camera"), found.get("performer"), found.get("side")
+
+
+def read_labels(path: str) -> dict[str, dict[str, str]]:
+    """A table, CSV or Parquet, with a column ``sequence`` and some of ``FIELDS``: name -> field -> value. Others are not read.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: no such table, or a sequence that stands twice.
+    """
+    table = read_small_table(path)
+    columns = [name for name in FIELDS if name in table.column_names]
+    if "sequence" not in table.column_names or not columns:
+        told = ", ".join(table.column_names)[:200]
+        raise ValueError(f"labels {path!r}: a column sequence and one of {', '.join(FIELDS)} are wanted; it has {told}")
+    rows = zip(*(table[name].to_pylist() for name in ("sequence", *columns)), strict=True)
+    found: dict[str, dict[str, str]] = {}
+    for name, *values in rows:
+        if name in found:
+            raise ValueError(f"labels {path!r}: sequence {name!r} stands twice")
+        found[name] = {field: value for field, value in zip(columns, values, strict=True) if value}
+    return found
+
+
+def read_roles(path: str) -> dict[str, str]:
+    """A list of roles: a table, CSV or Parquet, with the columns ``sequence`` and ``role``, or a JSON object of lists of names
+    by ``train``, ``val`` and ``test``.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        ValueError: no such list, another role, or a sequence of two roles.
+    """
+    if path.endswith(".json"):
+        values: Any = parse_json(read_file(path))
+        if not isinstance(values, dict) or not all(
+            isinstance(names, list) for names in cast("dict[str, Any]", values).values()
+        ):
+            raise ValueError(f"split.roles {path!r}: an object of lists of names is wanted: train, val, test")
+        pairs = [(str(name), role) for role, names in cast("dict[str, list[Any]]", values).items() for name in names]
+    else:
+        table = read_small_table(path)
+        if not {"sequence", "role"} <= set(table.column_names):
+            raise ValueError(f"split.roles {path!r}: columns sequence and role are wanted; it has {table.column_names}")
+        pairs = list(zip(table["sequence"].to_pylist(), table["role"].to_pylist(), strict=True))
+    found: dict[str, str] = {}
+    for name, role in pairs:
+        if role not in ROLES or found.setdefault(name, role) != role:
+            raise ValueError(
+                f"split.roles {path!r}: {name!r} has the role {role!r}: one of {', '.join(ROLES)} is wanted, and one only"
+            )
+    if not found:
+        raise ValueError(f"split.roles {path!r}: it names no sequence")
+    return found
+
+
+def read_small_table(path: str) -> pa.Table:
+    """A CSV (tab-separated where it ends in .tsv) or Parquet file of texts, read whole; spaces around them do not count.
+
+    Raises:
+        FileNotFoundError, ValueError: it is not there, too large, or no table.
+    """
+    data = read_file(path)
+    try:
+        if path.endswith(".parquet"):
+            table = pq.read_table(io.BytesIO(data))
+        else:
+            names = data.split(b"\n", 1)[0].decode("utf-8-sig").strip().split("\t" if ".tsv" in path else ",")
+            options = pacsv.ConvertOptions(column_types={name.strip().strip('"'): pa.string() for name in names})
+            parsing = pacsv.ParseOptions(delimiter="\t" if ".tsv" in path else ",")
+            table = pacsv.read_csv(io.BytesIO(data), parse_options=parsing, convert_options=options)
+        table = table.rename_columns([name.strip() for name in table.column_names])
+        trimmed = [pc.utf8_trim_whitespace(column.cast(pa.string())) for column in table.columns]
+        return pa.table(trimmed, names=table.column_names)
+    except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"table {path!r}: {str(error)[:200]}") from None

@@ -1,0 +1,362 @@
+"""Joints in tables, CSV or Parquet: a row a joint and frame, or a row a frame; of many sequences in a file, or a file each.
+
+A table is read in blocks, and the rows of one sequence are held at a time: they stand together. What has no row, an empty cell
+or NaN is missing, and is told from what is 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import IO, cast
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ...curation.parquet_footer import check_whole
+from ...curation.rows import Reject, Rejected, printable
+from ...curation.stages.folder import open_folder, safe_key, walk
+from ...curation.streams import check_columns, compression_by_name, decompressed, read_lines
+from .known import FIELDS, Known
+from .layouts import Layout
+from .rows import MAX_FRAMES, OwnSequence, npy_of
+from .tensors import TensorForm
+
+MAX_ROWS = 1 << 22
+"""Most rows of one sequence, which are held at a time."""
+
+MAX_NUMBERS = 1 << 26
+"""Most numbers that a sequence may come to: two rows can claim a hundred thousand frames."""
+
+_BLOCK_BYTES = 1 << 20
+_NOTHING = pa.array(["", "nan", "na", "n/a", "null", "none"])
+_ENDINGS = (".csv", ".tsv", ".parquet")
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Names of the columns of a table. Those of the axes are ``tensor.axes``.
+
+    Attributes:
+        sequence: which sequence a row belongs to. In a folder of tables a file without it is one sequence, named by the file.
+        frame: number of the frame. The frames of a sequence lie a step apart: the greatest that fits all of them. A table of
+            one row a frame may have none: the rows are then the frames.
+        joint: name of the joint in the layout, or its number from 0. Of tables with a row a joint.
+        body: which body a joint is of, where there may be several.
+        label, camera, performer, side: of the sequence, the same in all of its rows.
+    """
+
+    sequence: str = "sequence"
+    frame: str = "frame"
+    joint: str = "joint"
+    body: str = "body"
+    label: str = "class"
+    camera: str = "camera"
+    performer: str = "performer"
+    side: str = "side"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a table is read by; ``cells`` are the columns of the coordinates, (joints, axes) of a wide table, else (1, axes)."""
+
+    columns: TableColumns
+    wide: bool
+    cells: tuple[tuple[str, ...], ...]
+    layout: Layout
+    form: TensorForm
+    leave_out: bool
+
+
+def read_tables(
+    *,
+    path: str,
+    columns: TableColumns,
+    wide: str | None,
+    delimiter: str,
+    labels: str | None,
+    pattern: str | None,
+    leave_out: bool,
+    layout: Layout,
+    form: TensorForm,
+) -> Iterator[OwnSequence | Rejected]:
+    """Source step: the sequences of a table, or of the tables of a folder, in their order.
+
+    Rejected: ``not_a_number``, ``bad_frame`` (no whole number), ``repeated_joint`` (twice in a frame), ``wrong_joint_count``
+    (a joint that the layout does not have), ``too_long``, ``too_large``, ``differs_within`` (a class, say, that changes within
+    a sequence), ``no_sequence`` (rows that say none); of a folder ``unknown_format``, ``bad_table`` and what cannot be listed;
+    and as ``Known.of`` does.
+
+    Args:
+        path: a file, packed or not, or a folder.
+        columns: names of the columns.
+        wide: of tables of one row a frame: how their columns are called, such as ``{joint}_{axis}`` or ``{axis}{number}``.
+        delimiter: of CSV files.
+        labels, pattern: what is known of the sequences beside their rows; see ``known.Known``.
+        leave_out: whether joints that the layout does not have are left out.
+        layout: names of the joints.
+        form: names of the axes.
+
+    Raises:
+        FileNotFoundError, ValueError: no such file, a column that is not there, a table that is none, or whose sequences do not
+            stand together.
+    """
+    known, cells = Known.read(labels, pattern), _cells(wide, layout, form)
+    reading = _Reading(columns, wide is not None, cells, layout, form, leave_out)
+    fs, within = fsspec.core.url_to_fs(path)
+    if not fs.isdir(within):
+        if not fs.exists(within):
+            raise FileNotFoundError(f"no table at {path}")
+        yield from _of_file(path, posixpath.basename(path), reading, delimiter, known, None)
+        return
+    for at, entries in walk(open_folder(path)):
+        for entry in entries:
+            file = posixpath.join(at, entry.name)
+            place, folder = posixpath.join(path, file), file.split("/", 1)[0] if at else ""
+            try:
+                if entry.reason or not _stem(file).endswith(_ENDINGS):
+                    yield Rejected(printable(file), entry.reason or "unknown_format", entry.detail)
+                else:
+                    yield from _of_file(place, file, reading, delimiter, known, folder)
+            except ValueError as error:  # told without the folder's own place, which is not part of the data
+                yield Rejected(printable(file), "bad_table", printable(str(error).replace(repr(place), repr(file))))
+
+
+def _stem(file: str) -> str:
+    """The name without the ending of a compression."""
+    return file.rpartition(".")[0].lower() if compression_by_name(file) else file.lower()
+
+
+def _cells(wide: str | None, layout: Layout, form: TensorForm) -> tuple[tuple[str, ...], ...]:
+    if wide is None:
+        return (form.axes,)
+    try:
+        named = tuple(
+            tuple(wide.format(joint=joint, number=number, axis=axis) for axis in form.axes)
+            for number, joint in enumerate(layout.joints)
+        )
+    except (KeyError, ValueError, IndexError, AttributeError) as error:
+        raise ValueError(f"source.wide = {wide!r}: {{joint}} or {{number}}, and {{axis}} are wanted: {error}") from None
+    if len({name for names in named for name in names}) < len(layout.joints) * len(form.axes):
+        raise ValueError(
+            f"source.wide = {wide!r} gives several joints or axes one column: {{joint}} or {{number}}, and {{axis}}"
+        )
+    return named
+
+
+def _of_file(
+    path: str, file: str, reading: _Reading, delimiter: str, known: Known, folder: str | None
+) -> Iterator[OwnSequence | Rejected]:
+    """The sequences of one file; ``folder`` is the class folder that it is in, None of a file that is read alone."""
+    names = reading.columns
+    for name, rows, first in _together(_blocks(path, reading, delimiter, folder is not None), names.sequence, path, file):
+        told = file if folder is not None and name == file else f"{file}#{name}"
+        if name is None or rows is None:
+            fault = (
+                ("no_sequence", f"no value in column {names.sequence}") if name is None else ("too_large", f"{MAX_ROWS:,} rows")
+            )
+            yield Rejected(f"{printable(file)}, row {first}", *fault)
+            continue
+        try:
+            said = {field: _one(rows, column, field) for field, column in zip(FIELDS, _described(names), strict=True)}
+            of = known.of(name, said if said["class"] or not folder else {**said, "class": folder})
+            key = safe_key(printable(told.replace("#", "/") if folder else name))
+            yield OwnSequence(key, printable(told), of[0], npy_of(_joints(rows, reading)), *of[1:])
+        except Reject as error:
+            yield Rejected(printable(told), error.reason, error.detail)
+
+
+def _described(names: TableColumns) -> tuple[str, ...]:
+    """Columns of the fields of ``known.FIELDS``."""
+    return names.label, names.camera, names.performer, names.side
+
+
+def _one(rows: pa.Table, column: str, field: str) -> str | None:
+    if column not in rows.column_names:
+        return None
+    found = [value for value in pc.unique(_text(rows[column])).to_pylist() if value]
+    if len(found) > 1:
+        raise Reject("differs_within", f"{field}: {found[0][:40]!r} and {found[1][:40]!r} within one sequence")
+    return found[0] if found else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- reading
+
+
+def _needed(header: Sequence[str], reading: _Reading, path: str, in_folder: bool) -> list[str]:
+    """Columns that are read. Raises ``ValueError`` where one is not there, or stands twice."""
+    columns, optional = reading.columns, {"body", "label", "camera", "performer", "side"}
+    optional |= ({"joint", "frame"} if reading.wide else set()) | ({"sequence"} if in_folder else set())
+    named = {each.name: cast("str", getattr(columns, each.name)) for each in fields(columns)}
+    wanted = [name for name in (cell for cells in reading.cells for cell in cells) if name not in header]
+    wanted += [
+        name
+        for field, name in named.items()
+        if name not in header and (field not in optional or name != getattr(TableColumns, field))
+    ]
+    if wanted:
+        told = "source.wide" if reading.wide and wanted[0] not in named.values() else "source.columns and tensor.axes"
+        raise ValueError(f"table {path!r} has no column {wanted[0]!r}, it has {', '.join(header)[:200]}: see {told}")
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise ValueError(f"table {path!r} has two columns {twice[0]!r}")
+    left = {named["joint"]} if reading.wide else set[str]()
+    kept = {*named.values(), *(cell for cells in reading.cells for cell in cells)} - left
+    return [name for name in header if name in kept]
+
+
+def _blocks(path: str, reading: _Reading, delimiter: str, in_folder: bool) -> Iterator[pa.Table]:
+    """The rows of a table in blocks; cells of CSV are texts. Raises ``ValueError`` for what is no table."""
+    try:
+        with fsspec.open(path, "rb") as raw:
+            stream = cast("IO[bytes]", raw)
+            if _stem(path).endswith(".parquet"):
+                try:
+                    check_whole(stream, "it")
+                except ValueError as error:
+                    raise ValueError(f"table {path!r}: {error}") from None
+                stream.seek(0)
+                file = pq.ParquetFile(stream)
+                needed = _needed(file.schema_arrow.names, reading, path, in_folder)
+                yield from map(_table, file.iter_batches(batch_size=1 << 14, columns=needed))
+                return
+            delimiter = "\t" if _stem(path).endswith(".tsv") else delimiter
+            line = next(read_lines(path), b"").decode()
+            header = next(csv.reader([line], delimiter=delimiter), [])
+            check_columns(header, f"table {path!r}")
+            needed = _needed(header, reading, path, in_folder)
+            options = pacsv.ConvertOptions(include_columns=needed, column_types=dict.fromkeys(needed, pa.string()))
+            packed = decompressed(stream, compression_by_name(path))
+            reader = pacsv.open_csv(
+                packed,
+                read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES),
+                parse_options=pacsv.ParseOptions(delimiter=delimiter),
+                convert_options=options,
+            )
+            yield from map(_table, reader)
+    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError, csv.Error, TypeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"table {path!r} cannot be read: {str(error)[:200]}") from None
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+def _together(
+    blocks: Iterator[pa.Table], column: str, path: str, file: str
+) -> Iterator[tuple[str | None, pa.Table | None, int]]:
+    """Each sequence: its name, its rows, None where they are too many, and the number of the first of them, from 1."""
+    held: list[pa.Table] = []
+    seen: set[str] = set()
+    current: str | None = None
+    count = first = row = 0
+    for block in blocks:
+        names = np.full(block.num_rows, file, dtype=object)
+        if column in block.column_names:
+            names = np.asarray([name or None for name in _text(block[column]).to_pylist()], dtype=object)
+        cuts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)] if len(names) else []
+        for start, stop in itertools.pairwise(cuts):
+            name = names[start]
+            if name != current or not count:
+                if count:
+                    yield current, pa.concat_tables(held) if held else None, first
+                if name in seen:
+                    told = f"sequence {name!r} goes on in row {row + start + 1}, behind another one"
+                    raise ValueError(f"table {path!r}: {told}: sort the table by its column {column!r}")
+                current, held, count, first = name, [], 0, row + start + 1
+                seen.update([] if name is None else [name])
+            count += stop - start
+            if count > MAX_ROWS:
+                held.clear()
+            else:
+                held.append(block.slice(start, stop - start))
+        row += len(names)
+    if count:
+        yield current, pa.concat_tables(held) if held else None, first
+
+
+# ---------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.utf8_trim_whitespace(column.cast(pa.string()))
+
+
+def _numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
+    """float64, NaN for an empty cell. Raises ``Reject``."""
+    try:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            column = _text(column)
+            column = pc.if_else(pc.is_in(pc.utf8_lower(column), _NOTHING), None, column)
+        return np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise Reject("not_a_number", f"column {name}: {str(error)[:120]}") from None
+
+
+def _joints(rows: pa.Table, reading: _Reading) -> NDArray[np.float64]:
+    """(T, M, V, axes), NaN where nothing is said."""
+    frame, frames = _frames(rows, reading.columns.frame)
+    body, bodies = np.zeros(rows.num_rows, dtype=np.int64), 1
+    if reading.columns.body in rows.column_names:
+        names = _text(rows[reading.columns.body]).combine_chunks().dictionary_encode(null_encoding="encode")
+        body, bodies = names.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(names.dictionary)
+    count = len(reading.layout.joints)
+    if (numbers := frames * bodies * count * len(reading.form.axes)) > MAX_NUMBERS:
+        raise Reject("too_large", f"{frames} frames of {bodies} bodies: {numbers:,} numbers, {MAX_NUMBERS:,} at most")
+    found = np.full((frames, bodies, count, len(reading.form.axes)), np.nan)
+    cells = np.stack([_numbers(rows[name], name) for names in reading.cells for name in names], axis=1)
+    if reading.wide:
+        place, values = frame * bodies + body, cells.reshape(len(cells), count, -1)
+        flat = found.reshape(frames * bodies, count, -1)
+    else:
+        joint, kept = _joint_numbers(rows[reading.columns.joint], reading)
+        place, values = ((frame * bodies + body) * count + joint)[kept], cells[kept]
+        flat = found.reshape(frames * bodies * count, -1)
+    if len(np.unique(place)) < len(place):
+        what = "frame" if reading.wide else "joint of a frame"
+        raise Reject("repeated_joint", f"{len(place) - len(np.unique(place))} rows are of a {what} that another row has")
+    flat[place] = values
+    for number in range(bodies if bodies > 1 else 0):  # before its first frame and behind its last one a body is not missing
+        there = frame[body == number]
+        found[: there.min(), number] = found[there.max() + 1 :, number] = 0
+    return found
+
+
+def _frames(rows: pa.Table, column: str) -> tuple[NDArray[np.int64], int]:
+    """Frame of each row, from 0, and how many frames there are."""
+    if column not in rows.column_names:
+        return np.arange(rows.num_rows), rows.num_rows
+    numbers = _numbers(rows[column], column)
+    whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 1 << 53)
+    if not whole.all():
+        raise Reject("bad_frame", f"{numbers[~whole][0]:g} in column {column}: whole numbers are wanted")
+    there, frame = np.unique(numbers.astype(np.int64), return_inverse=True)
+    step = int(np.gcd.reduce(np.diff(there))) if len(there) > 1 else 1
+    place = (there - there[0]) // step
+    if place[-1] >= MAX_FRAMES:
+        raise Reject("too_long", f"frames {there[0]} to {there[-1]}: at most {MAX_FRAMES} are read")
+    return place[frame.ravel()], int(place[-1]) + 1
+
+
+def _joint_numbers(column: pa.ChunkedArray, reading: _Reading) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Number of the joint of each row, and which rows are kept."""
+    text, joints = _text(column), reading.layout.joints
+    found = np.array(pc.fill_null(pc.index_in(text, pa.array(joints)), -1).to_numpy(), dtype=np.int64)
+    if (found < 0).all():  # numbers in place of names
+        found = np.array(
+            pc.fill_null(pc.index_in(text, pa.array([str(n) for n in range(len(joints))])), -1).to_numpy(), np.int64
+        )
+    kept = found >= 0
+    if not kept.all() and not (reading.leave_out and kept.any()):
+        name = text[int(np.flatnonzero(~kept)[0])].as_py()
+        raise Reject("wrong_joint_count", f"joint {str(name)[:40]!r}: layout {reading.layout.name} has none of that name")
+    return found, kept

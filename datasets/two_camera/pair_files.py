@@ -1,0 +1,172 @@
+"""Which raw files are pairs, and where the charts are in them: by their names, or by CSV files beside them.
+
+The layout of S20 is a folder with ``<pair>_CAM_0`` and ``<pair>_CAM_1`` raw files; further folders in it are further devices.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from ...curation.rows import Reject, Rejected
+from ...curation.streams import check_columns
+
+MAX_BYTES = 1 << 28
+_PLACES = {"{pair}": "(?P<pair>.+)", "*": "[A-Za-z0-9]+"}
+
+
+@dataclass(frozen=True)
+class ListedPair:
+    """Two raw files of one scene.
+
+    Attributes:
+        device: folder of the files within the source, "" where there is none: cameras that are fixed to each other.
+        file_1: path of the first camera's file within the source; ``file_2`` of the second's.
+        chart_1: centres of the corner patches (dark skin, bluish green, black, white) in raw pixels of the first camera, x
+            and y in turn (8,); None where they are not listed.
+        chart_2: the same in the second camera; None: where the homography puts them.
+    """
+
+    key: str
+    name: str
+    device: str
+    file_1: str
+    file_2: str
+    chart_1: list[float] | None
+    chart_2: list[float] | None
+
+
+def list_pairs(
+    *, root: str, names: Sequence[str], pairs: str | None = None, charts: str | None = None
+) -> Iterator[ListedPair | Rejected]:
+    """Source step: the pairs in a folder tree, by path.
+
+    Args:
+        root: local path or fsspec URL.
+        names: paths of the first and of the second camera's files within ``root``. ``{pair}`` is what those of one pair have in
+            common, folders included, and ``*`` stands for letters and digits: ``["main/{pair}.*", "wide/{pair}.*"]`` are two
+            folders with files of equal names.
+        pairs: name of a CSV file in ``root`` in place of ``names``, with the columns ``file_1`` and ``file_2`` and, where there
+            are several, ``device``; or None.
+        charts: name of a CSV file in ``root`` with the columns ``name`` (a file within ``root``, without its ending) and
+            ``x0, y0`` to ``x3, y3``; or None.
+
+    Yields:
+        Pairs in the order of their files, or of the CSV file, and the rejects ``no_partner`` (one camera alone), ``two_files``
+        (a camera twice), ``no_file``, ``duplicate_key`` and ``no_chart_listed``. Files with other names are no pairs and are
+        passed over.
+
+    Raises:
+        FileNotFoundError: no such folder, or no such CSV.
+        ValueError: a folder without any pair, a name without ``{pair}``, or a CSV of another form.
+    """
+    fs, folder = fsspec.core.url_to_fs(root)
+    if not fs.isdir(folder):
+        raise FileNotFoundError(f"folder of raw pairs {root} is not there")
+    listed = read_charts(root, charts) if charts is not None else None
+    seen: dict[str, str] = {}
+    found = _named(fs, folder, root, names) if pairs is None else _in_csv(fs, folder, root, pairs)
+    for number, (name, device, files) in enumerate(found):
+        key = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+        corners = [(listed or {}).get(posixpath.splitext(each[0])[0]) for each in files if each]
+        if not all(files):
+            yield Rejected(key, "no_partner", next(each for each in files if each)[0])
+        elif any(len(same) > 1 for same in files):
+            yield Rejected(key, "two_files", ", ".join(max(files, key=len)))
+        elif missing := [path for [path] in files if pairs is not None and not fs.isfile(posixpath.join(folder, path))]:
+            yield Rejected(key, "no_file", missing[0])
+        elif key in seen:
+            yield Rejected(f"{key}-{number}", "duplicate_key", f"{name!r} and {seen[key]!r} have one key")
+        elif listed is not None and corners[0] is None:
+            yield Rejected(key, "no_chart_listed", f"{posixpath.splitext(files[0][0])[0]} is not in {charts}")
+        else:
+            seen[key] = name
+            yield ListedPair(key, name, device, files[0][0], files[1][0], *corners)
+
+
+_Files = tuple[list[str], list[str]]
+"""Of the first and of the second camera; one each, where all is well."""
+
+
+def _named(fs: Any, folder: str, root: str, names: Sequence[str]) -> Iterator[tuple[str, str, _Files]]:
+    """Name, device and files of each pair whose files are named alike."""
+    patterns = [_pattern(name) for name in names]
+    inside = folder.rstrip("/") + "/"
+    found: dict[str, _Files] = {}
+    for path in sorted(name[len(inside) :] for name in fs.find(folder)):
+        for camera, pattern in enumerate(patterns):
+            matched = pattern.fullmatch(path)
+            if matched and not posixpath.basename(path).startswith("."):
+                found.setdefault(matched["pair"], ([], []))[camera].append(path)
+    if not found:
+        raise ValueError(f"{root}: no file is named like {' or '.join(names)}: see source.names")
+    for name, files in found.items():
+        yield name, posixpath.dirname(name), files
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    if name.count("{pair}") != 1:
+        raise ValueError(f"source.names: {name!r}: {{pair}} is wanted once, as in main/{{pair}}.dng")
+    return re.compile("".join(_PLACES.get(part, re.escape(part)) for part in re.split(r"(\{pair\}|\*)", name)))
+
+
+def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, str, _Files]]:
+    """The same of a CSV file, in its order; a pair is called as its first file."""
+    if not fs.isfile(posixpath.join(folder, name)):
+        raise FileNotFoundError(f"list of pairs {posixpath.join(root, name)} is not there: see source.pairs")
+    rows = _read_csv(root, name, ("file_1", "file_2"))
+    if not rows:
+        raise ValueError(f"{name}: it lists no pair")
+    for number, line in rows:
+        files = [(line[column] or "").strip() for column in ("file_1", "file_2")]
+        if not all(files) or any(path.startswith("/") or ".." in path.split("/") for path in files):
+            raise ValueError(f"{name}, line {number}: {', '.join(files)}: two paths within {root} are wanted")
+        yield posixpath.splitext(files[0])[0], (line.get("device") or "").strip(), ([files[0]], [files[1]])
+
+
+def _read_csv(root: str, name: str, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Lines of a CSV file in ``root`` with their numbers. Raises ``ValueError`` where it lacks a column."""
+    text = read_within(root, name).decode("utf-8-sig", "replace")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        check_columns(reader.fieldnames or (), name)
+        if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
+            raise ValueError(f"{name}: column {missing[0]!r} is missing; it has {', '.join(reader.fieldnames or ())}")
+        return [(reader.line_num, line) for line in reader]
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {reader.line_num}: {error}") from None
+
+
+def read_charts(root: str, name: str) -> dict[str, list[float]]:
+    """Corner patches by file name without ending, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
+    columns = [f"{axis}{corner}" for corner in range(4) for axis in "xy"]
+    charts: dict[str, list[float]] = {}
+    for number, line in _read_csv(root, name, ("name", *columns)):
+        try:
+            corners = [float(line[column]) for column in columns]
+        except (TypeError, ValueError):
+            raise ValueError(f"{name}, line {number}: eight numbers are wanted") from None
+        if not np.isfinite(corners).all() or line["name"] in charts:
+            raise ValueError(f"{name}, line {number}: {line['name']!r} comes twice, or a number is not finite")
+        charts[line["name"]] = corners
+    return charts
+
+
+def read_within(root: str, name: str) -> bytes:
+    """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"{name!r}: a path within {root} is wanted")
+    fs, folder = fsspec.core.url_to_fs(root)
+    path = posixpath.join(folder, name)
+    size = fs.size(path)
+    if size is not None and size > MAX_BYTES:
+        raise Reject("too_large", f"{size} bytes, limit {MAX_BYTES}")
+    return fs.cat_file(path)

@@ -1,0 +1,81 @@
+"""The commands ``export`` and ``estimate``: a trained network that is to be used, and its use on a pair of pictures."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+import typer
+
+from . import exits
+from .options import AsJson, Out, Pipeline, Quiet, TrustCode, trust
+
+
+def export(
+    out: Out,
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
+    network: Annotated[
+        str | None, typer.Option("--network", metavar="NAME", help="Of the settings, where they have several.")
+    ] = None,
+    direction: Annotated[
+        Literal["1to2", "2to1"] | None, typer.Option("--direction", help="Whose light, where the settings have both.")
+    ] = None,
+    average: Annotated[bool, typer.Option("--average", help="The average of all seeds, not the first alone.")] = False,
+    pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a network on all data, and write it as an ONNX file.
+
+    Of two_camera: the folds, which `train` has trained, tell what to expect; the network learns from all pairs. Beside the file
+    stand a card and what was measured here: how far onnxruntime is from torch, and how long an estimate takes.
+
+    \b
+    Examples:
+      benchwright export out --to light
+      benchwright export out --to light --network network-470 --average
+    """
+    from .. import api
+    from .text import line_teller
+
+    trust(out, trust_code)
+    exits.warnings_as_lines()
+    tell = line_teller(quiet=quiet)
+    print(api.export(out, folder, network=network, direction=direction, average=average, pipeline=pipeline, progress=tell))
+
+
+def estimate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of `benchwright export`.")],
+    first: Annotated[str, typer.Argument(metavar="FIRST", help="Raw file or linear 16-bit PNG of the first camera.")],
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="The same scene by the second camera.")],
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the pictures and the page.")],
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="NAME", help="Whose homography of the training to take, where it had several."),
+    ] = None,
+    align: Annotated[
+        Literal["training", "pair", "none"] | None,
+        typer.Option(help="By the training's homography, by what this pair tells, or not: they lie on one grid."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the light in a pair of pictures, and correct them.
+
+    No chart is needed. Writes the first camera's picture before and after correction, a page with both, and the numbers. Prints
+    the light and the page's path.
+
+    \b
+    Examples:
+      benchwright estimate light main/0013.dng wide/0013.dng --to looked
+      benchwright estimate light main.png wide.png --align none --to looked --json
+    """
+    from .. import api
+
+    found = api.estimate(model, first, second, folder, device=device, align=align)
+    if as_json:
+        print(json.dumps(vars(found), indent=1))
+        return
+    for name, (value, low, high) in found.outside.items():
+        exits.say(f"T's number {name} is {value:.4f}, and was {low:.4f} to {high:.4f} in what was learned from: a guess")
+    light = " ".join(f"{value:.4f}" for value in found.light)
+    print(f"light in camera {found.camera}, R G B: {light}; expected error {found.expected_deg:.2f} degrees\n{found.page}")

@@ -1,0 +1,196 @@
+"""The light in a pair of ordinary pictures, without a chart, by an exported network; and the picture corrected."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ...curation.files import write_whole
+from ...curation.rows import Reject
+from ...curation.stages.alignment import align as aligned_pictures
+from ...curation.stages.raw import Linear, read_linear, upright
+from ...datasets.two_camera.pictures import homography_of
+from ...datasets.two_camera.quasi_real import read_png
+from ...datasets.two_camera.transforms import NUMBERS, checked_fit
+from ...eval.report.blocks import ImageGrid, Report, Section, Table, Text, Thumb
+from ...eval.report.html import render
+from ..errors import WrongUse, unknown
+from .looks import png, white_level
+from .model import Model, Reading, load_model
+
+Align = Literal["training", "pair", "none"]
+
+FEWEST_PIXELS = 100
+_WIDE_PX = 640
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What is told of a pair.
+
+    Attributes:
+        light: R, G, B of the light in the camera of ``camera``, G at 1.
+        camera: "1" or "2", whose light it is.
+        transform: T, row by row (9,), in the direction of the network.
+        condition: of the colours.
+        valid_share: of the pixels, that T is of.
+        homography: raw pixels of the second camera to those of the first (9,), and ``homography_from``: where it is from.
+        outside: numbers of T that lie outside of what was learned from, with the range.
+        expected_deg: mean error of such networks on pairs that they had not seen.
+        page: the HTML page.
+    """
+
+    light: list[float]
+    camera: str
+    transform: list[float]
+    condition: float
+    valid_share: float
+    homography: list[float]
+    homography_from: str
+    outside: dict[str, list[float]]
+    expected_deg: float
+    page: str
+
+
+def estimate(
+    model: str, first: str, second: str, folder: str, *, device: str | None = None, align: Align | None = None
+) -> Estimate:
+    """Estimate the light in a pair of pictures, and write ``estimate.json``, ``before.png``, ``after.png`` and
+    ``before_after.html`` into ``folder``.
+
+    Args:
+        model: folder of `benchwright export`.
+        first: raw file, or linear 16-bit PNG, of the first camera.
+        second: of the second, of the same scene.
+        folder: files of these names in it are written over.
+        device: whose homography of the training is taken; may be left out where there is one.
+        align: by the ``training``'s homography, the default where it had one; by what this ``pair`` tells, the default where
+            not; or not at all: ``none``, for pictures that lie on one grid already.
+
+    Raises:
+        WrongUse: no such device, or a network that learned from transforms alone.
+        ValueError: a picture that cannot be read or aligned, or colours that tell no T.
+    """
+    facts, network = load_model(model)
+    if facts.reading is None:
+        raise WrongUse(f"{model}: it learned from transforms alone, and does not know how pictures are to be read")
+    pictures = [_read(path, facts.reading) for path in (first, second)]
+    try:
+        matrix, place = _homography(facts.reading, [picture for picture, _ in pictures], device, align)
+        seen = aligned_pictures(pictures[0][0], pictures[1][0], homography=matrix, factor=facts.reading.factor)
+        views, usable = (seen.image_1.astype(np.float64), seen.image_2.astype(np.float64)), seen.valid
+        bright = np.minimum(*(view.sum(axis=2) for view in views)) > facts.transform.darkest
+        keep = usable & bright
+        if keep.sum() < FEWEST_PIXELS:
+            raise Reject("too_few_pixels", f"{int(keep.sum())} valid pixels, {FEWEST_PIXELS} wanted")
+        ordered = views if facts.direction == "1to2" else views[::-1]
+        T, condition = checked_fit(
+            *(np.clip(view[keep], 0, 1) for view in ordered),
+            preset=facts.transform.preset,
+            what="picture",
+            max_condition=facts.transform.max_condition,
+        )
+    except Reject as reject:
+        raise ValueError(f"{first} and {second}: {reject.reason}: {reject.detail}") from None
+    ratios = network(T.reshape(1, 9).astype(np.float32))[0].astype(float)
+    found = Estimate(
+        light=[ratios[0], 1.0, ratios[1]],
+        camera=facts.direction[0],
+        transform=T.ravel().tolist(),
+        condition=condition,
+        valid_share=float(keep.mean()),
+        homography=matrix.ravel().tolist(),
+        homography_from=place,
+        outside=_outside(facts, T.ravel()),
+        expected_deg=facts.expected["mean"][0],
+        page=str(Path(folder) / "before_after.html"),
+    )
+    _write(found, facts, upright(ordered[0], pictures[int(facts.direction[0]) - 1][1]), (first, second), folder)
+    return found
+
+
+def _read(path: str, reading: Reading) -> tuple[Linear, int]:
+    """A picture, and EXIF's orientation."""
+    data = Path(path).read_bytes()
+    try:
+        if path.lower().endswith(".png"):
+            return read_png(data, black=0, white=65535, saturated=reading.saturated), 1
+        picture, bayer = read_linear(data, method=reading.demosaic, saturated=reading.saturated)
+        return picture, bayer.orientation
+    except Reject as reject:
+        wanted = "" if reject.reason not in ("not_raw", "not_16_bit_rgb") else _WANTED
+        raise ValueError(f"{path}: {reject.reason}: {reject.detail}{wanted}") from None
+
+
+_WANTED = ": a camera's raw file or a linear 16-bit PNG is wanted; in JPEGs the white balance has been done"
+
+
+def _homography(reading: Reading, pictures: list[Linear], device: str | None, align: Align | None) -> tuple[np.ndarray, str]:
+    """The matrix, and where it is from."""
+    known = reading.homographies
+    if align == "none":
+        return np.eye(3), "nobody: the pictures lie on one grid"
+    if align == "pair" or (align is None and not known):
+        found = homography_of(lambda: [(pictures[0], pictures[1])])
+        return found.matrix, f"this pair: {found.points} points, {found.residual_px:.2f} raw pixels apart"
+    if not known:
+        raise WrongUse("the training had no homography: leave out --align training")
+    if device is None and len(known) > 1:
+        raise WrongUse(f"the network knows the devices {', '.join(map(repr, known))}: name one with --device")
+    if device is not None and device not in known:
+        raise unknown("device", device, known)
+    name = next(iter(known)) if device is None else device
+    return np.reshape(known[name], (3, 3)), f"the training, device {name!r}" if name else "the training"
+
+
+def _outside(facts: Model, T: np.ndarray) -> dict[str, list[float]]:
+    numbers = zip(NUMBERS, T.tolist(), facts.low, facts.high, strict=True)
+    return {name: [value, low, high] for name, value, low, high in numbers if not low <= value <= high}
+
+
+def _write(found: Estimate, facts: Model, picture: np.ndarray, files: tuple[str, str], folder: str) -> None:
+    after = picture / np.array(found.light)
+    before_png, after_png = png(picture, white_level(picture), _WIDE_PX), png(after, white_level(after), _WIDE_PX)
+    told: dict[str, Any] = {**dataclasses.asdict(found), "network": facts.network, "first": files[0], "second": files[1]}
+    del told["page"]
+    for name, data in (
+        ("before.png", before_png),
+        ("after.png", after_png),
+        ("estimate.json", (json.dumps(told, indent=1) + "\n").encode()),
+        ("before_after.html", render(_page(found, facts, (before_png, after_png), files)).encode()),
+    ):
+        write_whole(Path(folder) / name, data)
+
+
+def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: tuple[str, str]) -> Report:
+    light = ", ".join(f"{value:.3f}" for value in found.light)
+    told = [
+        f"Light in camera {found.camera}, raw R, G, B: {light}, by {facts.network}. Networks of its settings erred by "
+        f"{found.expected_deg:.2f} degrees on average on pairs that they had not seen.",
+        f"T is of {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
+    ]
+    warned = [
+        f"The number of T {name} is {value:.4f}, and was {low:.4f} to {high:.4f} in what was learned from: the network guesses."
+        for name, (value, low, high) in found.outside.items()
+    ]
+    thumbs = [Thumb(image, caption) for image, caption in zip(pictures, ("as the camera gave it", "corrected"), strict=True)]
+    T = [[name, *row] for name, row in zip("RGB", np.reshape(found.transform, (3, 3)).tolist(), strict=True)]
+    return Report(
+        "The light in a pair of pictures",
+        " and ".join(Path(file).name for file in files),
+        [
+            Section(
+                "Before and after",
+                [
+                    Text(told),
+                    *([Text(warned, tone="note")] if warned else []),
+                    ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_WIDE_PX),
+                    Table(["T from", *"RGB"], T, decimals=4),
+                ],
+            )
+        ],
+    )

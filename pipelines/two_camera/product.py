@@ -1,0 +1,248 @@
+"""A network that is to be used: trained on all pairs, written as an ONNX file with a card, and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import posixpath
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+
+from ...curation.artifact import load_artifact, load_run
+from ...curation.files import write_whole
+from ...curation.rng import rng
+from ...curation.store import Store
+from ...curation.verify import DATASET
+from ...datasets.two_camera.facts import STATISTICS
+from ...eval.metrics.light_dependence import light_dependence
+from ...eval.protocols.cross_validation import AVERAGE, Direction, PairExamples
+from ...eval.results import Line, lines
+from ...training.two_camera.networks import load_networks
+from ...training.two_camera.onnx_file import onnx_bytes, torch_ratios
+from ...training.two_camera.onnx_run import OnnxNetwork
+from ..errors import WrongUse, unknown
+from ..experiments import FOLDER, Training, dataset_digest, results, run_trainings
+from ..names import short
+from ..own import OwnSource, shown
+from . import learning
+from .baselines import ChosenEstimator, directions, settings_of, training_of
+from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig
+from .model import CARD, FACTS, MEASURED, NETWORK, Model, Reading, json_of
+from .model_card import card
+from .report import SHOWN
+
+MOST_DIFFERENCE = 1e-4
+"""Of a ratio, between onnxruntime and torch: float32 sums in another order differ by some millionths."""
+
+
+def export(
+    config: TwoCameraConfig,
+    out: str,
+    folder: str,
+    *,
+    network: str | None = None,
+    direction: Direction | None = None,
+    average: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Train a network of the settings on all pairs, and write ``model.onnx`` with its card into ``folder``.
+
+    Args:
+        config: settings of the run.
+        out: the run, finished and trained.
+        folder: new, empty, or of an earlier export.
+        network: its name in the settings; may be left out where there is one.
+        direction: of the settings; may be left out where they have one.
+        average: the average of all seeds, as one file; otherwise the network of the first seed.
+        progress: told one line a step.
+
+    Returns:
+        The ONNX file.
+
+    Raises:
+        WrongUse: no such network, one that no fold has told what to expect of, or one that needs a test fold.
+    """
+    name, way = _chosen(config, out, network, direction)
+    in_folds = settings_of(config, name, way)
+    expected = _expected(_line(config, out, name, in_folds), average=average)
+    _check_folder(folder)
+    trained = _on_all_pairs(config, in_folds, average=average)
+    training = training_of(
+        config, out, name, trained, "all pairs, validated" if isinstance(config.folds, Fixed) else "all pairs"
+    )
+    run_trainings([training], out, progress=progress)
+    nets, _ = load_networks(_artifact(out, training))
+    rows = _rows(out, trained.settings)
+    about = {
+        "input": f"T {way}, 3 x 3 row by row, colour_{way[-1]} = colour_{way[0]} @ T",
+        "output": f"R/G and B/G of the light in camera {way[0]}",
+        "dataset": dataset_digest(out),
+    }
+    data = onnx_bytes(nets, about)
+    model = Model(
+        benchmark="two_camera",
+        network=name,
+        shape=str(nets.shape),
+        networks=nets.runs,
+        direction=way,
+        transform=config.transform,
+        reading=_reading(config, out),
+        low=rows.X.min(axis=0).astype(float).tolist(),
+        high=rows.X.max(axis=0).astype(float).tolist(),
+        pairs=int(rows.original.sum()),
+        rows=len(rows.X),
+        source=shown(config.source.kind),
+        dataset=about["dataset"],
+        validated=bool(trained.settings["estimator"]["hyper"].get("keep") == "validation"),
+        expected=expected,
+        parameters=nets.runs * nets.shape.parameters,
+        operations=nets.runs * nets.shape.operations,
+        depends=_depends(rows),
+        file_bytes=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+    measured = _measured(data, nets, rows.X)
+    for file, content in ((NETWORK, data), (CARD, card(model).encode()), (MEASURED, measured), (FACTS, json_of(model))):
+        write_whole(Path(folder) / file, content)
+    _tell(model, json.loads(measured), progress)
+    return Path(folder) / NETWORK
+
+
+def _chosen(config: TwoCameraConfig, out: str, network: str | None, direction: Direction | None) -> tuple[str, Direction]:
+    names, ways = list(config.evaluation.networks), directions(config)
+    if not names:
+        raise WrongUse(f"{out}: its settings have no network that could be exported: see evaluation.networks")
+    if network is None and len(names) > 1:
+        raise WrongUse(f"{out}: several networks, {', '.join(names)}: name one with --network")
+    if network is not None and network not in names:
+        raise unknown("network", network, names)
+    if direction is None and len(ways) > 1:
+        raise WrongUse(f"{out}: trained in both directions: name one with --direction")
+    if direction is not None and direction not in ways:
+        raise WrongUse(f"{out}: direction {direction}, where the settings have {config.evaluation.direction}")
+    return network or names[0], direction or ways[0]
+
+
+def _line(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator) -> Line:
+    """The network's results in the folds."""
+    wanted = {"protocol": config.folds.kind, "method": short(name)}
+    for line in lines(results(out)):
+        settings = json.loads(line.rows["settings"][0].as_py())
+        if all(getattr(line, each) == value for each, value in wanted.items()) and settings == chosen.settings:
+            return line
+    raise WrongUse(
+        f"{out}: no fold has told what to expect of {name}, or its results are stale: run `benchwright train {out} --method "
+        f"{name}` first"
+    )
+
+
+def _expected(line: Line, *, average: bool) -> dict[str, list[float]]:
+    """Statistic -> mean over the folds, and standard deviation over the seeds (0 of one, and of the average)."""
+    several = len(line.runs) > 1
+    found: dict[str, list[float]] = {}
+    for statistic, metric in zip(STATISTICS, SHOWN, strict=True):
+        if average and several:
+            [value] = line.select(metric, stratum=AVERAGE)["value"].to_pylist()
+            found[statistic] = [value, 0.0]
+        else:
+            values = line.values(metric)
+            found[statistic] = [float(values.mean()), float(values.std(ddof=1)) if several else 0.0]
+    return found
+
+
+def _check_folder(folder: str) -> None:
+    if Path(folder).is_dir() and any(Path(folder).iterdir()) and not (Path(folder) / FACTS).is_file():
+        raise WrongUse(f"{folder}: it holds files, and no {FACTS} of an earlier export: name a new or an empty folder")
+
+
+def _on_all_pairs(config: TwoCameraConfig, chosen: ChosenEstimator, *, average: bool) -> ChosenEstimator:
+    """The same without folds: of the first seed alone, unless the average is wanted."""
+    if chosen.settings["looks_at_test"]:
+        raise WrongUse(
+            f"{chosen.change.removesuffix('.settings')}: preset with keep = 'test_fold': of all pairs there is no test fold "
+            "that could choose the weights: export a network of another preset"
+        )
+    own = chosen.settings["estimator"]
+    own = {**own, "seeds": own["seeds"] if average else [min(own["seeds"])]}
+    return chosen._replace(settings={**chosen.settings, "estimator": own})
+
+
+def _artifact(out: str, training: Training) -> bytes:
+    store = Store(posixpath.join(out, FOLDER))
+    artifact = load_artifact(store, f"learned_{training.name(dataset_digest(out))}")
+    files = [] if artifact is None else artifact.rows_view(store).table(["name", "run", "file"]).to_pylist()
+    found = [row["file"] for row in files if row["run"] is None and row["name"] == "networks.npz"]
+    if not found:
+        raise WrongUse(f"{out}: {training.method} cannot be fitted to all pairs: see `benchwright rejects {out}/{FOLDER}`")
+    return found[0]
+
+
+def _rows(out: str, settings: Mapping[str, Any]) -> PairExamples:
+    """What was learned from."""
+    read = learning.with_reilluminated_rows if settings["reilluminated"] else learning.dataset_rows
+    return read(posixpath.join(out, DATASET), dataset_digest(out), settings["direction"])
+
+
+def _depends(rows: PairExamples) -> bool | None:
+    """Whether T depends on the light; None where that cannot be told."""
+    try:
+        return light_dependence(rows.X[rows.original].reshape(-1, 3, 3).astype(np.float64), rows.gt[rows.original]).depends
+    except ValueError:
+        return None
+
+
+def _reading(config: TwoCameraConfig, out: str) -> Reading | None:
+    source = config.source
+    if isinstance(source, RawPairs):
+        store = Store(out)
+        aligned = load_artifact(store, "aligned") if "aligned" in load_run(store).stages else None
+        table = [] if aligned is None else aligned.rows_view(store).table(["device", "homography"]).to_pylist()
+        homographies = {row["device"]: row["homography"] for row in table}
+        return Reading(source.factor, source.demosaic, source.saturated, homographies)
+    if isinstance(source, QuasiReal):
+        return Reading(source.factor, "bin2", source.saturated, {})
+    return Reading(1, "bilinear", 0.98, {}) if isinstance(source, OwnSource) else None
+
+
+def _measured(data: bytes, nets: Any, X: np.ndarray) -> bytes:
+    """What depends on the machine: how far onnxruntime is from torch, and how long an estimate takes."""
+    network = OnnxNetwork(data)
+    low, high = X.min(axis=0), X.max(axis=0)
+    rows = np.concatenate([X[:10_000], rng(0, "export").uniform(low, high, (1000, 9)).astype(np.float32)])
+    theirs, ours = network(rows), torch_ratios(nets, rows)
+    difference = float((np.abs(theirs - ours) / np.maximum(ours, 1e-6)).max())
+    if not difference <= MOST_DIFFERENCE:
+        raise RuntimeError(f"onnxruntime is {difference:.2g} of a ratio off what torch says, limit {MOST_DIFFERENCE:g}")
+    told = {
+        "max_difference": {"onnxruntime and torch": difference, "share of": "a ratio", "transforms": len(rows)},
+        "latency_us": {**network.latency_us(rows), "threads": 1, "transforms a call": 1},
+        "versions": {"onnxruntime": onnxruntime.__version__, "torch": torch.__version__},
+        "machine": {"processor": _processor(), "system": platform.system(), "architecture": platform.machine()},
+    }
+    return (json.dumps(told, indent=1) + "\n").encode()
+
+
+def _processor() -> str:
+    try:
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in described.splitlines() if line.startswith("model name")), "")
+
+
+def _tell(model: Model, measured: Mapping[str, Any], tell: Callable[[str], None]) -> None:
+    mean, deviation = model.expected["mean"]
+    tell(f"{model.network} ({model.shape}), trained on all {model.pairs} pairs, {model.rows:,} rows")
+    tell(f"expected of pairs that it has not seen: {mean:.2f} ± {deviation:.2f} degrees on average, by the folds")
+    if model.depends is False:
+        tell("T does not depend on the light, as far as these pairs tell: there was nothing to learn of these cameras")
+    tell(f"onnxruntime and torch differ by {measured['max_difference']['onnxruntime and torch']:.1e} of a ratio at most")
+    latency = measured["latency_us"]["median"]
+    cost = f"{model.parameters:,} parameters, {model.operations:,} multiplications, {model.file_bytes:,} bytes"
+    tell(f"cost of an estimate: {cost}; {latency:.1f} µs here (median, one thread)")

@@ -1,0 +1,61 @@
+"""Networks on transforms as an ONNX file.
+
+Written node by node, as there are three kinds of them: the same networks give the same bytes, whatever exports torch has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from ..models.illuminant_net import ACTIVATIONS, IlluminantNets
+from .onnx_run import INPUT, OUTPUT, Floats
+from .shapes import INPUTS, RATIOS
+
+_OPSET, _IR = 17, 8  # of 2022: runtimes on devices are years behind
+
+
+def onnx_bytes(nets: IlluminantNets, about: Mapping[str, str]) -> bytes:
+    """One file of all networks: ``transform`` (n, 9) float32 -> ``ratios`` (n, 2), R/G and B/G; of several the mean of their
+    logarithms, as ``NetworkEstimator.averaged`` has it. ``about`` are its metadata."""
+    alone = nets.runs == 1
+    nodes: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+    at, layers = INPUT, nets.layers()
+    for number, (weight, bias) in enumerate(layers):
+        for name, value in ((f"weight_{number}", weight), (f"bias_{number}", bias)):
+            array = value.detach().numpy()[0] if alone else value.detach().numpy()
+            weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        nodes.append(helper.make_node("MatMul", [at, f"weight_{number}"], [f"product_{number}"]))
+        nodes.append(helper.make_node("Add", [f"product_{number}", f"bias_{number}"], [f"sum_{number}"]))
+        at = f"sum_{number}"
+        if number + 1 < len(layers):
+            nodes.append(helper.make_node(ACTIVATIONS[nets.shape.activation].onnx, [at], [f"hidden_{number}"]))
+            at = f"hidden_{number}"
+    if not alone:
+        nodes.append(helper.make_node("ReduceMean", [at], ["mean"], axes=[0], keepdims=0))
+        at = "mean"
+    nodes.append(helper.make_node("Exp", [at], [OUTPUT]))
+    graph = helper.make_graph(
+        nodes,
+        "illuminant",
+        [helper.make_tensor_value_info(INPUT, TensorProto.FLOAT, ["n", INPUTS])],
+        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, ["n", RATIOS])],
+        weights,
+    )
+    model = helper.make_model(
+        graph, producer_name="benchwright", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR
+    )
+    helper.set_model_props(model, dict(sorted(about.items())))
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString(deterministic=True)
+
+
+@torch.no_grad()
+def torch_ratios(nets: IlluminantNets, X: Floats) -> Floats:
+    """What torch says in place of the ONNX file: (n, 2)."""
+    return nets(torch.from_numpy(X).expand(nets.runs, *X.shape)).log().mean(dim=0).exp().numpy()

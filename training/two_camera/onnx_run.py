@@ -1,0 +1,52 @@
+"""A network of ``onnx_file`` as onnxruntime runs it: without torch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from .shapes import INPUTS, RATIOS
+
+INPUT, OUTPUT = "transform", "ratios"
+
+Floats = NDArray[np.float32]
+
+
+class OnnxNetwork:
+    """What ``onnx_bytes`` gave, ready to run on one thread.
+
+    Raises:
+        ValueError: the bytes are no such network.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        options: Any = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        try:
+            self._session: Any = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a class for each of its codes, and no base
+            raise ValueError(f"{len(data)} bytes are no ONNX network: {error}") from None
+        ends = self._session.get_inputs(), self._session.get_outputs()
+        shapes = [[(each.name, each.shape[-1]) for each in of] for of in ends]
+        if shapes != [[(INPUT, INPUTS)], [(OUTPUT, RATIOS)]]:
+            raise ValueError(f"an ONNX network from {INPUT} (n, {INPUTS}) to {OUTPUT} (n, {RATIOS}) is wanted, found {shapes}")
+
+    def __call__(self, X: Floats) -> Floats:
+        """Ratios (n, 2) of transforms (n, 9), row by row."""
+        return self._session.run([OUTPUT], {INPUT: X})[0]
+
+    def latency_us(self, X: Floats, calls: int = 2000) -> dict[str, float]:
+        """Median and 95 % quantile of the microseconds that one estimate takes, one transform a call."""
+        rows = [X[at % len(X)][None] for at in range(calls)]
+        for row in rows[:50]:
+            self(row)
+        taken = np.empty(calls)
+        for at, row in enumerate(rows):
+            start = time.perf_counter_ns()
+            self(row)
+            taken[at] = time.perf_counter_ns() - start
+        return {"median": float(np.median(taken)) / 1000, "quantile_95": float(np.quantile(taken, 0.95)) / 1000}

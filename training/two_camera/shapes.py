@@ -1,0 +1,89 @@
+"""Shapes of networks on transforms: nine numbers in, hidden layers, two ratios out. Known without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, get_args
+
+INPUTS = 9
+RATIOS = 2
+
+ActivationName = Literal["elu", "relu", "sigmoid", "softplus", "tanh"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What a network is made of.
+
+    Attributes:
+        hidden: units of each hidden layer, from the input on; at least one layer.
+        activation: of the hidden units.
+
+    >>> Shape((16, 8), "tanh").parameters, str(Shape((16, 8), "tanh"))
+    (314, '9-16-8-2, tanh')
+    """
+
+    hidden: tuple[int, ...]
+    activation: ActivationName = "relu"
+
+    def __post_init__(self) -> None:
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError(f"hidden {list(self.hidden)}: at least one layer of at least one unit")
+        if self.activation not in get_args(ActivationName):
+            raise ValueError(f"activation {self.activation!r}: one of {', '.join(get_args(ActivationName))}")
+
+    def __str__(self) -> str:
+        return f"{'-'.join(map(str, self.widths))}, {self.activation}"
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the input, the hidden layers and the output."""
+        return (INPUTS, *self.hidden, RATIOS)
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases of one network."""
+        return sum(before * after + after for before, after in pairwise(self.widths))
+
+    @property
+    def operations(self) -> int:
+        """Multiplications, each with its addition, for one estimate."""
+        return sum(before * after for before, after in pairwise(self.widths))
+
+
+def nines(hidden_layers: int) -> Shape:
+    """The paper's shape: hidden layers of nine units.
+
+    >>> [nines(layers).parameters for layers in (2, 5, 16)]
+    [200, 470, 1460]
+    """
+    return Shape((INPUTS,) * hidden_layers)
+
+
+def shape_of(parameters: int) -> Shape:
+    """The paper's shape that has so many parameters.
+
+    Raises:
+        ValueError: none has.
+    """
+    layers, rest = divmod(parameters - INPUTS * RATIOS - RATIOS, INPUTS * INPUTS + INPUTS)
+    if rest or layers < 1:
+        raise ValueError(
+            f"{parameters} parameters: the paper's networks have 90 N + 20, such as 200, 470 and 1460; for others give hidden"
+        )
+    return nines(layers)
+
+
+def chosen_shape(
+    *, parameters: int | None = None, hidden: Sequence[int] | None = None, activation: ActivationName = "relu"
+) -> Shape:
+    """The paper's shape with so many parameters, or one of the hidden layers that are given.
+
+    >>> str(chosen_shape(parameters=200)), str(chosen_shape(hidden=[16], activation="tanh"))
+    ('9-9-9-2, relu', '9-16-2, tanh')
+    """
+    if (parameters is None) == (hidden is None):
+        raise ValueError(f"parameters {parameters}, hidden {hidden}: one of the two is wanted")
+    return Shape(tuple(hidden) if hidden is not None else shape_of(parameters or 0).hidden, activation)
