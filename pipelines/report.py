@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
-from ..curation.files import write_whole
+from ..curation.files import remove, write_whole
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of
@@ -25,6 +25,7 @@ from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Tex
 from ..eval.report.html import render
 from ..eval.report.plans import PlanStage, pipeline_section, plan_chart
 from ..eval.report.sections import Provenance, provenance_section
+from ..eval.report.tables import csv_text, figures_of
 from ..eval.report.trained import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa
@@ -142,7 +143,8 @@ def write_page(
     about: About | None = None,
     first: Sequence[Block] | None = None,
 ) -> str:
-    """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources.
+    """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources. And beside it the
+    numbers of its plots, as CSV.
 
     The summary has the figures, some pictures in the order of times or tasks, and the plan as a drawing with its counts.
 
@@ -190,8 +192,24 @@ def write_page(
     ]
     page = Report(title, subtitle or f"Pipeline {record.pipeline}", shown, f"{last.stage}: content digest {last.digest}")
     path = Path(run.out) / "report.html"
-    write_whole(path, render(page).encode())
+    _write_tables(Path(run.out) / TABLES, page)
+    write_whole(path, render(page, TABLES).encode())
     return str(path)
+
+
+TABLES = "report_tables"
+"""Folder of the numbers of a report's plots, beside the page."""
+
+
+def _write_tables(folder: Path, page: Report) -> None:
+    """A CSV a plot; those of an earlier report go."""
+    found = {name: csv_text(figure) for name, figure in figures_of(page).items()}
+    for left in folder.glob("*.csv"):
+        if left.name not in found:
+            remove(left)
+    for name, text in found.items():
+        folder.mkdir(exist_ok=True)
+        write_whole(folder / name, text.encode())
 
 
 _awaited: contextvars.ContextVar[str] = contextvars.ContextVar("what the run waits for", default="")

@@ -1,11 +1,12 @@
-"""The facts of the skeleton benchmarks as records: ``facts.toml``, which says where each value comes from; and Table 2 of the
-paper on the order sensitivity of continual graph learning: ``published.toml``."""
+"""The facts of the skeleton benchmarks as records: ``facts.toml``, which says where each value comes from; and Tables 2 to 5 of
+the paper on the order sensitivity of continual graph learning: ``published.toml``."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ...curation.package_data import package_toml, published_facts
 
@@ -96,6 +97,27 @@ def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> di
     return {method: Published(*values) for method, values in _read()[by][dataset].items()}
 
 
+def table_3(dataset: Literal["ucla", "ntu"]) -> Mapping[str, Mapping[str, float]]:
+    """Table 3: method -> the settings that the paper's grid search chose. Those without settings are not in it."""
+    return _read()["best"][dataset]
+
+
+def table_4() -> Mapping[str, Sequence[int]]:
+    """Table 4: ``widths`` and ``depths`` that architecture sensitivity is measured at."""
+    return _read()["sensitivity"]
+
+
+def table_5() -> Mapping[str, Mapping[str, Sequence[float]]]:
+    """Table 5: method -> setting -> the values that were tried."""
+    return _read()["grid"]
+
+
+def published_training() -> Mapping[str, float]:
+    """How the paper trains: ``width``, ``depth``, ``epochs``, ``learning_rate``, ``repeats``, ``task_orders``,
+    ``class_orders``."""
+    return _read()["training"]
+
+
 @functools.cache
-def _read() -> dict[str, dict[str, dict[str, list[float]]]]:
+def _read() -> Mapping[str, Any]:
     return package_toml(__package__, "published.toml")

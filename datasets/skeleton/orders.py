@@ -7,6 +7,7 @@ the classes. How they are drawn is ours.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -95,11 +96,13 @@ def order_columns(task_count: int, class_count: int) -> tuple[list[str], list[st
     return [f"task_order{n:03d}" for n in range(task_count)], [f"class_order{n:03d}" for n in range(class_count)]
 
 
+@functools.cache
 def orders_row(task_count: int, class_count: int) -> type:
     """Row dataclass of ``list_orders``, for ``gives``.
 
     ``key``; ``label`` and ``class_name``; ``task``: of the class in the default order; and for each order a column: the place
-    of the class among all as they are learned, from 0. In a task order the classes of a task stay in label order.
+    of the class among all as they are learned, from 0. In a task order the classes of a task stay in label order. Of the same
+    numbers it is the same type, so that plans of the same settings are equal.
 
     >>> [field.name for field in dataclasses.fields(orders_row(2, 1))]
     ['key', 'label', 'class_name', 'task', 'task_order000', 'task_order001', 'class_order000']

@@ -104,6 +104,7 @@ class Figure:
         caption: printed below.
         dark: the same picture for dark pages, or None.
         data: the numbers behind it, shown on demand.
+        points: all of them, for files, where ``data`` sums them up.
         drawn: both pictures are plots of ``figures.drawn_figure``, which become parts of the page.
         series: number -> name of a curve that the reader may leave out: the groups ``series-0`` and so on of a plot.
         fits: a plot that is made smaller on a narrow page, where others are scrolled.
@@ -114,6 +115,7 @@ class Figure:
     caption: str = ""
     dark: bytes | None = None
     data: Table | None = None
+    points: Table | None = None
     drawn: bool = False
     series: Mapping[int, str] = dataclasses.field(default_factory=dict[int, str])
     fits: bool = False

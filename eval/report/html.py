@@ -21,6 +21,7 @@ from ...curation.rows import visible
 from .blocks import Album, Block, Cell, Details, Heats, Report, Switch, Table, Thumb, Value
 from .images import encode, enlarged, thumbnail
 from .inline import Shapes, page_style
+from .tables import names_of
 
 _TINY_PX = 48
 """Pictures that are no larger are shown with their pixels as squares that can be seen."""
@@ -28,8 +29,12 @@ _TINY_PX = 48
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
 
 
-def render(report: Report) -> str:
+def render(report: Report, tables: str = "") -> str:
     """The page as one string, images inside it as data URIs.
+
+    Args:
+        report: what it is made of.
+        tables: folder of the numbers of its plots, see ``tables.figures_of``; "" where they are not written.
 
     Raises:
         ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
@@ -38,7 +43,7 @@ def render(report: Report) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
-    shapes = Shapes()
+    shapes, files_of = Shapes(), names_of(report, tables) if tables else {}
     most = _most_choices(block for section in report.sections for block in section.blocks)
     template = environment.from_string((source / "report.html").read_text(encoding="utf-8"))
     return template.render(
@@ -55,6 +60,7 @@ def render(report: Report) -> str:
         picture=_picture,
         shown=_shown,
         depth=_depth,
+        file_of=lambda figure: files_of.get(id(figure), ""),
         plot=lambda figure: shapes.plot(figure.light, figure.dark),
         shapes=lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are asked for last
         number=itertools.count(1).__next__,

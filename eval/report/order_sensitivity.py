@@ -1,12 +1,13 @@
-"""Figures of order sensitivity: average accuracy against forgetting with its bound."""
+"""Figures of order sensitivity: average accuracy against forgetting with its bound, and what an order changes."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..metrics.order_sensitivity import forgetting_bound
 from .blocks import Figure, Table, Value
@@ -15,23 +16,28 @@ from .figures import MARKERS, Theme, axes_style, drawn_figure, legend_beside, sh
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Points = Mapping[str, tuple[ArrayLike, ArrayLike]]
 
-def accuracy_forgetting_chart(points: Mapping[str, tuple[ArrayLike, ArrayLike]], *, tasks: int, caption: str = "") -> Figure:
-    """AA against AF of every order, told apart by method, with the line that AF cannot pass; at most eight methods.
+
+def accuracy_forgetting_chart(kinds: Mapping[str, Points], *, tasks: int, caption: str = "") -> Figure:
+    """AA against AF of every order, told apart by method, with the line that AF cannot pass; any number of methods.
 
     Args:
-        points: method -> AA and AF after the last task, (n,) each, one a order; AF as ``forgetting_from_best``.
+        kinds: of one or two kinds of orders, of which the points of the second are hollow: method -> AA and AF after the last
+            task, (n,) each, one an order; AF as ``forgetting_from_best``.
         tasks: k of AA_k, for the bound ``1 - k/(k-1) AA + 1/(k-1)``.
 
     Raises:
-        ValueError: no method or too many, shapes that do not pair, a value that is not finite.
+        ValueError: no method, a third kind, shapes that do not pair, a value that is not finite.
     """
-    values = {name: np.array(np.broadcast_arrays(*pair), dtype=np.float64) for name, pair in points.items()}
-    wrong = [name for name, v in values.items() if v.ndim != 2 or not v.size or not np.isfinite(v).all()]
-    if not 1 <= len(values) <= len(MARKERS) or wrong:
-        shapes = {name: v.shape[1:] for name, v in values.items()}
-        raise ValueError(f"points {shapes}: one to eight methods, (n,) finite AA and AF each")
-    every = np.concatenate(list(values.values()), axis=1)
+    values = {kind: {name: _pair(*pair) for name, pair in points.items()} for kind, points in kinds.items()}
+    names = list(dict.fromkeys(name for points in values.values() for name in points))
+    all_of = [(kind, name, found) for kind, points in values.items() for name, found in points.items()]
+    wrong = [name for _, name, v in all_of if v.ndim != 2 or not v.size or not np.isfinite(v).all()]
+    if not names or wrong or len(values) > 2:
+        shapes = {name: v.shape[1:] for _, name, v in all_of}
+        raise ValueError(f"points {shapes} of kinds {list(values)}: one kind or two, (n,) finite AA and AF each")
+    every = np.concatenate([v for _, _, v in all_of], axis=1)
 
     def draw(axes: Axes, theme: Theme) -> None:
         low, high = min(-0.05, float(every[1].min()) - 0.03), max(1.0, float(every[1].max()) + 0.03)
@@ -39,31 +45,106 @@ def accuracy_forgetting_chart(points: Mapping[str, tuple[ArrayLike, ArrayLike]],
         bound = forgetting_bound(line, tasks)
         axes.fill_between(line, bound, np.maximum(bound, high), where=None, color=theme.empty, linewidth=0)
         axes.plot(line, bound, color=theme.faint, linewidth=1.3, linestyle=(0, (4, 2)), label="bound of Theorem 1")
-        for (name, (average, lost)), colour, marker in zip(values.items(), theme.series, MARKERS, strict=False):
-            axes.plot(average, lost, marker, color=colour, markersize=4, alpha=0.5, markeredgewidth=0)
-            axes.plot(
-                [average.mean()],
-                [lost.mean()],
-                marker,
-                color=colour,
-                markersize=9,
-                markeredgecolor=theme.page,
-                markeredgewidth=1.2,
-                linestyle="",
-                label=short_labels([name])[0],
-                zorder=3,
-            )
+        told = set[str]()
+        for at, points in enumerate(values.values()):
+            for name, (average, lost) in points.items():
+                label = None if name in told else short_labels([name])[0]
+                told.add(name)
+                _scatter(axes, theme, names.index(name), label, average, lost, at == 1)
         axes.set_xlim(0, min(1.0, float(every[0].max()) + 0.08))
         axes.set_ylim(low, high)
         axes_style(axes, theme, f"average accuracy over {tasks} tasks, AA", "average forgetting, AF")
-        legend_beside(axes, theme, title="mean over orders")
+        legend_beside(axes, theme, title="mean over orders" if len(values) == 1 else "means; hollow: " + list(values)[1])
 
-    means = {name: v.mean(axis=1) for name, v in values.items()}
-    alt = f"Average accuracy and forgetting, one point a order, under the bound for {tasks} tasks; means: " + "; ".join(
-        f"{name} AA {mean[0]:.3f}, AF {mean[1]:.3f}" for name, mean in means.items()
+    several = len(values) > 1
+    alt = f"Average accuracy and forgetting, one point an order, under the bound for {tasks} tasks; means: " + "; ".join(
+        f"{name}{f', {kind},' if several else ''} AA {v[0].mean():.3f}, AF {v[1].mean():.3f}" for kind, name, v in all_of
     )
     rows: list[Sequence[Value]] = [
-        [name, v.shape[1], *(float(x) for one in v for x in (one.mean(), one.min(), one.max()))] for name, v in values.items()
+        [name, kind, v.shape[1], *(float(x) for one in v for x in (one.mean(), one.min(), one.max()))]
+        for kind, name, v in all_of
     ]
-    columns = ["method", "orders", "AA, mean", "least", "most", "AF, mean", "least", "most"]
-    return drawn_figure(draw, (8.4, 4.6), alt, caption, Table(columns, rows))
+    columns = ["method", "orders of", "orders", "AA, mean", "least", "most", "AF, mean", "least", "most"]
+    points: list[Sequence[Value]] = [
+        [name, kind, at, *map(float, pair)] for kind, name, v in all_of for at, pair in enumerate(v.T)
+    ]
+    figure = drawn_figure(draw, (8.4, max(4.6, 0.26 * len(names) + 0.8)), alt, caption, Table(columns, rows))
+    return dataclasses.replace(figure, points=Table(["method", "orders of", "order", "AA", "AF"], points))
+
+
+def _pair(average: ArrayLike, lost: ArrayLike) -> NDArray[np.float64]:
+    return np.array(np.broadcast_arrays(average, lost), dtype=np.float64)
+
+
+def _scatter(
+    axes: Axes, theme: Theme, at: int, label: str | None, x: NDArray[np.float64], y: NDArray[np.float64], hollow: bool
+) -> None:
+    """The points of a method, and a larger one at their mean. From the ninth method on colours come with other markers."""
+    colours = len(theme.series)
+    colour, marker = theme.series[at % colours], MARKERS[(at + at // colours) % len(MARKERS)]
+    filled: dict[str, Any] = {"color": colour, "linestyle": ""}
+    if hollow:
+        filled |= {"markerfacecolor": "none", "markeredgecolor": colour}
+    axes.plot(x, y, marker, **filled, markersize=4, alpha=0.5, markeredgewidth=0.8 if hollow else 0)
+    edge: dict[str, Any] = {} if hollow else {"markeredgecolor": theme.page}
+    axes.plot([x.mean()], [y.mean()], marker, **filled, **edge, markersize=9, markeredgewidth=1.4, label=label, zorder=3)
+
+
+def dumbbell_chart(
+    labels: Sequence[str],
+    series: Mapping[str, ArrayLike],
+    *,
+    label_axis: str,
+    value_axis: str,
+    published: Mapping[str, ArrayLike] | None = None,
+    caption: str = "",
+) -> Figure:
+    """Shares of each of several things side by side on one line: the accuracy of a class under two orders, say.
+
+    Args:
+        labels: of the lines, from top to bottom.
+        series: name -> (n,) shares in [0, 1], one a line, NaN where there is none; a bar goes from the least to the most.
+        label_axis, value_axis: what lines and shares are.
+        published: name of some of the series -> (n,) shares that were published for them, drawn as upright strokes.
+
+    Raises:
+        ValueError: no line, other shapes, nothing but NaN, or a name that is none of the series.
+    """
+    values = {name: np.asarray(one, dtype=np.float64) for name, one in series.items()}
+    papers = {name: np.asarray(one, dtype=np.float64) for name, one in (published or {}).items()}
+    stacked = [*values.values(), *papers.values()]
+    if not labels or not values or any(one.shape != (len(labels),) for one in stacked) or not set(papers) <= set(values):
+        shapes = {name: one.shape for name, one in [*values.items(), *papers.items()]}
+        raise ValueError(f"series {shapes} for {len(labels)} labels: (n,) each, and n at least 1")
+    if all(np.isnan(one).all() for one in values.values()):
+        raise ValueError("a dumbbell chart of NaN alone shows nothing")
+    both, places = np.array(list(values.values())), np.arange(len(labels))
+    there = ~np.isnan(both).all(0)
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        low, high = np.nanmin(both[:, there], axis=0), np.nanmax(both[:, there], axis=0)
+        axes.hlines(places[there], 100 * low, 100 * high, color=theme.grid, linewidth=4, zorder=1)
+        for at, (name, one) in enumerate(values.items()):
+            colour, marker = theme.series[at % len(theme.series)], MARKERS[at % len(MARKERS)]
+            axes.plot(
+                100 * one, places, marker, color=colour, markersize=7.5 - 1.5 * at, label=short_labels([name], 40)[0], zorder=3
+            )
+            if name in papers:
+                told = f"{name}, published"
+                axes.plot(100 * papers[name], places, "|", color=colour, markersize=14, markeredgewidth=2, label=told, zorder=2)
+        axes.set_yticks(places, short_labels(labels))
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.set_xlim(-3, 103)
+        axes_style(axes, theme, f"{value_axis}, percent", label_axis)
+        axes.grid(axis="x", color=theme.grid, linewidth=0.8)
+        axes.grid(visible=False, axis="y")
+        legend_beside(axes, theme)
+
+    columns = [label_axis, *values, *(f"{name}, published" for name in papers)]
+    rows = [[label, *(100 * float(one[at]) for one in stacked)] for at, label in enumerate(labels)]
+    alt = f"{value_axis} by {label_axis} in percent, {' and '.join(values)}: " + "; ".join(
+        f"{label} {' and '.join('none' if np.isnan(one[at]) else f'{100 * one[at]:.1f}' for one in values.values())}"
+        for at, label in enumerate(labels)
+    )
+    size_in = (8.4, 1.2 + 0.34 * len(labels))
+    return drawn_figure(draw, size_in, alt, caption, Table(columns, rows, "Percent", decimals=1))

@@ -154,8 +154,8 @@ def _trainings(
                 change="evaluation.schedule.learning_rate",
             )
         return
-    if method.attention and model != MODELS.builtin["gcn"]:
-        raise WrongUse(f"method {name!r} takes its attention from a GCN: evaluation.network.architecture has none")
+    if method.attention and model not in (MODELS.builtin["gcn"], MODELS.builtin["st_gcn"]):
+        raise WrongUse(f"method {name!r} takes its attention from a gcn or an st_gcn: evaluation.network.architecture has none")
     facts = settings | {"orders": len(indices)}
     # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
     together = len(indices) if method.any_order else e.orders_per_part

@@ -39,13 +39,13 @@ Positive = Annotated[int, Field(ge=1)]
 READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "as_released": {
         "mas": {"omega": "square", "average": "mean", "data": "new"},
-        "twp": {"gradients": "summed"},
+        "twp": {"gradients": "summed", "norm": "constant"},
         "lwf": {"by_task": True, "heads": "task"},
         "gem": {"forward": "task"},
     },
     "as_written": {
         "mas": {"omega": "square", "average": "mean", "data": "learned"},
-        "twp": {"gradients": "fresh"},
+        "twp": {"gradients": "fresh", "norm": "minimised"},
         "lwf": {"by_task": True, "heads": "seen"},
         "gem": {"forward": "memory"},
     },
@@ -324,12 +324,15 @@ class TaskSchedule:
     Attributes:
         epochs: of each task.
         learning_rate: of Adam.
-        batch_size: of methods that learn one order at a time; the others have full batches.
+        batch_size: of methods that learn one order at a time.
+        graph_batch_size: of methods that learn orders side by side: so many sequences a step; None: all, as in the paper, whose
+            100 epochs are then 100 steps a task.
     """
 
     epochs: Positive
     learning_rate: Annotated[float, Field(gt=0)]
     batch_size: Positive = 256
+    graph_batch_size: Positive | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -452,5 +455,6 @@ def training_settings(e: Evaluation, method: str, tried: Mapping[str, Any], widt
     return {
         "method": {**READINGS[e.preset].get(method, {}), **e.settings.get(method, {}), **tried},
         "model": {**model, **e.network.settings},
-        "schedule": {"epochs": e.schedule.epochs, "learning_rate": e.schedule.learning_rate},
+        "schedule": {"epochs": e.schedule.epochs, "learning_rate": e.schedule.learning_rate}
+        | ({} if e.schedule.graph_batch_size is None else {"batch_size": e.schedule.graph_batch_size}),
     }

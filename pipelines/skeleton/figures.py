@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...datasets.skeleton.facts import table_2, table_3
 from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
 from ...eval.report.figures import heat_map, line_chart
-from ...eval.report.order_sensitivity import accuracy_forgetting_chart
+from ...eval.report.order_sensitivity import accuracy_forgetting_chart, dumbbell_chart
 from ...eval.report.trained import (
     Column,
     comparable,
@@ -25,11 +27,17 @@ from ...eval.results import Line
 from .config import SkeletonConfig
 from .results import (
     By,
+    OverOrders,
     Series,
     best_of_grid,
+    by_network,
     by_repeat,
     default_matrices,
+    depends_on_orders,
+    furthest,
     last,
+    learned_orders,
+    network_of,
     of_experiment,
     over_orders,
     published,
@@ -40,6 +48,9 @@ from .results import (
 )
 
 _MOST_IN_A_CHART = 8
+
+_FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
+"""The paper's figures, by network and what they show. They have no numbers."""
 
 _MEASURES = {
     "aa": "AA",
@@ -66,32 +77,106 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
         names: of the classes.
         data: why the data are not the paper's; "" where they are.
     """
-    blocks: list[Block] = []
-    for experiment, title in {"task_order": "task orders", "class_order": "class orders"}.items():
-        if mine := of_experiment(found, experiment):
-            blocks += _orders(mine, title)
-    if not blocks:
+    kinds = {title: of_experiment(found, experiment) for experiment, title in _ORDERED.items()}
+    kinds = {title: mine for title, mine in kinds.items() if mine}
+    if not kinds:
         return None
-    differences = [block for by in _ORDERS for block in _differences(config, found, by, names, data)]
-    return Section("Order sensitivity", [Text([_DEFINED]), *blocks, *differences])
+    networks = by_network([line for mine in kinds.values() for line in mine if depends_on_orders(line)])
+    blocks = [block for mine in networks.values() for block in _scatters(mine)]
+    for title, mine in kinds.items():
+        blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
+    blocks += [block for by in _ORDERS for block in _differences(config, found, by, names, data)]
+    blocks += _task_and_class(config, found, data)
+    blocks += switch(
+        "class by class", {label: one for mine in networks.values() for label, one in _by_class(mine, names).items()}
+    )
+    return Section("Order sensitivity", [Text([_DEFINED]), *blocks])
 
 
-def _orders(mine: Sequence[Line], title: str) -> list[Block]:
+_ORDERED = {"task_order": "task orders", "class_order": "class orders"}
+
+
+def _scatters(mine: Sequence[Line]) -> list[Block]:
+    """AA against AF by one network: of the task orders, and of both kinds of orders together where there are class orders."""
     tasks = len(tasks_of(mine[0])) or int(last(mine[0], "aa")["position"][0].as_py())
+    if tasks < 2:
+        return []
+    repeats = sorted({repeats_of(one) for one in mine})
+    told = (
+        "one repeat"
+        if repeats == [1]
+        else f"means over {' to '.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
+    )
+    kinds = {
+        title: {one.label: _points(one) for one in of_experiment(mine, experiment)} for experiment, title in _ORDERED.items()
+    }
+    kinds = {title: points for title, points in kinds.items() if points}
     blocks: list[Block] = []
-    if tasks > 1:
-        repeats = sorted({repeats_of(one) for one in mine})
-        told = (
-            "one repeat"
-            if repeats == [1]
-            else f"means over {' to '.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
+    for shown in [dict(list(kinds.items())[:1]), kinds][: len(kinds)]:
+        figure = _FIGURES.get(mine[0].model, {}).get("both" if len(shown) > 1 else "task" if "task orders" in shown else "")
+        caption = (
+            f"AA and AF of each of the {' and '.join(shown)} by {network_of(mine[0])}, {told}"
+            f"{f', as in Figure {figure} of the paper' if figure else ''}. No learner can be in the shaded area."
         )
-        caption = f"AA and AF of each of the {title}, {told}. No learner can be in the shaded area."
-        for at in range(0, len(mine), _MOST_IN_A_CHART):
-            points = {one.label: _points(one) for one in mine[at : at + _MOST_IN_A_CHART]}
-            blocks.append(accuracy_forgetting_chart(points, tasks=tasks, caption=caption))
-    blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
+        blocks.append(accuracy_forgetting_chart(shown, tasks=tasks, caption=caption))
     return blocks
+
+
+def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) -> list[Block]:
+    """AOPD by task and by class of every method in one plot, with Table 2's."""
+    told: dict[By, list[tuple[Series, OverOrders]]] = {by: over_orders(found, by) for by in _ORDERS}
+    mine = {one.label: one for both in told.values() for one, _ in both}
+    if not mine:
+        return []
+    names: dict[By, str] = {"task": "AOPD by task", "class": "AOPD by class"}
+    values = {names[by]: {one.label: float(over.difference.aopd.mean()) for one, over in both} for by, both in told.items()}
+    papers = {
+        names[by]: {
+            label: table_2(by, config.evaluation.paper or "ucla")[one.method].aopd_percent / 100
+            for label, one in mine.items()
+            if not data and not why_not_the_papers(config, one, by)
+        }
+        for by in told
+    }
+    chart = dumbbell_chart(
+        list(mine),
+        {name: [each.get(label, math.nan) for label in mine] for name, each in values.items()},
+        label_axis="method",
+        value_axis="difference over orders",
+        published={name: [each.get(label, math.nan) for label in mine] for name, each in papers.items() if each},
+        caption="Mean difference over orders, by task over task orders and by class over task and class orders. Where they are "
+        "far apart, a task's classes fare differently.",
+    )
+    return [chart]
+
+
+def _by_class(mine: Sequence[Line], names: Sequence[str]) -> dict[str, Block]:
+    """Final accuracy of each class under the default order and the order that changes it most, as in Figure 1: by method."""
+    found: dict[str, Block] = {}
+    first = {one.label: learned_orders(one)[0] for one in of_experiment(mine, "task_order")}
+    for experiment, title in _ORDERED.items():
+        for line in of_experiment(mine, experiment):
+            orders = learned_orders(line)
+            one = first.get(line.label, orders[0])
+            other = furthest(one, orders)
+            if other is None or not one.classes:
+                continue
+            told = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
+            series = {"default order" if line.label in first else f"order {one.number}": one, f"order {other.number}": other}
+            labels = sorted(one.classes, key=int)
+            found[f"{line.label}, {title}"] = dumbbell_chart(
+                [_named(label, names) for label in labels],
+                {name: [each.classes.get(label, math.nan) for label in labels] for name, each in series.items()},
+                label_axis="class",
+                value_axis="accuracy at the end",
+                caption=f"{line.label}, {network_of(line)}: accuracy of each class after all tasks in two of the {title}, as "
+                f"in Figure 1 of the paper. Learned as {told[0]}; and as {told[1]}.",
+            )
+    return found
+
+
+def _named(task: str, names: Sequence[str]) -> str:
+    return " + ".join(names[int(each)] if names else each for each in task.split("+"))
 
 
 def _points(one: Line) -> tuple[list[float], list[float]]:
@@ -130,7 +215,7 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
         note = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
         blocks.append(Text([note], tone="note"))
     whole = next(iter(over.values())).names
-    labels = [" + ".join(names[int(each)] if names else each for each in group.split("+")) for group in whole]
+    labels = [_named(group, names) for group in whole]
     opd = {label: each.difference.opd for label, each in over.items()}
     heat = heat_map(
         np.array([values.mean(0) for values in opd.values()]).T,
@@ -174,13 +259,15 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
     net, swept = config.evaluation.network, config.evaluation.architectures
     told = series(mine, lambda name: name in ("model.width", "model.depth"))
     blocks: list[Block] = []
-    for what, places, fixed in (
-        ("width", swept.widths, f"depth {net.depth}"),
-        ("depth", swept.depths, f"width {net.width}"),
-    ):
+    for model, what in itertools.product(dict.fromkeys(line.model for line in mine), ("width", "depth")):
+        places, fixed = (swept.widths, f"depth {net.depth}") if what == "width" else (swept.depths, f"width {net.width}")
         shapes = [(place, net.depth) if what == "width" else (net.width, place) for place in places]
+        figure = _FIGURES.get(model, {}).get(what)
+        of = f"{model}, {fixed}{f'; as in Figure {figure} of the paper' if figure else ''}"
+        those = [one for one in told if one.lines[0].model == model]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
-            blocks += _curves(told, shapes, places, measure, what, axis, fixed)
+            for at in range(0, len(those), _MOST_IN_A_CHART):
+                blocks += _curves(those[at : at + _MOST_IN_A_CHART], shapes, places, measure, what, axis, of)
     table = _measure_table(mine, "Default order; ± one standard deviation over repeats")
     return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table]), *settings_details(mine)])
 
@@ -192,7 +279,7 @@ def _curves(
     measure: str,
     what: str,
     axis: str,
-    fixed: str,
+    of: str,
 ) -> list[Block]:
     means: dict[str, list[float]] = {}
     spread: dict[str, list[float]] = {}
@@ -208,25 +295,31 @@ def _curves(
         line_chart(
             [str(place) for place in places],
             means,
-            label_axis=f"{what} of the graph layers ({fixed})",
+            label_axis=f"{what} of the graph layers",
             value_axis=axis,
             spread=spread,
-            caption=f"{axis} by {what}; band: one standard deviation over repeats.",
+            caption=f"{axis} by {what}: {of}. Band: one standard deviation over repeats.",
         )
     ]
 
 
-def grid_section(found: Sequence[Line]) -> Section | None:
-    """What each setting of the grids gives on the default order, and which validation chooses."""
+def grid_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | None:
+    """What each setting of the grids gives on the default order, and which validation chooses, here and in Table 3."""
     mine = of_experiment(found, "grid")
     if not mine:
         return None
-    best = best_of_grid(found)
+    best, papers = best_of_grid(found), table_3(config.evaluation.paper) if config.evaluation.paper else {}
     columns: dict[str, Column[Line]] = {
         "AA, validation": lambda one: by_repeat(one, "aa", "val"),
         "AA": lambda one: by_repeat(one, "aa"),
         "AF (best - now)": lambda one: by_repeat(one, "af_from_best"),
-        "": lambda one: Cell("chosen", tone="good") if best[one.method] is one else "",
+        "": lambda one: Cell("chosen", tone="good") if best[one.method, network_of(one)] is one else "",
+        "Table 3": lambda one: "best" if one.model == "gcn" and _is_best(one, papers) else None,
     }
     told = "The setting with the highest AA on the sequences that validate is chosen, the first of equals."
     return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
+
+
+def _is_best(one: Line, papers: Mapping[str, Mapping[str, float]]) -> bool:
+    wanted = papers.get(one.method)
+    return bool(wanted) and all(one.settings.get(f"method.{name}") == value for name, value in (wanted or {}).items())

@@ -20,7 +20,7 @@ from ..own import shown
 from ..report import ReportedRun, write_page
 from .config import SkeletonConfig
 from .figures import architecture_section, default_section, grid_section, order_section
-from .results import data_differs, over_orders
+from .results import by_network, data_differs, over_orders
 
 _PICTURES = 12
 """Classes that are drawn."""
@@ -38,7 +38,8 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     names: list[str] = []
     first: list[Block] = []
     if (rows := run.rows("split")) is not None:
-        table = rows.table(["class_name", "label", "task", "role", "source_frames"])
+        wanted = ("class_name", "label", "task", "role", "source_frames")
+        table = rows.table([name for name in wanted if name in rows.schema.names])  # names alone have no frames
         if "missing" in rows.schema.names:
             filled = [count for count in rows.table(["missing"])["missing"].to_pylist() if count]
             cards.append(
@@ -53,15 +54,17 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         order_section(config, run.lines, names, data),
         default_section(run.lines),
         architecture_section(config, run.lines),
-        grid_section(run.lines),
+        grid_section(config, run.lines),
     ]
     net = config.evaluation.network
-    network = f"{net.architecture} {net.depth} x {net.width}"
+    trained_by = by_network([line for line in run.lines if line.protocol != "architecture"])
+    network = " and ".join(trained_by) or f"{net.architecture} {net.depth} x {net.width}"
+    frames = f"{config.tensor.frames} frames" if config.source.kind != "ntu_names" else "names alone"
     drawn = config.source.kind == "drawn"
     return write_page(
         run,
         "Continual skeleton graphs",
-        f"{shown(config.source.kind)}, {config.tensor.frames} frames, {network}, seed {config.seed}",
+        f"{shown(config.source.kind)}, {frames}, {network}, seed {config.seed}",
         cards=cards,
         notes=["The sequences of this run are DRAWN from the seed: scores say nothing about methods."] if drawn else [],
         sections=[*sections, *(section for section in trained if section is not None)],
@@ -77,23 +80,24 @@ def _class_names(rows: pa.Table) -> list[str]:
 
 def _split(rows: pa.Table) -> Section:
     by_class = [_class_line(rows.filter(pc.equal(rows["label"], label))) for label in pc.unique(rows["label"]).sort()]
-    headings = ["class", "task", *ROLES, "all", "frames, least", "median", "most"]
+    framed = "source_frames" in rows.column_names
+    headings = ["class", "task", *ROLES, "all", *(["frames, least", "median", "most"] if framed else [])]
     classes = Table(headings, by_class, decimals=0)
+    title = "By class, with the frames of the source" if framed else "By class"
     return Section(
         "Split",
         [
             task_table(rows, ROLES, "Sequences by task, in the default order"),
-            Details("By class, with the frames of the source", [classes], opened=len(by_class) <= 12),
+            Details(title, [classes], opened=len(by_class) <= 12),
         ],
     )
 
 
 def _class_line(rows: pa.Table) -> list[Value]:
-    """Sequences of one class by role, and the frames that their sources have."""
-    frames = rows["source_frames"]
+    """Sequences of one class by role, and the frames that their sources have: least, median and most."""
     counts = [pc.sum(pc.equal(rows["role"], role)).as_py() or 0 for role in ROLES]
-    least, median, most = pc.quantile(frames, [0, 0.5, 1]).to_pylist()
-    return [rows["class_name"][0].as_py(), str(rows["task"][0].as_py()), *counts, len(rows), least, median, most]
+    frames = pc.quantile(rows["source_frames"], [0, 0.5, 1]).to_pylist() if "source_frames" in rows.column_names else []
+    return [rows["class_name"][0].as_py(), str(rows["task"][0].as_py()), *counts, len(rows), *frames]
 
 
 def _pictures(out: str) -> Figure:

@@ -110,10 +110,66 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
     return made
 
 
+def depends_on_orders(line: Line) -> bool:
+    """Not joint training, which has all samples in the end: the paper leaves it out where it tells of orders."""
+    return line.method != "joint" or line.settings.get("method.start", "scratch") != "scratch"
+
+
+def network_of(line: Line) -> str:
+    """Its architecture, depth and width, such as ``gcn 2 x 64``."""
+    sizes = [str(line.settings[name]) for name in ("model.depth", "model.width") if name in line.settings]
+    return " ".join([line.model, " x ".join(sizes)]).strip()
+
+
+def by_network(found: Sequence[Line]) -> dict[str, list[Line]]:
+    """Lines of each network, in the order in which they come."""
+    names = dict.fromkeys(network_of(line) for line in found)
+    return {name: [line for line in found if network_of(line) == name] for name in names}
+
+
+@dataclass(frozen=True)
+class LearnedOrder:
+    """How a method ended that learned an order.
+
+    Attributes:
+        number: of the order, among those of its experiment.
+        tasks: in the order learned, each its classes with + between them.
+        classes: final accuracy of each class, the mean over repeats.
+    """
+
+    number: int
+    tasks: tuple[str, ...]
+    classes: Mapping[str, float]
+
+
+def learned_orders(line: Line) -> list[LearnedOrder]:
+    """Each order of a line, ascending."""
+    tasks: dict[int, dict[str, None]] = {}
+    for row in last(line, "accuracy").select(["order", "tested"]).to_pylist():
+        tasks.setdefault(row["order"], {})[row["tested"]] = None
+    means: dict[int, dict[str, float]] = {}
+    rows = last(line, "class_accuracy").group_by(["order", "tested"], use_threads=False).aggregate([("value", "mean")])
+    for row in rows.to_pylist():
+        mean = row["value_mean"]
+        means.setdefault(row["order"], {})[row["tested"]] = math.nan if mean is None else mean
+    return [LearnedOrder(order, tuple(tasks[order]), means.get(order, {})) for order in sorted(tasks)]
+
+
+def furthest(one: LearnedOrder, others: Sequence[LearnedOrder]) -> LearnedOrder | None:
+    """Of other orders that in which accuracies of classes differ most from those of ``one``; the first of equals."""
+
+    def far(other: LearnedOrder) -> float:
+        pairs = [(value, other.classes.get(name, math.nan)) for name, value in one.classes.items()]
+        return sum(abs(a - b) for a, b in pairs if not math.isnan(a - b))
+
+    return max((other for other in others if other.tasks != one.tasks), key=far, default=None)
+
+
 def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OverOrders]]:
     """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
     told: list[tuple[Series, OverOrders]] = []
-    for one in series([line for line in found if line.protocol in _KINDS[by]], lambda name: name == "orders"):
+    mine = [line for line in found if line.protocol in _KINDS[by] and depends_on_orders(line)]
+    for one in series(mine, lambda name: name == "orders"):
         if (difference := _difference(one, by)) is not None:
             told.append((one, difference))
     return told
@@ -130,12 +186,14 @@ def _difference(one: Series, by: By) -> OverOrders | None:
     return None if found is None else OverOrders(*found, len({key[1:] for key in final}))
 
 
-def best_of_grid(found: Sequence[Line]) -> dict[str, Line]:
-    """Method -> the line of its grid with the highest average accuracy on the validating sequences, the first of equals."""
-    best: dict[str, Line] = {}
+def best_of_grid(found: Sequence[Line]) -> dict[tuple[str, str], Line]:
+    """Method and network -> the line of its grid with the highest average accuracy on the validating sequences, the first of
+    equals."""
+    best: dict[tuple[str, str], Line] = {}
     for line in of_experiment(found, "grid"):
-        if line.method not in best or by_repeat(line, "aa", "val").mean() > by_repeat(best[line.method], "aa", "val").mean():
-            best[line.method] = line
+        one = line.method, network_of(line)
+        if one not in best or by_repeat(line, "aa", "val").mean() > by_repeat(best[one], "aa", "val").mean():
+            best[one] = line
     return best
 
 

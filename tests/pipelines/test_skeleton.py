@@ -22,12 +22,15 @@ from benchwright.pipelines import api, config
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.jobs import job_of
 from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import card as skeleton_publish
 from benchwright.pipelines.skeleton import pipeline as skeleton
 from benchwright.pipelines.skeleton.config import SkeletonConfig
 
 from tests.datasets.skeleton_files import one_body
+
+from .pages import faults
 
 
 def settings(name: str | None, *overrides: str) -> SkeletonConfig:
@@ -138,6 +141,20 @@ def test_the_preset_of_120_classes_gives_the_protocols(tmp_path: Path, rule: str
     assert (roles.count("train"), roles.count("test")) == (train, 360 - train)
     assert np.bincount(table["task"]).tolist() == [30] * 12
     assert load_orders(str(tmp_path / "run")).task_orders.shape == (10, 120)
+
+
+def test_names_alone_have_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    names = [f"S{s:03}C001P{p:03}R001A{a:03}" for p in (1, 2) for s in range(1, 11) for a in (1, 2, 3, 4)]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    out, source = tmp_path / "run", f'source={{kind="ntu_names", path="{tmp_path / "names.txt"}"}}'
+    few = ["--set", "classes=4", "--set", "orders.tasks=2", "--set", "orders.classes=1"]
+    assert cli.call(["run", "skeleton", "--config", "ntu", "--out", str(out), "--set", source, *few, "--quiet"]) == 0
+    assert cli.call(["report", str(out)]) == 0
+    page = (out / "report.html").read_text()
+    assert faults(page) == []
+    for words in ("names alone", "drink water", "Sequences by task"):
+        assert words in page
+    assert "frames, least" not in page
 
 
 def test_processes_and_another_seed(tiny: Path, tmp_path: Path) -> None:
@@ -437,7 +454,7 @@ def test_a_source_of_ones_own_gives_arrays_or_files(tmp_path: Path, name: str, f
 
 
 def test_presets_have_the_values_of_the_facts() -> None:
-    assert config.variants("skeleton")[:3] == ["ntu", "ntu120", "tiny"]
+    assert config.variants("skeleton")[:4] == ["ntu", "ntu120", "st_gcn", "tiny"]
     ucla, ntu = settings(None), settings("ntu")
     assert tuple(ucla.classes or ()) == facts().nwucla.classes  # type: ignore[arg-type]
     assert (ucla.tensor.frames * 3, ntu.tensor.frames * 3) == (156, 900)
@@ -445,3 +462,8 @@ def test_presets_have_the_values_of_the_facts() -> None:
     assert sum(facts().ntu_cil.per_task) == facts().ntu_cil.sequences == sum(facts().ntu_cil.per_class)
     assert sum(facts().nwucla.per_task) == facts().nwucla.sequences == sum(facts().nwucla.per_class)
     assert sum(facts().ntu.x_sub) == sum(facts().ntu.x_view) == facts().ntu.available
+
+
+def test_other_settings_of_training_leave_the_plan_as_it_is(tiny: Path) -> None:
+    # A row type made anew each time told every plan apart: `train --set` was refused whatever it set.
+    assert job_of(str(tiny), overrides=["evaluation.repeats=2"]).config.evaluation.repeats == 2

@@ -159,7 +159,7 @@ def test_attention_over_equal_nodes_is_uniform() -> None:
 
 def test_st_gcn_by_hand() -> None:
     # One channel, three frames, two joints; one partition that gives joint 1 what joint 0 has. Convolutions pass through.
-    net = StGcn(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), 1, 1, width=1, depth=1)
+    net = StGcn(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), 1, 1, width=1, depth=1, form="yan")
     flat, statistics = torch.zeros(1, net.parameters.size), torch.zeros(1, net.statistics.size)
     p, seen = net.parameters.views(flat), net.statistics.views(statistics)
     for name in p:
@@ -176,11 +176,57 @@ def test_st_gcn_by_hand() -> None:
     assert net.logits(flat, statistics, x, training=False).item() == pytest.approx(10 + 39 / 6, abs=1e-4)
 
 
+def test_st_gcn_is_the_baseline_in_the_code_of_ctr_gcn() -> None:
+    # Its formulas, channels first and graph by graph.
+    net = StGcn(torch.rand(3, 5, 5), 2, 4, width=3)
+    flat, statistics = drawn(net)
+    p = {name: value[0] for name, value in net.parameters.views(flat).items()}
+    assert p["0/down"].shape == (3, 2)
+    assert "1/down" not in p
+    x = torch.randn(6, 2, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def norm(name: str, values: Tensor) -> Tensor:
+        scale, shift = p[f"{name}/scale"].view(-1), p[f"{name}/shift"].view(-1)
+        return nn.functional.batch_norm(values, None, None, scale, shift, True)
+
+    rows = x.permute(0, 3, 1, 2).reshape(6, 10, 7)
+    h = norm("input", rows).view(6, 5, 2, 7).permute(0, 2, 3, 1)
+    for block in range(2):
+        weight, bias = p[f"{block}/spatial"].view(3, 3, -1), p[f"{block}/spatial_bias"].view(3, 3)
+        graphs = p[f"{block}/edges"] / (p[f"{block}/edges"].square().sum(1, keepdim=True).sqrt() + 1e-4)
+        parts = [nn.functional.conv2d(h @ graphs[k], weight[k, :, :, None, None], bias[k]) for k in range(3)]
+        y, down = norm(f"{block}/spatial", sum(parts, torch.zeros(()))), h
+        if block == 0:
+            down = norm("0/down", nn.functional.conv2d(h, p["0/down"][:, :, None, None], p["0/down_bias"]))
+        y = (y + down).relu()
+        y = norm(
+            f"{block}/temporal", nn.functional.conv2d(y, p[f"{block}/temporal"], p[f"{block}/temporal_bias"], padding=(2, 0))
+        )
+        h = (y + h if block else y).relu()
+    expected = h.mean((2, 3)) @ p["output"].T + p["output_bias"]
+    assert torch.allclose(net.logits(flat, statistics, x, training=True)[0], expected, atol=1e-10)
+    begun, _ = net.draw(torch.Generator().manual_seed(0))
+    first = {name: value[0] for name, value in net.parameters.views(begun[None]).items()}
+    assert torch.equal(first["1/edges"], torch.eye(5).expand(3, 5, 5))
+    assert (first["0/spatial/scale"] == 1e-6).all()
+
+
+def test_attention_of_st_gcn_over_equal_joints_is_uniform() -> None:
+    near = graph()
+    for form in ("ctr_gcn", "yan"):
+        net = StGcn(near[None], 2, 4, width=3, form=form)
+        flat, _ = drawn(net, noise=0)
+        x = torch.randn(3, 2, 7, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).expand(-1, -1, -1, 6)
+        # A joint with d neighbours, itself among them, has d edges of weight 1 / d, in each frame.
+        expected = (3 * 7 * (1 / (near > 0).sum(1)).sum()).sqrt().double()
+        assert torch.allclose(net.topology(flat, x), expected.expand(2))
+
+
 def test_st_gcn_does_not_ask_how_nodes_are_numbered_and_streams_stand_apart() -> None:
     partitions = torch.rand(3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([4, 2, 0, 1, 3])
     x = torch.randn(6, 2, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    nets = [StGcn(part, 2, 4, width=3) for part in (partitions, partitions[:, order][:, :, order])]
+    nets = [StGcn(part, 2, 4, width=3, form="yan") for part in (partitions, partitions[:, order][:, :, order])]
     flat, statistics = drawn(nets[0], noise=0)
     first, second = (
         net.logits(flat, statistics.clone(), given, training=True) for net, given in zip(nets, (x, x[..., order]), strict=True)

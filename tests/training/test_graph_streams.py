@@ -24,6 +24,7 @@ from benchwright.training.graph_streams.recipe import (
     kept_rows,
     task_rows,
 )
+from benchwright.training.graph_streams.streams import Streams
 from benchwright.training.methods import importance
 from benchwright.training.methods.registry import method
 from benchwright.training.models.gcn import Gcn, gcn
@@ -215,9 +216,10 @@ def test_ewc_keeps_squared_gradients_and_the_penalty_is_that_of_the_other_learne
 @pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
 def test_a_strong_penalty_holds_what_matters(data: GraphData, method: str) -> None:
     names = [name for name in GRIDS[method] if name.startswith("strength")]
+    alone: dict[str, float] = {"beta": 0} if method == "twp" else {}
     moved: list[float] = []
     for strength in (0.0, 1e8):
-        how = recipe(method, variant="as_written", settings=dict.fromkeys(names, strength))
+        how = recipe(method, variant="as_written", settings=dict.fromkeys(names, strength) | alone)
         first = learned(data, how, TASKS[:1])
         (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
         weight = learned(data, recipe("ewc"), TASKS[:2]).state["0000/importance/flat"]
@@ -327,18 +329,77 @@ def test_deep_and_wide_networks_train(data: GraphData, width: int, depth: int) -
     assert np.mean(accuracy(seen, learned(seen, how, TASKS[:1]))) >= 0.9
 
 
-def test_st_gcn_learns_by_every_method_but_twp(data: GraphData) -> None:
+@pytest.fixture(scope="module")
+def moving(data: GraphData) -> GraphData:
+    """The same as tensors (C, T, V), with two partitions of the ring."""
     x = np.ascontiguousarray(data.x.transpose(0, 2, 1)[:, None])
-    moving = dataclasses.replace(data, x=x, operators=np.stack([np.eye(5, dtype=np.float32), data.operators]))
+    return dataclasses.replace(data, x=x, operators=np.stack([np.eye(5, dtype=np.float32), data.operators]))
+
+
+@pytest.mark.parametrize("form", ["ctr_gcn", "yan"])
+def test_st_gcn_learns_by_every_method(moving: GraphData, form: str) -> None:
     for name in METHODS:
-        how = dataclasses.replace(recipe(name, epochs=2), make=st_gcn, model={"width": 4})
-        if name == "twp":
-            with pytest.raises(ValueError, match="twp takes its attention from a GCN"):
-                learned(moving, how, TASKS[:2])
-        else:
-            assert learned(moving, how, TASKS[:2]).state["weights"].isfinite().all()
-    long = dataclasses.replace(recipe("finetune", epochs=40), make=st_gcn, model={"width": 8})
+        how = dataclasses.replace(recipe(name, epochs=2), make=st_gcn, model={"width": 4, "form": form})
+        first, *rest = learn_next(moving, how, [None, None], TASKS[:2], seed=0, repeats=[0, 0], streams_at_once=2)
+        assert same(first, learned(moving, how, TASKS[:1]))
+        (second,) = learn_next(moving, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        assert second.state["weights"].isfinite().all()
+        assert not torch.equal(second.state["weights"], rest[0].state["weights"])
+    long = dataclasses.replace(recipe("finetune", epochs=40), make=st_gcn, model={"width": 8, "form": form})
     assert np.mean(accuracy(moving, learned(moving, long, TASKS[:1]))) >= 0.75
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_small_batches(data: GraphData, name: str) -> None:
+    # Seven samples a class: batches of 5 are three parts of 14. What several orders share is the same beside others.
+    how = recipe(name, epochs=2)
+    small = dataclasses.replace(how, schedule=full_batches(epochs=2, learning_rate=1e-3, batch_size=5))
+    one, other = learn_next(data, small, [None, None], TASKS[:2], seed=0, repeats=[0, 0])
+    assert same(one, learned(data, small, TASKS[:1]))
+    assert same(other, learned(data, small, TASKS[1:2]))
+    assert one.state["adam/step"].item() == 6
+    twice = learn_next(data, small, [one, one], [TASKS[1], TASKS[2]], seed=0, repeats=[0, 0])
+    assert all(each.state["weights"].isfinite().all() for each in twice)
+    whole = dataclasses.replace(how, schedule=full_batches(epochs=2, learning_rate=1e-3, batch_size=14))
+    assert same(learned(data, whole, TASKS[:1]), learned(data, how, TASKS[:1]))
+    again = learned(data, small, TASKS[:1], repeat=1), learned(data, small, TASKS[:1], seed=1)
+    assert not any(torch.equal(one.state["weights"], each.state["weights"]) for each in again)
+
+
+def test_beta_counts_where_its_norm_has_a_gradient(data: GraphData) -> None:
+    def end(beta: float, norm: str, **reading: str) -> LearnedStream:
+        how = recipe("twp", epochs=3, settings={"gradients": "fresh", "beta": beta, "norm": norm, **reading})
+        return learned(data, how, TASKS[:2])
+
+    plain = end(0.0, "minimised")
+    assert same(plain, end(0.1, "constant"))  # CGLB's, a number
+    assert same(plain, end(0.01, "constant"))
+    assert not same(plain, end(0.1, "minimised"))
+    assert not same(end(0.1, "minimised", gradients="summed"), end(0.1, "constant", gradients="summed"))
+
+
+def test_the_size_of_a_gradient_has_the_gradient_that_differences_say(data: GraphData) -> None:
+    wide = dataclasses.replace(data, x=data.x[:, :, :3])
+    ring = torch.from_numpy(data.operators)
+    net = gcn(generator(1, "net"), sample=(5, 3), adjacency=ring, width=3, hidden=3).along_streams(6)
+    weights, statistics = net.draw(generator(2, "weights"))
+    state = {"weights": weights[None].double(), "statistics": statistics[None].double()}
+    streams = Streams(
+        net, wide, recipe("twp"), state, orders=[TASKS[:1]], repeats=[0], rows=np.arange(14), seed=0, device=torch.device("cpu")
+    )
+    exact = dataclasses.replace(streams.train, inputs=net.inputs(torch.from_numpy(wide.x[:14]).double()))
+    exact = dataclasses.replace(exact, weights=exact.weights.double())
+    found = streams.gradients(lambda step: step.gradient_size(), exact, twice=True)["flat"]
+    along = torch.randn(found.shape, generator=generator(3, "along"), dtype=torch.float64)
+    along[:, net.parameters.used :] = 0
+    ends: list[float] = []
+    for step in (1e-6, -1e-6):
+        with torch.no_grad():
+            streams.flat.add_(step * along)
+        ends.append(float(streams.gradients(lambda each: each.classification(), exact, twice=True)["flat"].abs().sum()))
+        with torch.no_grad():
+            streams.flat.sub_(step * along)
+    assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float((found * along).sum()), rel=1e-3)
 
 
 def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
@@ -417,7 +478,7 @@ def test_any_module_learns_along_streams_what_torch_gives(data: GraphData) -> No
 def test_every_method_learns_by_a_network_of_ones_own(data: GraphData, name: str) -> None:
     how = dataclasses.replace(recipe(name, epochs=2), make=mean_net, model={})
     if name == "twp":
-        with pytest.raises(ValueError, match="twp takes its attention from a GCN"):
+        with pytest.raises(ValueError, match="twp takes its attention from a gcn or an st_gcn"):
             learned(data, how, TASKS[:2])
     else:
         assert learned(data, how, TASKS[:2]).state["weights"].isfinite().all()

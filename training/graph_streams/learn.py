@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...curation.encoders.one_thread import one_thread
-from ..core.determinism import generator
+from ..core.determinism import generator, repeatable
 from .nets import net_of
 from .recipe import GraphData, LearnedStream, Recipe, Task, chosen_rows
 from .streams import GraphNet, Streams
@@ -57,14 +57,17 @@ def learn_next(
         raise ValueError("device 'cuda': this machine has none that torch can use")
     place = torch.device(device)
     net = net_of(recipe.make, recipe.model, data, place)
+    streams_at_once = 1 if getattr(net, "alone", False) else streams_at_once
     groups: defaultdict[object, list[int]] = defaultdict(list)
     rows = [chosen_rows(method, data, order, seed=seed, repeat=repeat) for order, repeat in zip(orders, repeats, strict=True)]
     for stream, (order, repeat) in enumerate(zip(orders, repeats, strict=True)):
         # What a method may look at again: its memories of the past, or the samples of the task before.
         past = (order, repeat) if method.exemplars else (order[-2:-1], [len(task) for task in order])
+        if recipe.schedule.batch_size < len(rows[stream]):  # whose batches are drawn for each repeat
+            past = (*past, repeat)
         groups[rows[stream].tobytes(), repr(past)].append(stream)
     done: dict[int, LearnedStream] = {}
-    with one_thread():
+    with one_thread(), repeatable(place, half=False):
         looked_at = [net.inputs(torch.from_numpy(data.x[part]).to(place)) for part in (data.test, data.val)]
         for members in groups.values():
             for at in range(0, len(members), streams_at_once):

@@ -67,7 +67,7 @@ class ModuleNet:
         """Samples, as they are."""
         return x
 
-    def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool) -> Tensor:
+    def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool, twice: bool = False) -> Tensor:
         """See ``GraphNet``."""
         self._module.train(training)
         parts = self._parameters.views(flat), self._statistics.views(statistics)
@@ -75,8 +75,8 @@ class ModuleNet:
         return torch.stack([torch.func.functional_call(self._module, row, (inputs,)) for row in rows])
 
     def topology(self, flat: Tensor, inputs: Tensor) -> Tensor:
-        """Raises ValueError: TWP's attention is defined on a GCN's layer."""
-        raise ValueError("twp takes its attention from a GCN: this network has none")
+        """Raises ValueError: TWP's attention is of a layer over edges, which only a network that says so has."""
+        raise ValueError("twp takes its attention from a gcn or an st_gcn: this network has none")
 
     def _drawn(self, init: torch.Generator) -> Classifier:
         module = self._make(init)

@@ -80,9 +80,9 @@ def chosen_rows(method: Method, data: GraphData, order: tuple[Task, ...], *, see
     return np.concatenate([stream[chosen[chosen >= fresh]], np.sort(stream[chosen[chosen < fresh]])])
 
 
-def full_batches(*, epochs: int, learning_rate: float) -> Schedule:
-    """Adam with every sample in each step, as CGLB trains a task."""
-    return Schedule("adam", learning_rate, 0.0, 0.0, epochs, _ALL, False, None, False, "none", epochs, "nothing")
+def full_batches(*, epochs: int, learning_rate: float, batch_size: int | None = None) -> Schedule:
+    """Adam with every sample in each step, as CGLB trains a task; or with ``batch_size`` of them."""
+    return Schedule("adam", learning_rate, 0.0, 0.0, epochs, batch_size or _ALL, False, None, False, "none", epochs, "nothing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Recipe:
         method: what learns; one of those whose ``learners`` have streams.
         make: the network: a function as ``core.build.MakeModel``, which takes the graph besides; see ``nets.graph_of``.
         model: its settings.
-        schedule: of each task, in full batches: its size of batches, and how it chooses an epoch, do not count.
+        schedule: of each task; how it chooses an epoch does not count.
         carry_optimiser: Adam's moments go from task to task, as in CGLB; False: a fresh optimiser a task.
     """
 

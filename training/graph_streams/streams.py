@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.determinism import generator
 from ..core.exemplars import RowNumbers
 from .recipe import GraphData, Recipe, Task, kept_rows, task_rows
 
@@ -27,8 +28,8 @@ class GraphNet(Protocol):
         """Samples as the network takes them."""
         ...
 
-    def logits(self, flat: Tensor, statistics: Tensor, inputs: Any, *, training: bool) -> Tensor:
-        """(R, n, classes)."""
+    def logits(self, flat: Tensor, statistics: Tensor, inputs: Any, *, training: bool, twice: bool = False) -> Tensor:
+        """(R, n, classes); ``twice``: with gradients of gradients."""
         ...
 
     def topology(self, flat: Tensor, inputs: Any) -> Tensor:
@@ -45,29 +46,33 @@ class StreamBatch:
         labels: (n,) int64.
         weights: (n,) or (R, n) float32, 1 in all: one over the samples of the class, as CGLB weighs.
         heads: (R, classes) bool: which classes compete in the classification loss.
+        places: (n,) int64 of the batch's samples among those that the streams learn from; None: it is all of them, or others.
     """
 
     inputs: Any
     labels: Tensor
     weights: Tensor
     heads: Tensor
+    places: Tensor | None = None
 
 
 class StreamStep:
     """A forward pass of all streams over a batch, as ``core.lesson.ForwardPass`` is of one model; losses are sums over
     streams."""
 
-    def __init__(self, lesson: Streams, batch: StreamBatch) -> None:
-        self.lesson, self.batch = lesson, batch
+    def __init__(self, lesson: Streams, batch: StreamBatch, *, twice: bool = False) -> None:
+        self.lesson, self.batch, self._twice = lesson, batch, twice
 
     @functools.cached_property
     def logits(self) -> Tensor:
         """(R, n, classes), in training mode: the statistics of batch norm move."""
-        return self.lesson.net.logits(self.lesson.flat, self.lesson.statistics, self.batch.inputs, training=True)
+        lesson = self.lesson
+        return lesson.net.logits(lesson.flat, lesson.statistics, self.batch.inputs, training=True, twice=self._twice)
 
     def before(self) -> Tensor:
         """The logits of the networks as they were before the task, in evaluation mode; no gradient goes there."""
-        return self.lesson.logits_before
+        before, places = self.lesson.logits_before, self.batch.places
+        return before if places is None else before[:, places]
 
     def classification(self) -> Tensor:
         """Cross-entropy over ``batch.heads``, weighted by ``batch.weights``."""
@@ -76,6 +81,11 @@ class StreamStep:
     def own_classification(self) -> Tensor:
         """The same over the classes of the task alone."""
         return self._cross_entropy(self.lesson.own_heads)
+
+    def gradient_size(self) -> Tensor:
+        """The L1 norm of the gradient of ``classification``, which has a gradient itself where ``fit`` is told ``twice``."""
+        (found,) = torch.autograd.grad(self.classification(), self.lesson.flat, create_graph=True)
+        return found.abs().sum()
 
     def topology(self) -> Tensor:
         """The norm of the networks' attention over the edges of the batch."""
@@ -88,7 +98,7 @@ class StreamStep:
 
 
 class Streams:
-    """R streams that learn their next task from the same rows, in full batches.
+    """R streams that learn their next task from the same rows.
 
     Losses are summed over the streams, so that each stream's gradient is its own, and Adam treats each parameter by itself.
 
@@ -128,7 +138,7 @@ class Streams:
         if moments and recipe.carry_optimiser:
             self._optimiser.state[self.flat] = {**moments, "step": moments["step"][0].clone()}
         self.state = held
-        self.train = self._batch(rows, self.task + 1)
+        self._rows, self.train = rows, self._batch(rows, self.task + 1)
         self.own_heads = self._heads(self.task, self.task + 1)
         self._columns = [torch.tensor([order[at] for order in self.orders], device=device) for at in range(self.task)]
 
@@ -170,6 +180,23 @@ class Streams:
         x, y, w = (torch.from_numpy(a).to(self.device) for a in (self.data.x[rows], labels, weights.astype(np.float32)))
         return StreamBatch(self.net.inputs(x), y, w, self._heads(0, known))
 
+    def _batches(self, epoch: int) -> Iterator[StreamBatch]:
+        """All that the streams learn from at once; or parts of one size, as near as can be, in an order drawn for the epoch."""
+        count = len(self.train.labels)
+        parts = -(-count // self.recipe.schedule.batch_size)
+        if parts == 1:
+            yield self.train
+            return
+        labels = ",".join(map(str, self.train.labels.unique().tolist()))
+        drawn = torch.randperm(
+            count, generator=generator(self.seed, "graph_streams batches", f"{self.repeats[0]}/{self.task}/{labels}/{epoch}")
+        )
+        for places in drawn.tensor_split(parts):
+            x = torch.from_numpy(self.data.x[self._rows[places.numpy()]]).to(self.device)
+            places = places.to(self.device)
+            weights = self.train.weights[places]
+            yield StreamBatch(self.net.inputs(x), self.train.labels[places], weights / weights.sum(), self.train.heads, places)
+
     def _heads(self, start: int, stop: int) -> Tensor:
         """(R, classes) bool: the classes of each stream's tasks start .. stop - 1."""
         mask = torch.zeros(len(self.orders), self.data.classes, dtype=torch.bool)
@@ -186,25 +213,36 @@ class Streams:
         """All of them under one name."""
         return {"flat": self.flat}
 
-    def gradients(self, loss: Callable[[StreamStep], Tensor], samples: StreamBatch) -> dict[str, Tensor]:
-        """The gradient of ``loss`` on a batch, (R, P), under the parameters' name."""
-        (found,) = torch.autograd.grad(loss(StreamStep(self, samples)).sum(), self.flat, materialize_grads=True)
+    def gradients(
+        self, loss: Callable[[StreamStep], Tensor], samples: StreamBatch, *, twice: bool = False
+    ) -> dict[str, Tensor]:
+        """The gradient of ``loss`` on a batch, (R, P), under the parameters' name; ``twice``: see ``fit``."""
+        total = loss(StreamStep(self, samples, twice=twice)).sum()
+        (found,) = torch.autograd.grad(total, self.flat, materialize_grads=True)
         return {"flat": found}
 
-    def fit(self, loss: Callable[[StreamStep], Tensor], *, adjust: Callable[[Tensor], Tensor] | None = None) -> None:
-        """Minimise ``loss``, one full-batch step an epoch.
+    def fit(
+        self,
+        loss: Callable[[StreamStep], Tensor],
+        *,
+        adjust: Callable[[Tensor], Tensor] | None = None,
+        twice: bool = False,
+    ) -> None:
+        """Minimise ``loss``, a step a batch.
 
         Args:
             loss: (R,), or their sum.
             adjust: what the step is taken along, from the gradient (R, P).
+            twice: the loss has a gradient in it.
 
         Raises:
             ArithmeticError: weights are no longer finite.
         """
-        for _ in range(self.recipe.schedule.passes(self.task)):
-            found = self.gradients(loss, self.train)["flat"]
-            self.flat.grad = found if adjust is None else adjust(found)
-            self._optimiser.step()
+        for epoch in range(self.recipe.schedule.passes(self.task)):
+            for batch in self._batches(epoch):
+                found = self.gradients(loss, batch, twice=twice)["flat"]
+                self.flat.grad = found if adjust is None else adjust(found)
+                self._optimiser.step()
         self.flat.grad = None
         broken = (~self.flat.detach().isfinite().all(1)).nonzero()
         if len(broken):

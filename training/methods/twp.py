@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -13,31 +13,52 @@ from .finetune import present
 from .method import Method
 
 if TYPE_CHECKING:
-    from ..graph_streams.streams import Streams
+    from ..graph_streams.streams import Streams, StreamStep
+
+Gradients = Literal["summed", "fresh"]
+Norm = Literal["constant", "minimised"]
 
 
 def twp(
-    *, strength_loss: float = 1e4, strength_topology: float = 1e4, gradients: Literal["summed", "fresh"] = "fresh"
+    *,
+    strength_loss: float = 1e4,
+    strength_topology: float = 1e4,
+    beta: float = 0.01,
+    gradients: Gradients = "fresh",
+    norm: Norm = "minimised",
 ) -> Method:
-    """The classification loss and a pull back, weighed by loss and topology: lambda_l g^2 + lambda_t h^2.
+    """The classification loss, a pull back, weighed by loss and topology, and beta times the L1 norm of the loss's gradient.
 
-    g is the gradient of the loss on the task that has been learned, h that of the norm of its attention. CGLB's regulariser on
-    the norm of the gradient is a constant to its optimiser, so beta changes nothing; it is left out.
+    The weight is lambda_l g^2 + lambda_t h^2: g is the gradient of the loss on the task that has been learned, h that of the
+    norm of its attention. The L1 norm is to keep few weights important, so that others are left for tasks to come.
 
     Args:
         strength_loss, strength_topology: lambda_l and lambda_t.
+        beta: of the norm.
         gradients: "summed": they are never set back within a task, as in CGLB, and that of the loss counts twice a step.
+        norm: "minimised", as the paper of TWP has it, by the gradient of the gradient, which makes a step several times as
+            long. In the code of TWP and of CGLB it is a "constant": a number, which adds beta times itself to the value of the
+            loss, and nothing to what the optimiser sees.
 
-    >>> method = twp(strength_loss=10000.0, strength_topology=100.0, gradients="fresh")
-    >>> method.learners, method.attention  # the model must be one with attention over edges: a gcn
+    Raises:
+        ValueError: a word that is none of these, or a beta below 0.
+
+    >>> method = twp(strength_loss=10000.0, strength_topology=100.0, beta=0.1)
+    >>> method.learners, method.attention  # the model must be one with attention over edges: a gcn or an st_gcn
     (('streams',), True)
     """
-    settings = {"strength_loss": strength_loss, "strength_topology": strength_topology, "gradients": gradients}
-    teach = functools.partial(_teach, **settings)
+    for what, value, words in (("gradients", gradients, get_args(Gradients)), ("norm", norm, get_args(Norm))):
+        if value not in words:
+            raise ValueError(f"twp: {what} {value!r}: one of {', '.join(words)}")
+    if not beta >= 0:
+        raise ValueError(f"twp: beta {beta}: 0 or more")
+    strengths = {"strength_loss": strength_loss, "strength_topology": strength_topology}
+    teach = functools.partial(_teach, **strengths, gradients=gradients, beta=beta if norm == "minimised" else 0.0)
+    settings = strengths | {"beta": beta, "gradients": gradients, "norm": norm}
     return Method("twp", present, "finetune", settings, teach, learners=("streams",), attention=True)
 
 
-def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, gradients: str) -> None:
+def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, gradients: str, beta: float) -> None:
     total = torch.zeros_like(lesson.flat.detach())
     if lesson.previous is not None:
         by_loss = lesson.gradients(lambda step: step.classification(), lesson.previous)["flat"]
@@ -47,11 +68,13 @@ def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, g
             total = by_topology
         weight = strength_loss * by_loss**2 + strength_topology * by_topology**2
         importance.keep(lesson, {"flat": weight}, lesson.task - 1)
-    if gradients == "fresh":
-        importance.fit_under_penalty(lesson, 1)
-        return
+
+    def loss(step: StreamStep) -> Tensor:
+        found = step.classification() * (2 if gradients == "summed" else 1)
+        found = found + importance.penalty(lesson.parameters(), lesson.state)
+        return found + beta * step.gradient_size() if beta else found
 
     def adjust(gradient: Tensor) -> Tensor:
         return total.add_(gradient)
 
-    lesson.fit(lambda step: 2 * step.classification() + importance.penalty(lesson.parameters(), lesson.state), adjust=adjust)
+    lesson.fit(loss, adjust=adjust if gradients == "summed" else None, twice=beta > 0)

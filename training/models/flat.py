@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-Init = Literal["glorot", "linear", "ones", "zeros"]
+Init = Literal["glorot", "identities", "linear", "normal", "ones", "zeros"]
 _ROW = 64  # floats: a multiple of every processor's vector registers
 
 
@@ -21,12 +21,14 @@ class Piece:
     """A parameter: its shape, and how it is drawn.
 
     "glorot" is Glorot's uniform over the first two axes, "linear" uniform in +-1/sqrt(``fan_in``), which is what torch draws
-    for weights and biases of linear layers and convolutions.
+    for weights and biases of linear layers and convolutions, "normal" has the deviation ``scale``; "ones" are as large as that.
+    "identities" are matrices over the last two axes.
     """
 
     shape: tuple[int, ...]
     init: Init
     fan_in: int = 1
+    scale: float = 1.0
 
 
 class Pieces:
@@ -63,7 +65,11 @@ class Pieces:
         for name, view in self.views(flat).items():
             piece = self.pieces[name]
             if piece.init == "ones":
-                view.fill_(1)
+                view.fill_(piece.scale)
+            elif piece.init == "identities":
+                view.copy_(torch.eye(piece.shape[-1]).expand(view.shape))
+            elif piece.init == "normal":
+                view.copy_(torch.empty(view.shape).normal_(0, piece.scale, generator=init))
             elif piece.init != "zeros":
                 fan = piece.fan_in if piece.init == "linear" else sum(piece.shape[:2]) / 6
                 view.copy_(torch.empty(view.shape).uniform_(-1, 1, generator=init) / math.sqrt(fan))

@@ -131,7 +131,7 @@ class Gcn:
         rows = x.clone().view(1, -1, x.shape[2])
         return GraphInputs(rows, rows.mT.contiguous(), len(x))
 
-    def logits(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool) -> Tensor:
+    def logits(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool, twice: bool = False) -> Tensor:
         """(R, n, classes).
 
         Args:
@@ -139,8 +139,9 @@ class Gcn:
             statistics: (R, S) running means and variances; moved where ``training``, as torch's batch norm moves them.
             inputs: shared by the streams.
             training: normalise by the batch. A gradient can be asked for once, before the next call with ``training``.
+            twice: or of any order, at any time; slower.
         """
-        if training and flat.device.type == "cpu":
+        if training and flat.device.type == "cpu" and not twice:
             return StepLogits.apply(self._step, inputs.x, inputs.transposed, statistics, flat)
         return self.logits_by_autograd(flat, statistics, inputs, training=training)
 

@@ -1,14 +1,23 @@
 """Spatial-temporal graph convolutional networks (Yan et al., AAAI 2018), along an axis of streams.
 
-Two or more blocks: a convolution over the joints of a frame by three partitions of the graph, each edge with a learned weight;
-batch norm and relu; a convolution over nine frames and batch norm; the block's input added, but in the first. Then the mean
-over frames and joints and a linear layer. CTR-GCN's ST-GCN, which the paper names, has an adaptive graph besides: not here.
+Blocks of a convolution over the joints of a frame and one over frames, each with batch norm; then the mean over frames and
+joints and a linear layer. Two forms:
+
+``ctr_gcn``, the baseline in the code of CTR-GCN (Chen et al., ICCV 2021), whose paper calls it ST-GCN: three graphs that are
+learned as a whole and begin as identities, so that the skeleton's edges do not enter; each of their columns has length 1; five
+frames; the input of the graph convolution is added to what comes of it, and that begins at almost nothing.
+
+``yan``, as published: three partitions of the skeleton's edges, each edge with a learned weight; nine frames.
+
+In both a block's input is added to its output, but in the first.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +25,19 @@ from torch import Tensor, nn
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
 from .flat import GraphBackbone, Piece, Pieces
 
-FRAMES = 9
+Form = Literal["ctr_gcn", "yan"]
+_FRAMES: dict[Form, int] = {"ctr_gcn": 5, "yan": 9}
 """Length of a convolution over time."""
 
 
 def st_gcn(
-    init: torch.Generator, *, sample: Sequence[int], partitions: Tensor, width: int = 64, depth: int = 2
+    init: torch.Generator,
+    *,
+    sample: Sequence[int],
+    partitions: Tensor,
+    width: int = 64,
+    depth: int = 2,
+    form: Form = "ctr_gcn",
 ) -> GraphBackbone:
     """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``.
 
@@ -30,7 +46,8 @@ def st_gcn(
         sample: (C, T, V): channels, frames, joints.
         partitions: (K, V, V) float.
         width: channels of each block.
-        depth: blocks, at least 2.
+        depth: blocks, at least 1.
+        form: "ctr_gcn" or "yan": see above.
 
     >>> network = st_gcn(torch.Generator().manual_seed(0), sample=(3, 16, 4), partitions=torch.eye(4)[None], width=8)
     >>> network(torch.zeros(2, 3, 16, 4)).shape, network.width
@@ -38,7 +55,7 @@ def st_gcn(
     """
     if len(sample) != 3 or partitions.ndim != 3:
         raise ValueError(f"ST-GCN needs tensors (C, T, V) and partitions (K, V, V), not {sample}, {tuple(partitions.shape)}")
-    return GraphBackbone(functools.partial(StGcn, partitions, sample[0], width=width, depth=depth), width, init)
+    return GraphBackbone(functools.partial(StGcn, partitions, sample[0], width=width, depth=depth, form=form), width, init)
 
 
 class StGcn:
@@ -52,28 +69,59 @@ class StGcn:
         classes: outputs.
         width: channels of each block.
         depth: blocks.
+        form: "ctr_gcn" or "yan": see above.
     """
 
-    def __init__(self, partitions: Tensor, channels: int, classes: int, *, width: int = 64, depth: int = 2) -> None:
+    alone = True
+    """Streams are trained one at a time, see ``graph_streams.learn``."""
+
+    def __init__(
+        self, partitions: Tensor, channels: int, classes: int, *, width: int = 64, depth: int = 2, form: Form = "ctr_gcn"
+    ) -> None:
         if min(channels, classes, width, depth) < 1:
             raise ValueError(f"width {width}, depth {depth}, {channels} channels, {classes} classes: above 0")
-        self.partitions, self.width, self.depth = partitions, width, depth
-        parts, nodes = partitions.shape[:2]
+        if form not in get_args(Form):
+            raise ValueError(f"form {form!r}: {' or '.join(get_args(Form))}")
+        self.partitions, self.width, self.depth, self.form, self.frames = partitions, width, depth, form, _FRAMES[form]
+        nodes = partitions.shape[1]
         pieces, norms = norm_pieces("input", nodes * channels), statistics_pieces("input", nodes * channels)
         for block in range(depth):
-            inputs = channels if block == 0 else width
-            pieces |= {
-                f"{block}/spatial": Piece((parts * width, inputs, 1, 1), "linear", inputs),
+            pieces |= self._block(block, channels if block == 0 else width)
+            names = ["spatial", "temporal", *(["down"] if f"{block}/down" in pieces else [])]
+            for name in names:
+                norms |= statistics_pieces(f"{block}/{name}", width)
+        head = Piece((classes, width), "linear", width) if form == "yan" else _normal((classes, width), 2 / classes)
+        pieces |= {"output": head, "output_bias": Piece((classes,), "linear", width)}
+        self.parameters, self.statistics = Pieces(pieces), Pieces(norms)
+
+    def _block(self, block: int, inputs: int) -> dict[str, Piece]:
+        parts, nodes = self.partitions.shape[:2]
+        width, frames = self.width, self.frames
+        spatial, temporal = (parts * width, inputs, 1, 1), (width, width, frames, 1)
+        if self.form == "yan":
+            return {
+                f"{block}/spatial": Piece(spatial, "linear", inputs),
                 f"{block}/spatial_bias": Piece((parts * width,), "linear", inputs),
                 f"{block}/edges": Piece((parts, nodes, nodes), "ones"),
                 **norm_pieces(f"{block}/spatial", width),
-                f"{block}/temporal": Piece((width, width, FRAMES, 1), "linear", width * FRAMES),
-                f"{block}/temporal_bias": Piece((width,), "linear", width * FRAMES),
+                f"{block}/temporal": Piece(temporal, "linear", width * frames),
+                f"{block}/temporal_bias": Piece((width,), "linear", width * frames),
                 **norm_pieces(f"{block}/temporal", width),
             }
-            norms |= statistics_pieces(f"{block}/spatial", width) | statistics_pieces(f"{block}/temporal", width)
-        pieces |= {"output": Piece((classes, width), "linear", width), "output_bias": Piece((classes,), "linear", width)}
-        self.parameters, self.statistics = Pieces(pieces), Pieces(norms)
+        found = {
+            f"{block}/spatial": _normal(spatial, 2 / (width * inputs * parts)),
+            f"{block}/spatial_bias": Piece((parts * width,), "zeros"),
+            f"{block}/edges": Piece((parts, nodes, nodes), "identities"),
+            f"{block}/spatial/scale": Piece((1, width), "ones", scale=1e-6),
+            f"{block}/spatial/shift": Piece((1, width), "zeros"),
+            f"{block}/temporal": _normal(temporal, 2 / (width * frames)),
+            f"{block}/temporal_bias": Piece((width,), "zeros"),
+            **norm_pieces(f"{block}/temporal", width),
+        }
+        if inputs == width:
+            return found
+        down = {f"{block}/down": _normal((width, inputs), 2 / width), f"{block}/down_bias": Piece((width,), "zeros")}
+        return found | down | norm_pieces(f"{block}/down", width)
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
         """(P,) parameters, from ``init`` alone, and (S,) statistics."""
@@ -83,7 +131,7 @@ class StGcn:
         """(n, C, T, V), as they are."""
         return x
 
-    def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool) -> Tensor:
+    def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool, twice: bool = False) -> Tensor:
         """(R, n, classes), as ``Gcn.logits``."""
         p = self.parameters.views(flat)
         seen = self.features(flat, statistics, inputs, training=training)
@@ -99,8 +147,24 @@ class StGcn:
         return torch.stack(each)
 
     def topology(self, flat: Tensor, inputs: Tensor) -> Tensor:
-        """Raises ValueError: TWP's attention is defined on a GCN's layer."""
-        raise ValueError("twp takes its attention from a GCN: architecture 'st_gcn' has none")
+        """(R,) the norm of an attention over the skeleton's edges, in all frames of the batch (TWP's topological term).
+
+        ST-GCN has no attention. This is the one that TWP gives any network, as ``Gcn.topology`` has it, of the K convolutions
+        of the first block: h = W_k x of a joint in a frame, x by the batch's own statistics; the softmax over a joint and its
+        neighbours in the skeleton, whatever graph the network has learned.
+        """
+        parts, near = len(self.partitions), (self.partitions.sum(0) + torch.eye(self.partitions.shape[1]).to(inputs)) > 0
+        p = self.parameters.views(flat)
+        norms: list[Tensor] = []
+        for r in range(len(flat)):
+            scale, shift = p["input/scale"][r].view(-1), p["input/shift"][r].view(-1)
+            rows = nn.functional.batch_norm(_by_joint(inputs), None, None, scale, shift, True)
+            x = _by_frame(rows, inputs.shape)
+            weight = p["0/spatial"][r].view(parts, self.width, -1)
+            h = torch.einsum("ntvc,kwc->ntkvw", x, weight)
+            scores = nn.functional.leaky_relu(h.tanh() @ h.mT, 0.2).masked_fill(~near.T, -torch.inf)
+            norms.append(scores.softmax(dim=-1).norm())
+        return torch.stack(norms)
 
     def _one(self, p: dict[str, Tensor], seen: dict[str, Tensor], x: Tensor, training: bool) -> Tensor:
         def norm(name: str, values: Tensor) -> Tensor:
@@ -108,15 +172,51 @@ class StGcn:
             scale, shift = p[f"{name}/scale"].view(-1), p[f"{name}/shift"].view(-1)
             return nn.functional.batch_norm(values, mean, variance, scale, shift, training, MOMENTUM)
 
-        samples, channels, frames, nodes = x.shape
-        flat = x.permute(0, 3, 1, 2).reshape(samples, nodes * channels, frames)
-        h = norm("input", flat).view(samples, nodes, channels, frames).permute(0, 2, 3, 1)
+        samples, _, frames, nodes = x.shape
+        # Rows of channels throughout, which products and convolutions read fastest.
+        h = _by_frame(norm("input", _by_joint(x)), x.shape)
         for block in range(self.depth):
-            spread = nn.functional.conv2d(h, p[f"{block}/spatial"], p[f"{block}/spatial_bias"])
-            spread = spread.view(samples, len(self.partitions), self.width, frames, nodes)
-            graph = self.partitions.to(x) * p[f"{block}/edges"]
-            spatial = norm(f"{block}/spatial", torch.einsum("nkctv,kvw->nctw", spread, graph)).relu()
+            y = norm(f"{block}/spatial", self._over_joints(p, block, h))
+            if self.form == "ctr_gcn":
+                rows = h.reshape(-1, h.shape[-1])
+                if f"{block}/down" in p:
+                    rows = norm(f"{block}/down", nn.functional.linear(rows, p[f"{block}/down"], p[f"{block}/down_bias"]))
+                y = y + rows
+            y = y.relu().view(samples, frames, nodes, self.width).permute(0, 3, 1, 2)
             weight, bias = p[f"{block}/temporal"], p[f"{block}/temporal_bias"]
-            out = norm(f"{block}/temporal", nn.functional.conv2d(spatial, weight, bias, padding=(FRAMES // 2, 0)))
+            out = norm(f"{block}/temporal", nn.functional.conv2d(y, weight, bias, padding=(self.frames // 2, 0)))
+            out = out.permute(0, 2, 3, 1)
             h = (out if block == 0 else out + h).relu()
-        return h.mean((2, 3))
+        return h.mean((1, 2))
+
+    def _over_joints(self, p: dict[str, Tensor], block: int, h: Tensor) -> Tensor:
+        """(n, T, V, C) -> (n T V, width): each joint gets its neighbours' by every graph, then the weights of that graph."""
+        parts, nodes = self.partitions.shape[:2]
+        weight, bias = p[f"{block}/spatial"].view(parts, self.width, -1), p[f"{block}/spatial_bias"].view(parts, self.width)
+        edges = p[f"{block}/edges"]
+        if self.form == "yan":
+            graph = self.partitions.to(h) * edges
+            offset = graph.sum(1).T @ bias
+        else:
+            graph = edges / (edges.norm(dim=1, keepdim=True) + 1e-4)
+            offset = bias.sum(0).expand(nodes, -1)
+        frames = h.reshape(-1, nodes, h.shape[-1])
+        gathered = torch.bmm(graph.permute(2, 0, 1).reshape(-1, nodes).expand(len(frames), -1, -1), frames)
+        found = gathered.view(-1, parts * h.shape[-1]) @ weight.mT.reshape(-1, self.width)
+        return (found.view(-1, nodes, self.width) + offset).view(-1, self.width)
+
+
+def _normal(shape: tuple[int, ...], variance: float) -> Piece:
+    return Piece(shape, "normal", scale=math.sqrt(variance))
+
+
+def _by_joint(x: Tensor) -> Tensor:
+    """(n, C, T, V) -> (n, V C, T): the coordinates of all joints, as the batch norm of the input has them."""
+    samples, channels, frames, nodes = x.shape
+    return x.permute(0, 3, 1, 2).reshape(samples, nodes * channels, frames)
+
+
+def _by_frame(rows: Tensor, shape: Sequence[int]) -> Tensor:
+    """(n, V C, T) -> (n, T, V, C)."""
+    samples, channels, frames, nodes = shape
+    return rows.view(samples, nodes, channels, frames).permute(0, 3, 1, 2).contiguous()
