@@ -59,7 +59,7 @@ class Budget:
         reasons = ", ".join(f"{counted[reason]} {reason}" for reason in ranked)
         raise TooManyRejects(
             f"stage {stage!r} rejected {total} rows, and max_rejects is {rule}: {reasons}"
-            f"{_example(store, files, ranked[0])}; `{show_command(store, stage, ranked[0])}` shows them, and "
+            f"{example_of(store, files, ranked[0])}; `{show_command(store, stage, ranked[0])}` shows them, and "
             f"{self._allowing(total, rows)} allows them"
         )
 
@@ -87,12 +87,13 @@ def check_not_empty(
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(
         f"{store.url}: nothing is left: stage {stage!r} rejected all {sum(rejects.values())} rows ({reasons})"
-        f"{_example(store, files, most)}; "
+        f"{example_of(store, files, most)}; "
         f"`{show_command(store, stage, most)}` shows them"
     )
 
 
-def _example(store: Store, files: Iterable[str], reason: str) -> str:
+def example_of(store: Store, files: Iterable[str], reason: str) -> str:
+    """``, such as ...`` with the first reject of that reason in the files, for messages."""
     for name in files:
         for row in store.read_parquet(name).to_pylist():
             if row["reason"] == reason:

@@ -11,9 +11,9 @@ import hashlib
 import inspect
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import fsspec
 import numpy as np
@@ -25,15 +25,37 @@ T = TypeVar("T")
 
 
 class Where(str):
-    """A path or URL among the settings of a step: it says where a source lies, and only its content counts in the key."""
+    """A path or URL among the settings of a step: it says where a source lies, and only its content counts in the key.
 
-    __slots__ = ()
+    Attributes:
+        only: of a folder, what in it counts; empty: all.
+    """
+
+    only: tuple[str, ...]
+
+    def __new__(cls, path: str, only: Sequence[str] = ()) -> Self:
+        made = super().__new__(cls, path)
+        made.only = tuple(dict.fromkeys(only))
+        return made
+
+    @property
+    def places(self) -> list[str]:
+        """What counts: itself, or what in it does."""
+        return [f"{self.rstrip('/')}/{name}" for name in self.only] or [str(self)]
+
+    def fingerprint(self, known: dict[str, tuple[str, str]] | None = None) -> Fingerprint:
+        """Of its content, see ``fingerprint``. What is named and not there is told by the step that reads it."""
+        if not self.only:
+            return fingerprint(str(self), known)
+        if not _exists(str(self)):
+            raise MissingSource(str(self))
+        found = [fingerprint(place, known) if _exists(place) else Fingerprint("", "") for place in self.places]
+        content = [[name, one.content] for name, one in zip(self.only, found, strict=True)]
+        return Fingerprint(sha256(canonical(content)), sha256(canonical([one.witness for one in found])))
 
 
 class WhereOfRows(Where):
     """A place whose name goes with the rows that the step is given: see ``where_of_rows``."""
-
-    __slots__ = ()
 
     def of(self, digest: str) -> Where:
         """The place for rows of that content digest."""
@@ -74,10 +96,15 @@ class Named(str):
         return made
 
 
-def where(path: str | Path) -> str:
+def where(path: str | Path, *, only: Sequence[str] = ()) -> str:
     """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder.
 
     Its content is part of the key of the stage, its place is not.
+
+    Args:
+        path: of the source.
+        only: files and folders within a folder, relative to it: nothing else in it counts, so that it may hold other files,
+            and the run's own folder. Empty: all that is in it.
 
     >>> import benchwright as bw
     >>> from words import read_texts
@@ -85,7 +112,7 @@ def where(path: str | Path) -> str:
     >>> todo.settings["folder"]  # other texts make other rows; the same texts in another place do not
     'texts'
     """
-    return Where(str(path))
+    return Where(str(path), only)
 
 
 def where_of_rows(path: str) -> str:
@@ -302,6 +329,11 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
         content.update(f"{relative}\0{found[name].get('size')}\n".encode("utf-8", "surrogateescape"))
         witness.update(f"{relative}\0{_witness(found[name])}\n".encode("utf-8", "surrogateescape"))
     return Fingerprint(content.hexdigest(), witness.hexdigest())
+
+
+def _exists(path: str) -> bool:
+    fs, root = fsspec.core.url_to_fs(path)
+    return bool(fs.exists(root))
 
 
 def _file_content(fs: Any, path: str) -> str:

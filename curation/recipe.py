@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from .artifact import Artifact
 from .flow import PlanError, Stage, StageRef
-from .keys import How, Where, WhereOfRows, as_json, canonical, fingerprint, sha256
+from .keys import How, Where, WhereOfRows, as_json, canonical, sha256
 from .rows import without_addresses
 from .store import Store, told_of
 
@@ -36,8 +36,9 @@ def recipe_of(
         PlanError: a setting that is another one in every run, or a source and the run's folder that lie one in the other.
     """
     witnesses: list[str] = []
-    for path in sources_among(stage).values():
-        _check_apart(stage, store, str(path))
+    for source in sources_among(stage).values():
+        for path in source.places:
+            _check_apart(stage, store, path)
 
     def settings(values: Mapping[str, Any]) -> dict[str, Any]:
         out: dict[str, Any] = {}
@@ -48,7 +49,7 @@ def recipe_of(
                 out[name] = {"rows_of": value.name}
             elif isinstance(value, Where):
                 with told_of(str(value)) if "://" in str(value) else contextlib.nullcontext():
-                    mark = fingerprint(str(value), known)
+                    mark = value.fingerprint(known)
                 witnesses.append(mark.witness)
                 out[name] = {"content": mark.content}
             else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .artifact import Artifact, load_code
 from .flow import Stage, StageRef
-from .keys import How, Named, Where, WhereOfRows, as_json, codes_in, fingerprint
+from .keys import How, Named, Where, WhereOfRows, as_json, codes_in
 from .reach import Definitions, reached
 from .store import Store
 
@@ -178,7 +178,7 @@ def changed_source(stage: Stage, old: Artifact) -> str:
     for step, was in zip(stage.steps, (old.recipe, old.recipe.get("pieces", {})), strict=False):
         for name, value in step.all_settings().items():
             known = isinstance(value, Where) and not isinstance(value, WhereOfRows)  # whose place is not known before its rows
-            if known and {"content": fingerprint(str(value)).content} != was.get("settings", {}).get(name):
+            if known and {"content": value.fingerprint().content} != was.get("settings", {}).get(name):
                 return _source_changed(name)
     return ""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run, stale_stage, unfinished
+from ..curation.budget import example_of
 from ..curation.extras import lacking
 from ..curation.flow import Stage
 from ..curation.needs import check_packages
@@ -220,9 +221,10 @@ def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
         first = next(one for one in done.artifacts if not one.rows)
         raise RuntimeError(f"{out}: nothing is left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
+    most = max(sorted(emptied.rejects), key=lambda reason: emptied.rejects[reason])
     raise RuntimeError(
-        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons}): "
-        f"see `benchwright rejects {out}`"
+        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
+        f"{example_of(done.store, emptied.reject_files(), most)}: see `benchwright rejects {out}`"
     )
 
 

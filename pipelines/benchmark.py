@@ -42,6 +42,7 @@ class Benchmark:
         check: raise ``WrongUse`` where the settings of the baselines do not fit, before a run begins.
         kept: lines on settings of the file that stay, where those of the command line, ``given``, may be taken to replace them.
         shown: what ``eval`` prints of them: heading -> metric.
+        doubts: lines on trained baselines whose settings do not suit the data: ``doubts(config, out)``; told as warnings.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.
         early: protocol of a training -> what publishes that which it learns from: done as soon as it can be, also where the run
@@ -70,6 +71,7 @@ class Benchmark:
     kept: Callable[[Any, Mapping[str, Any]], Sequence[str]] = lambda config, given: ()
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
+    doubts: Callable[[Any, str], Sequence[str]] = lambda config, out: ()
     report: Callable[[Any, str], str] | None = None
     release: Callable[..., int] | None = None
     export: Callable[..., Any] | None = None

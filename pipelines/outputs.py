@@ -13,7 +13,7 @@ from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from . import experiments
 from .errors import WrongUse, did_you_mean
-from .jobs import Job, check_dataset, check_finished, dataset_of, job_of, record_of
+from .jobs import LOGGER, Job, check_dataset, check_finished, dataset_of, job_of, record_of
 from .tracking import track_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def train(
         if count() > 1:
             return _scores(todo, out) if train_together(chosen, out, learner_of, learn_stream, **how) else None
     experiments.run_trainings(chosen, out, **how)
+    for line in todo.benchmark.doubts(todo.config, out):
+        LOGGER.warning("%s", line)
     return _scores(todo, out)
 
 

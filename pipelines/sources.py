@@ -37,7 +37,11 @@ SOURCES = {
     ),
     "kowl": _sources(
         "kowl",
-        {"drawn": f"{_DATASETS}.kowl.synthetic:draw_lists", "lists": f"{_DATASETS}.kinetics.lists:read_kinetics_list"},
+        {
+            "drawn": f"{_DATASETS}.kowl.synthetic:draw_lists",
+            "lists": f"{_DATASETS}.kinetics.lists:read_kinetics_list",
+            "tables": f"{_DATASETS}.kowl.own_lists:read_table",
+        },
     ),
     "skeleton": _sources(
         "skeleton",

@@ -129,7 +129,7 @@ def extract_features(
     found: list[Extracted | Rejected] = []
     for row, span, kind in zip(rows, spans, chosen, strict=True):
         members = read_sample(span, row.clip_sample, place=files.place(row.clip_shard), base=row.clip_offset)
-        see = functools.partial(_transform, kind=kind, seed=seed, key=row.key, ranges=ranges, own=transforms)
+        see = functools.partial(see_through, kind=kind, seed=seed, key=row.key, ranges=ranges, own=transforms)
         try:
             vector = _vector(frames_of(members, frames), see, crop, embed)
         except Reject as reject:
@@ -158,9 +158,10 @@ def _transformed(
     ]
 
 
-def _transform(
+def see_through(
     pixels: np.ndarray, *, kind: str | None, seed: int, key: str, ranges: Ranges, own: Mapping[str, OwnTransform]
 ) -> np.ndarray:
+    """Frames (n, height, width, 3) of a clip through a visual transform; None: as they are."""
     if kind is None:
         return pixels
     if kind in own:

@@ -41,6 +41,14 @@ class StoredFeature:
 
 
 @dataclass(frozen=True)
+class WithVector:
+    """The column that ``attach_features`` adds beside a column ``feature``."""
+
+    key: str
+    vector: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+@dataclass(frozen=True)
 class WithFeature:
     """The column that ``attach_features`` adds."""
 
@@ -106,31 +114,37 @@ def read_stored_features(
                 yield Rejected(key, "not_finite", f"{uid}: number {at} is {tensor.reshape(-1)[at]}")
 
 
-def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator[Sifted]:
+def attach_features(rows: Rows, *, features: Rows, uid: str = "key", column: str = "feature") -> Iterator[Sifted]:
     """Whole step: put the column ``feature`` beside every row, as a reference to where ``read_stored_features`` laid it.
 
     Args:
         rows: of samples; memory is 16 bytes a row of them and a part.
         features: rows of ``StoredFeature``, about 100 bytes each in memory.
         uid: column that names the sample (KOWL: its ``key``).
+        column: that is added.
 
     Yields:
-        The rows in their order, part by part. Rejected: ``no_feature``; ``conflicting_features``, where one uid is stored
+        The rows in their order, part by part. Rejected: ``no_feature``, with the name that was sought and three that are
+        there; ``conflicting_features``, where one uid is stored
         with different vectors (a vector that is stored twice is no matter).
 
     Raises:
-        ValueError: for rows that have a column ``feature`` already.
+        ValueError: for rows that have that column already.
     """
-    if "feature" in rows.column_names:
-        raise ValueError(f"rows have a column 'feature' already: {', '.join(rows.column_names)}")
+    if column in rows.column_names:
+        raise ValueError(f"rows have a column {column!r} already: {', '.join(rows.column_names)}")
     held, files = _held(features)
+    names = ", ".join(map(repr, held["uid"].head(3).to_list()))
+    stored = (
+        f" is none of the {held.height:,} names of stored features, such as {names}" if held.height else ": nothing is stored"
+    )
     for table in rows.batches():
         asked = pl.DataFrame({"uid": pl.Series(pl.from_arrow(table[uid])).cast(pl.String)})
         found = asked.join(held, on="uid", how="left", maintain_order="left")
         absent = found["row"].is_null().to_numpy()
         conflicting = found["vectors"].fill_null(0).to_numpy() > 1
         refs = found.select(sha256=pl.col("sha256").bin.encode("hex"), file="file", row="row")
-        column = pa.StructArray.from_arrays(
+        places = pa.StructArray.from_arrays(
             [
                 refs["sha256"].to_arrow().cast(pa.string()),
                 files.take(refs["file"].to_arrow()),
@@ -138,9 +152,10 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator
             ],
             fields=list(ARRAY),
         )
-        whole = table.append_column("feature", column).append_column("_uid", asked["uid"].to_arrow())
-        sifted = sift(whole, {"no_feature": absent, "conflicting_features": conflicting}, detail="_uid")
-        yield Sifted(sifted.kept.drop_columns(["_uid"]), sifted.rejected)
+        told = asked.select(pl.when(pl.Series(absent)).then(pl.format("'{}'{}", "uid", pl.lit(stored))).otherwise("uid"))
+        whole = table.append_column(column, places).append_column("_told", told.to_series().to_arrow())
+        sifted = sift(whole, {"no_feature": absent, "conflicting_features": conflicting}, detail="_told")
+        yield Sifted(sifted.kept.drop_columns(["_told"]), sifted.rejected)
 
 
 def _held(features: Rows) -> tuple[pl.DataFrame, pa.Array]:

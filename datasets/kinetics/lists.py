@@ -45,7 +45,7 @@ SPLITS = ("train", "validate", "test")
 ID = r"[A-Za-z0-9_-]{11}"
 """A YouTube id, as a regular expression."""
 
-_SPLIT_NAMES = {
+SPLIT_NAMES = {
     "train": "train",
     "training": "train",
     "val": "validate",
@@ -346,7 +346,7 @@ class _Pairs:
 
 
 def _sifted(raw: pl.DataFrame, file: ListFile, id_pattern: str, known: Iterable[str] | None) -> Sifted:
-    named = pl.col("split").str.to_lowercase().replace_strict(_SPLIT_NAMES, default=None, return_dtype=pl.String)
+    named = pl.col("split").str.to_lowercase().replace_strict(SPLIT_NAMES, default=None, return_dtype=pl.String)
     times = [pl.col(name).cast(pl.Float64, strict=False) for name in ("time_start", "time_end")]
     whole = [(time >= 0) & (time <= _MAX_TIME_S) & (time == time.floor()) for time in times]
     frame = raw.with_columns(

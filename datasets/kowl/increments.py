@@ -1,9 +1,10 @@
 """Open-world increments: a data set's first release is known, and each later release brings its new classes bit by bit.
 
 Source: KOWL's paper, section 4, and ``get_increments`` of its released code. ``as_released`` gives the published Table 1: of
-each release the least frequent new classes come first, ``ceil(classes / increments)`` at a time. ``as_written`` follows the
-paper's text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in the last increment. The
-folds are the same in both.
+each release the least frequent new classes come first, ``ceil(classes / increments)`` at a time, and equal counts as the
+sort of the authors' numpy leaves them. ``rarest_first`` is ours: the same with equal counts in the order of names.
+``as_written`` follows the paper's text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in
+the last increment. The folds are the same in all three.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +20,17 @@ import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.stages.reorder import reorder
+from .introsort import introsort_order
 from .splits import ROLES
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
-Preset = Literal["as_released", "as_written"]
+Preset = Literal["as_released", "rarest_first", "as_written"]
 Order = Literal["as_released", "shuffled", "interleaved"]
 
 # Where a row stands in its increment, by what it is; rows of one block keep the order of the unified table.
-_KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(5)
+_KNOWN_SMALL, _KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(6)
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class Incremented:
         novel: whether the label is that of no training sample of an earlier increment (of increment 0, where there is no
             earlier one). True for val and test rows of a class that is never trained.
         position: place in the increment among the rows of the same role, from 0.
-        block: what decides the place: ``known``; ``never_trained`` (a class of val or test alone); ``novel`` (of this
-            increment: its fold); ``novel_small`` (of this increment: a class too small for folds); ``persisted`` (of a class
-            that an earlier increment of the same release brought).
+        block: what decides the place: ``known_small`` (a known class with no more rows than its release has increments: all
+            are in the first); ``known``; ``never_trained`` (a class of val or test alone); ``novel`` (of this increment: its
+            fold); ``novel_small`` (of this increment: a class too small for folds); ``persisted`` (of a class that an earlier
+            increment of the same release brought).
     """
 
     key: str
@@ -73,7 +76,7 @@ class Incremented:
     block: str
 
 
-BLOCKS = ("known", "never_trained", "novel", "novel_small", "persisted")
+BLOCKS = ("known_small", "known", "never_trained", "novel", "novel_small", "persisted")
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,16 @@ def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
 
     Args:
         counts: training samples of each class, classes in the order of their names.
-        preset: ``as_released``: rarest first; ``as_written``: most frequent first. Equal counts are taken in the order of names
-            in both: the sort is stable, whereas numpy's default, which the released code calls, leaves them to chance.
+        preset: ``as_released`` and ``rarest_first``: rarest first; ``as_written``: most frequent first. Equal counts are taken
+            in the order of names, but ``as_released`` in that of the released code, see ``introsort``.
 
     >>> counts = np.array([30, 10, 20])
     >>> increment_class_order(counts, "as_released"), increment_class_order(counts, "as_written")
     (array([1, 2, 0]), array([0, 2, 1]))
     """
-    return np.argsort(counts if preset == "as_released" else -counts, kind="stable")
+    if preset == "as_released":
+        return introsort_order(counts)
+    return np.argsort(-counts if preset == "as_written" else counts, kind="stable")
 
 
 def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
@@ -115,12 +120,12 @@ def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
 
     Args:
         classes, increments: how many.
-        preset: ``as_released`` or ``as_written``, see the module.
+        preset: see the module.
 
     >>> class_cuts(227, 5, "as_released")
     array([  0,  46,  92, 138, 184, 227])
     """
-    size = -(-classes // increments) if preset == "as_released" else classes // increments
+    size = classes // increments if preset == "as_written" else -(-classes // increments)
     cuts = np.minimum(np.arange(increments + 1) * size, classes)
     cuts[-1] = classes
     return cuts
@@ -156,7 +161,7 @@ class _Assign:
         count = len(label)
         self.increment = np.full(count, -1, dtype=np.int64)
         self.novel = np.zeros(count, dtype=bool)
-        self.block = np.zeros(count, dtype=np.int64)
+        self.block = np.full(count, _KNOWN)
         self.earlier = np.zeros(count, dtype=np.int64)
         self.known = np.zeros(int(label.max(initial=-1)) + 1, dtype=bool)
         self.brought: list[np.ndarray] = [np.empty(0, dtype=np.int64)]
@@ -192,6 +197,7 @@ class _Assign:
     def _known(self, rows: np.ndarray, base: int, count: int, seed: int) -> None:
         small = self._small(rows, count + 1)
         self.increment[rows[small]] = base
+        self.block[rows[small]] = _KNOWN_SMALL
         for fold, places in enumerate(folds(self.label[rows[~small]], count, seed)):
             self.increment[rows[~small][places]] = base + fold
 
@@ -248,8 +254,9 @@ def positions(plan: Plan, role: np.ndarray, *, order: Order, draws: Callable[[],
     Args:
         plan: increments of the rows.
         role: index into ``splits.ROLES``.
-        order: ``as_released``: known rows, the new classes' fold, those too small for folds, and what earlier increments
-            left, each in the order of the rows: new classes stand in a block. ``shuffled``: at random. ``interleaved``:
+        order: ``as_released``: increment 0 in the order of the rows; the others block by block, and each block in the order of
+            the rows: known classes that are too small for folds, other known ones, the new classes' fold, new ones that are too
+            small, and what earlier increments left. ``shuffled``: at random. ``interleaved``:
             the blocks spread evenly over the increment, each in its own order. The last two are ours.
         draws: gives a number in [0, 1) for each row; called for ``shuffled`` alone.
         seed: where the blocks of ``interleaved`` begin.
@@ -263,7 +270,8 @@ def positions(plan: Plan, role: np.ndarray, *, order: Order, draws: Callable[[],
     count = len(group)
     if order == "as_released":
         # The classes of val and test alone are appended to the known part.
-        ranked = np.lexsort((np.arange(count), plan.earlier, plan.block, group))
+        block = np.where(plan.increment == 0, _KNOWN, plan.block)
+        ranked = np.lexsort((np.arange(count), plan.earlier, block, group))
     elif order == "shuffled":
         ranked = np.lexsort((np.arange(count), draws(), group))
     elif order == "interleaved":
@@ -299,7 +307,7 @@ def assign_increments(
         rows: with columns ``label_recent_first``, ``taken_release``, ``role``.
         first: name of the release that is known at the start.
         later: the other releases, in order.
-        preset: ``as_released`` or ``as_written``.
+        preset: see the module.
         order: of the rows within an increment and role; see ``positions``.
         seed: of the orders that are ours. The folds have seeds of their own.
 
@@ -317,8 +325,8 @@ def assign_increments(
     >>> found.select(["key", "increment", "novel"]).to_pylist()[2:]
     [{'key': 'd', 'increment': 1, 'novel': False}, {'key': 'c', 'increment': 1, 'novel': True}]
     """
-    if preset not in ("as_released", "as_written"):
-        raise ValueError(f"preset is {preset!r}, not 'as_released' or 'as_written'")
+    if preset not in get_args(Preset):
+        raise ValueError(f"preset is {preset!r}: one of {', '.join(get_args(Preset))}")
     for each in later:
         if each.count < 1:
             raise ValueError(f"release {each.release!r} in {each.count} increments: at least 1 is wanted")

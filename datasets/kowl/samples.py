@@ -18,7 +18,7 @@ COLUMNS = {
     "role": "train, val or test",
     "position": "place in the stream of its increment and role, from 0",
     "novel": "whether no training sample of an earlier increment has its label",
-    "block": "what decides the place: known, never_trained, novel, novel_small or persisted",
+    "block": "what decides the place: known_small, known, never_trained, novel, novel_small or persisted",
     "label_recent_first": "the label used: that of the most recent release that gives one",
     "label_release": "release that the label comes from",
     "taken_release": "release that the sample is taken from",

@@ -29,7 +29,7 @@ from pydantic import TypeAdapter
 
 from ...curation.package_data import package_toml
 from ...curation.rng import rng, uniform
-from ..features.rows import WithFeature
+from ..features.rows import WithFeature, WithVector
 from ..kinetics.lists import SPLITS
 
 if TYPE_CHECKING:
@@ -337,6 +337,23 @@ def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: flo
     drawn = pa.array(known).take(pa.array((among * len(known)).astype(np.int64)))
     centre = pc.if_else(pc.is_in(label, value_set=pa.array(away, pa.string())), drawn, label)
     return table.append_column("centre", centre)
+
+
+def displace_features(rows: Sequence[WithFeature], *, kind: str, strength: float, seed: int) -> list[WithVector]:
+    """Drawn features as a visual transform would leave them: each moved by noise of its own, which the transform's name draws.
+
+    Args:
+        rows: keys and drawn features.
+        kind: name of the transform.
+        strength: standard deviation of the noise, that of a sample being 1.
+        seed: of the noise.
+    """
+    return [
+        WithVector(
+            row.key, (row.feature + strength * rng(seed, kind, row.key).standard_normal(len(row.feature))).astype(np.float32)
+        )
+        for row in rows
+    ]
 
 
 def draw_features(rows: Sequence[Centred], *, width: int, distance: float, seed: int) -> list[WithFeature]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 IDENTITY = ("youtube_id", "time_start", "time_end")
+_TIMES = IDENTITY[1:]
 ROWS_AT_ONCE = 1 << 17
 
 Normalisation = Literal["case", "spaces", "punctuation", "brackets"]
@@ -31,9 +32,10 @@ Normalisation = Literal["case", "spaces", "punctuation", "brackets"]
 def unified_row(releases: tuple[str, ...]) -> type:
     """Row dataclass of the columns that ``unify`` adds, for ``gives``: they are named by the releases.
 
-    ``key`` is the sample's uid; ``source_key`` the listed row that stands for it; ``label_<release>`` and
-    ``split_<release>`` are None where a release does not hold the sample, or gives no label; ``label_recent_first`` is the
-    label used and ``label_release`` the release that it comes from. The columns of the listed row (``release``, ``split``,
+    ``key`` is the sample's uid (of lists of one's own, what cannot stand in the name of a sample is written as in URLs:
+    ``clip%2Emp4``); ``source_key`` the listed row that stands for it; ``label_<release>`` and ``split_<release>`` are None
+    where a release does not hold the sample, or gives no label; ``label_recent_first`` is the label used and
+    ``label_release`` the release that it comes from. The columns of the listed row (``release``, ``split``,
     ``label``, the identity) are carried along: they are those of the first release and split that hold the sample.
     """
     if len(set(releases)) < len(releases):
@@ -44,10 +46,22 @@ def unified_row(releases: tuple[str, ...]) -> type:
     return make_dataclass("Unified", fields, frozen=True)
 
 
+_NO_TIME = -1
+"""Stands for the times of a sample without any while samples are joined by them."""
+
+
 def uid_of(youtube_id: pl.Expr, time_start: pl.Expr, time_end: pl.Expr) -> pl.Expr:
-    """``<id>_<start, six digits>_<end, six digits>``, as files and features are named."""
+    """``<id>_<start, six digits>_<end, six digits>``, as files and features are named; the id alone of one without times."""
     times = (time.cast(pl.Int64).cast(pl.String).str.zfill(6) for time in (time_start, time_end))
-    return pl.concat_str([youtube_id, *times], separator="_")
+    return pl.when(time_start == _NO_TIME).then(youtube_id).otherwise(pl.concat_str([youtube_id, *times], separator="_"))
+
+
+_NOT_IN_NAMES = {char: f"%{ord(char):02X}" for char in ["%", ".", "/", "\\", *map(chr, range(32)), "\x7f"]}
+
+
+def _member_name(key: pl.Expr) -> pl.Expr:
+    """A key that can name a sample in a shard: what cannot stand there is written as in URLs, ``clip%2Emp4``."""
+    return key.str.replace_many(_NOT_IN_NAMES)
 
 
 def unify(
@@ -61,14 +75,14 @@ def unify(
     """Whole step (``expands``): merge the rows of lists into samples.
 
     Args:
-        rows: columns of ``kinetics.lists.Listed``.
+        rows: columns of ``kinetics.lists.Listed``, or of ``own_lists.OwnListed``, whose times may be missing.
         releases: names, oldest first; every row must be of one of them.
         renames: old spelling -> new one, for samples that only the oldest release labels (six in KOWL).
         normalise: further differences between spellings that do not count; all labels that differ by no more are given
             the spelling of the most recent release that has one of them. None of this is KOWL's: its labels keep case
             and punctuation. ``brackets`` leaves out what stands in brackets, and so merges classes.
-        order: of the samples: ``listed``: by the first release, split and line that hold them ("CSV order"); ``identity``:
-            by id and times, as pandas sorts an outer merge. Which of them the authors' tables had is not known.
+        order: of the samples: ``listed``: by the first release, split and line that hold them, as the authors' outer merge
+            leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
 
     Yields:
         Columns of ``unified_row(releases)`` and those of the listed row. Rejected, with the sample's uid:
@@ -101,15 +115,18 @@ def unify(
             .drop("rank")
             .with_columns(
                 pl.col("release", "split", *(f"split_{name}" for name in releases)).cast(pl.String),
+                pl.col(*_TIMES).replace(_NO_TIME, None),
                 key=uid_of(*map(pl.col, IDENTITY)),
             )
         )
+        if "feature_key" in piece.columns:
+            piece = piece.with_columns(pl.col("feature_key").fill_null(pl.col("key")), key=_member_name(pl.col("key")))
         yield Sifted(piece.to_arrow(), turned_away if start == 0 else REJECTS.empty_table())
 
 
 def _listed(rows: Rows, releases: Sequence[str]) -> pl.DataFrame:
     """All rows with ``rank``, their place in the order (release, split, line), and ``age``, the release's place."""
-    names = ["key", "release", "split", "label", *IDENTITY]
+    names = ["key", "release", "split", "label", *IDENTITY, *({"feature_key"} & set(rows.column_names))]
     listed = pl.DataFrame(pl.from_arrow(rows.table(names)))
     if strange := sorted(set(listed["release"].unique()) - set(releases)):
         raise ValueError(f"release {strange[0]!r} is not among {', '.join(releases)}")
@@ -118,7 +135,7 @@ def _listed(rows: Rows, releases: Sequence[str]) -> pl.DataFrame:
     listed = listed.with_columns(
         pl.col("release").cast(pl.Enum(list(releases))),
         pl.col("split").cast(pl.Enum(SPLITS)),
-        pl.col("time_start", "time_end").cast(pl.Int32),
+        pl.col(*_TIMES).cast(pl.Int32).fill_null(_NO_TIME),
         age=pl.col("release").replace_strict(ages, return_dtype=pl.UInt8),
         place=pl.col("split").replace_strict(places, return_dtype=pl.UInt8),
     )

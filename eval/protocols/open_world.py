@@ -8,6 +8,10 @@ b. feedback: the predictor names its training rows in the order in which it want
 c. the rows join the experience, and the predictor fits on all of it;
 d. *post-feedback*: predictions for the same rows.
 
+The same rows seen through visual transforms, *nuisances*, are predicted apart from that: a twin of the predictor, in the state
+in which it is after an increment, predicts the transformed rows of that increment and, before feedback, of the next one
+(section 4.3). What the twin learns of them is lost.
+
 Predictions are stored, and every measure is computed from what is stored (``open_world_measures``). A run that was killed goes
 on after its last finished increment and gives the same rows.
 """
@@ -17,9 +21,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -125,6 +130,8 @@ def run_open_world(
     setting: Setting,
     folder: Path,
     tell: Callable[[str], None] = _LOGGER.info,
+    nuisances: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
+    twin: Callable[[], Predictor] | None = None,
 ) -> Iterator[pa.Table]:
     """Run, or go on from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
@@ -136,6 +143,8 @@ def run_open_world(
         folder: of this run alone, see ``curation.keys.work_folder``. What was predicted waits there until all is done, so that
             memory holds the predictions for one split.
         tell: told a line after each increment.
+        nuisances: visual transform -> the increments as they are seen through it.
+        twin: makes a fresh predictor like ``predictor``; needed where there are nuisances.
 
     Raises:
         ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
@@ -174,7 +183,12 @@ def run_open_world(
     for t in range(len(past), len(increments)):
         place = folder / f"increment-{t:04}.parquet"
         with pq.ParquetWriter(place, COLUMNS) as writer:
+            if t > 0:
+                for row in _apart(twin, predictor, nuisances, experience, t, "pre"):
+                    writer.write_table(row)
             for row in _step(predictor, increments, t, setting, past, experience, list(classes)):
+                writer.write_table(row)
+            for row in _apart(twin, predictor, nuisances, experience, t, "post"):
                 writer.write_table(row)
         state = predictor.state()
         checkpoint.commit_arrays({name: np.asarray(state[name]) for name in sorted(state)}, place)
@@ -220,7 +234,27 @@ def _step(
     yield from _predicted(predictor, increment, t, "post")
 
 
-def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str) -> Iterator[pa.Table]:
+def _apart(
+    twin: Callable[[], Predictor] | None,
+    predictor: Predictor,
+    nuisances: Mapping[str, Sequence[Increment]],
+    experience: list[Seen],
+    t: int,
+    phase: str,
+) -> Iterator[pa.Table]:
+    """The rows of an increment seen through each transform, predicted by a twin in the predictor's state."""
+    if not nuisances:
+        return
+    if twin is None:
+        raise ValueError("nuisances want a twin of the predictor: say how it is made")
+    state = {name: np.array(value) for name, value in predictor.state().items()}
+    for transform, increments in nuisances.items():
+        other = twin()
+        other.restore(state, tuple(experience))
+        yield from _predicted(other, increments[t], t, phase, transform)
+
+
+def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, transform: str = "") -> Iterator[pa.Table]:
     for split, samples in increment.splits.items():
         columns, probabilities = predictor.predict(samples.uid, samples.X)
         columns = np.asarray(columns)
@@ -239,7 +273,7 @@ def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str) -
             raise ValueError(
                 f"{where}: row {at} sums to {sums[at]} with least {probabilities[at].min()}: probabilities are needed"
             )
-        yield from predicted_rows(t, phase, split, samples.uid, samples.y, columns, probabilities)
+        yield from predicted_rows(t, phase, split, samples.uid, samples.y, columns, probabilities, transform)
 
 
 def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:

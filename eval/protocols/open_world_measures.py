@@ -1,8 +1,10 @@
 """Measures of a training in an open world, from its stored predictions alone.
 
 The name of a metric says phase, task, whose known classes the task goes by, and measure: ``pre.detection.predictor.mcc``,
-``post.none.top1_accuracy``. Its position is the increment. Sums over this increment and all before it are called
-``cumulative.post.none.mcc``; those over all increments, which are of the whole training, have the bare name.
+``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to this one are
+called ``cumulative.post.none.mcc``; those over all increments from 1 on, which are of the whole training, have the bare name.
+They hold the same samples before feedback and after it. Increment 0 is measured after feedback alone: sums that begin with it,
+as in the paper's Figure 12, are called ``from_start.post.none.mcc``, and cannot be compared with any before feedback.
 
 The paper's Figures 7 to 10, 12 and 13 draw ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
 Figure 11 draws a reaction time with the known classes of the evaluator. For these there is one tidy table (``tidy``): what a
@@ -11,6 +13,7 @@ figure needs is a filter.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -18,6 +21,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.store import Rows
 from ..metrics.confusion import (
@@ -36,7 +40,7 @@ from .open_world_predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
 TOP = 5
-CUMULATIVE = "cumulative."
+CUMULATIVE, FROM_START = "cumulative.", "from_start."
 COLUMNS = pa.schema(
     {
         "increment": pa.int64(),
@@ -44,7 +48,8 @@ COLUMNS = pa.schema(
         "phase": pa.string(),  # "pre" or "post"
         "split": pa.string(),  # "train", "validate", "test", "validate+test"
         "feedback": pa.float64(),
-        "cumulative": pa.bool_(),  # over this increment and all before it; the released code has it for "post" alone
+        "cumulative": pa.bool_(),  # over this increment and those before it
+        "from_start": pa.bool_(),  # of sums: increment 0 among them, as the released code has it, for "post" alone
         "novel_to": pa.string(),  # "predictor" or "evaluator": whose known classes the task goes by; "" for task "none"
         "task": pa.string(),
         "measure": pa.string(),
@@ -104,18 +109,27 @@ def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> 
     return found
 
 
+_Place = tuple[str, str, str, str, str]
+"""Phase, task, whose known classes, split and stratum."""
+
+
 class Sums:
-    """Values of sums of ordered confusion matrices, increment by increment and over all of them."""
+    """Values of sums of ordered confusion matrices, increment by increment and over all of them.
+
+    Increment 0, which is known after feedback alone, counts in the sums from the start and in no other.
+    """
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str, str, str], Ordered] = {}
+        self._sums: dict[str, dict[_Place, Ordered]] = {"": {}, FROM_START: {}}
 
     def add(
         self, ordered: Ordered, phase: str, task: str, novel_to: str, *, position: int, split: str, stratum: str = ""
     ) -> Iterator[Value]:
         """Values of one increment."""
         place = (phase, task, novel_to, split, stratum)
-        self._sums[place] = self._sums[place] + ordered if place in self._sums else ordered
+        for begin in [*([""] if position else []), *([FROM_START] if phase == "post" else [])]:
+            sums = self._sums[begin]
+            sums[place] = sums[place] + ordered if place in sums else ordered
         for measure, value in ordered_measures(ordered).items():
             yield measured(metric(phase, task, novel_to, measure), value, position=position, split=split, stratum=stratum)
 
@@ -124,22 +138,24 @@ class Sums:
 
         ``splits``: those that are told of; None: all.
         """
-        begin = "" if position is None else CUMULATIVE
-        samples: set[tuple[str, str]] = set()
-        for (of_phase, task, novel_to, split, stratum), ordered in self._sums.items():
-            if of_phase != phase or (splits is not None and split not in splits):
-                continue
-            if (split, stratum) not in samples:
-                samples.add((split, stratum))
-                count = f"{begin}{phase}.samples"
-                yield measured(count, ordered.first.n, position=position, split=split, stratum=stratum)
-            for measure, value in ordered_measures(ordered).items():
-                name = f"{begin}{metric(phase, task, novel_to, measure)}"
-                yield measured(name, value, position=position, split=split, stratum=stratum)
+        for kind, sums in self._sums.items():
+            begin = kind or ("" if position is None else CUMULATIVE)
+            samples: set[tuple[str, str]] = set()
+            for (of_phase, task, novel_to, split, stratum), ordered in sums.items():
+                if of_phase != phase or (splits is not None and split not in splits):
+                    continue
+                if (split, stratum) not in samples:
+                    samples.add((split, stratum))
+                    count = f"{begin}{phase}.samples"
+                    yield measured(count, ordered.first.n, position=position, split=split, stratum=stratum)
+                for measure, value in ordered_measures(ordered).items():
+                    name = f"{begin}{metric(phase, task, novel_to, measure)}"
+                    yield measured(name, value, position=position, split=split, stratum=stratum)
 
 
 def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: measures of every phase, split and task; reaction times before feedback; and what was told in increments.
+    """Source step: measures of every phase, split and task; reaction times before feedback; what was told in increments, and
+    how many samples were novel and how many called unknown before that.
 
     Args:
         predictions: what the training left; nothing where it diverged.
@@ -153,6 +169,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
             yield measured(name, len(getattr(told, name)), position=increment, memory=memory)
         yield measured("labels_given", len(told.labelled), position=increment, memory=memory)
     phases: dict[str, None] = {}
+    unknowns = collections.Counter[tuple[str, str]]()
     for (increment, phase), parts in itertools.groupby(found, lambda part: (part.increment, part.phase)):
         phases[phase] = None
         tops, known = dict[str, tuple[Labels, Labels]](), dict[str, list[int]]()
@@ -165,6 +182,12 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
         tops = _with_both(tops)
         for split, (truth, top) in tops.items():
             yield measured(f"{phase}.samples", len(truth), position=increment, split=split)
+            if phase == "pre":
+                found_unknown = int(np.count_nonzero(says_unknown(top[:, 0])))
+                truly_novel = int(np.count_nonzero(is_novel(truth, known["predictor"])))
+                for name, number in (("said_unknown", found_unknown), ("novel", truly_novel)):
+                    unknowns[name, split] += number
+                    yield measured(f"pre.{name}", number, position=increment, split=split)
             for (novel_to, task), ordered in matrices(truth, top, known).items():
                 yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split)
             for novel_to, classes in known.items() if phase == "pre" else ():
@@ -174,6 +197,8 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
         yield from sums.so_far(phase, increment, tops)
     for phase in phases:
         yield from sums.so_far(phase, None)
+    for (name, split), number in unknowns.items():
+        yield measured(f"pre.{name}", number, split=split)
 
 
 def _with_both(tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
@@ -217,6 +242,73 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         yield from sums.so_far(phase, None)
 
 
+def measure_start(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: how well the starting release was learned, class by class, nothing reduced: the paper's Table 3; and, seen
+    through each visual transform, its Figure 13.
+
+    Args:
+        predictions: of a training on increment 0 alone; nothing where it diverged.
+    """
+    if not predictions.num_rows:
+        return
+    for part in OpenWorldPredictions(predictions).transformed():
+        found = ordered_measures(Ordered.of(part.truth, top_labels(part.columns, part.probabilities, TOP)))
+        stratum = f"{NUISANCE}={part.transform}" if part.transform else ""
+        for measure, value in {**found, "samples": len(part.truth)}.items():
+            yield measured(f"start.{measure}", value, split=part.split, stratum=stratum)
+
+
+NUISANCE = "nuisance"
+"""Stratification by the visual transform through which all samples are seen, apart from the stream; ``none`` is the stream."""
+
+
+def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: measures of every increment's samples as they are and through each visual transform, by the predictor as it
+    was after the increment before, and as it is after this one.
+
+    Args:
+        predictions: what the training left; nothing where it diverged.
+
+    Yields:
+        Values of the classification task and of classes as they are, for training samples, and validation and test together,
+        whose stratum is called ``nuisance=rotation``, or ``nuisance=none``.
+    """
+    if not predictions.num_rows:
+        return
+    sums = Sums()
+    parts = sorted(_summed_by_transform(OpenWorldPredictions(predictions).transformed()), key=lambda part: part[:2])
+    for (increment, phase), some in itertools.groupby(parts, key=lambda part: part[:2]):
+        for _, _, split, transform, found in some:
+            stratum = f"{NUISANCE}={transform or 'none'}"
+            samples = next(iter(found.values())).first.n
+            yield measured(f"{phase}.samples", samples, position=increment, split=split, stratum=stratum)
+            for (novel_to, task), ordered in found.items():
+                yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split, stratum=stratum)
+        yield from sums.so_far(phase, increment)
+    for phase in ("pre", "post"):
+        yield from sums.so_far(phase, None)
+
+
+_Summed = tuple[int, str, str, str, dict[tuple[str, str], Ordered]]
+"""Increment, phase, split and transform, with (whose known classes, task) -> matrices."""
+
+
+_OF_NUISANCES: tuple[tuple[str, Task], ...] = (("", "none"), ("predictor", "classification"))
+
+
+def _summed_by_transform(parts: Iterator[Predicted]) -> list[_Summed]:
+    found: dict[tuple[int, str, str, str], dict[tuple[str, str], Ordered]] = {}
+    for part in parts:
+        split = "train" if part.split == "train" else "validate+test"
+        mine = found.setdefault((part.increment, part.phase, split, part.transform), {})
+        top = top_labels(part.columns, part.probabilities, TOP)
+        for novel_to, task in _OF_NUISANCES:
+            known = part.known["predictor"] if novel_to else ()
+            ordered = Ordered.of(part.truth, top, known, task)
+            mine[novel_to, task] = mine[novel_to, task] + ordered if (novel_to, task) in mine else ordered
+    return [(*place, sums) for place, sums in found.items()]
+
+
 def _by_stratum(part: Predicted, strata: pl.DataFrame) -> dict[str, Ordered]:
     top = top_labels(part.columns, part.probabilities, TOP)
     uids = pl.DataFrame({"uid": part.uid.tolist()}, schema={"uid": pl.String}).with_row_index("row")
@@ -233,12 +325,13 @@ def tidy(results: pa.Table) -> pa.Table:
     Args:
         results: columns of ``eval.results.RESULTS``; settings of trainings may differ.
     """
+    results = results.filter(pc.starts_with(results["protocol"].cast(pa.string()), PROTOCOL))
     if not results.num_rows:
         return COLUMNS.empty_table()
     named = {name: _parsed(name) for name in results["metric"].unique().to_pylist()}
     metrics = pl.DataFrame(
         [(name, *parts) for name, parts in named.items() if parts],
-        schema={"metric": pl.String, "cumulative": pl.Boolean, **dict.fromkeys(_PARTS, pl.String)},
+        schema={"metric": pl.String, "cumulative": pl.Boolean, "from_start": pl.Boolean, **dict.fromkeys(_PARTS, pl.String)},
         orient="row",
     )
     labels = [(*key, label) for key, label in predictor_labels(results).items()]
@@ -247,7 +340,7 @@ def tidy(results: pa.Table) -> pa.Table:
     frame = pl.DataFrame(pl.from_arrow(results.select(columns))).with_columns(pl.col(pl.Categorical).cast(pl.String))
     frame = frame.filter(pl.col("position").is_not_null())
     frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
-    of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "phase"]
+    of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "from_start", "phase"]
     frame = frame.group_by(*of, *_PARTS[1:], maintain_order=True).agg(pl.col("value").mean())
     counts = frame.filter(pl.col("measure") == "samples").select(*of, n=pl.col("value").cast(pl.Int64))
     frame = frame.filter(pl.col("measure") != "samples").join(counts, on=of, how="left", maintain_order="left")
@@ -276,13 +369,15 @@ def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
     return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
 
 
-def _parsed(name: str) -> tuple[bool, str, str, str, str] | None:
-    """Whether a metric is cumulative, and its phase, task, whose known classes, and measure; None for one of no phase."""
-    phase, _, rest = name.removeprefix(CUMULATIVE).partition(".")
+def _parsed(name: str) -> tuple[bool, bool, str, str, str, str] | None:
+    """Whether a metric is cumulative, and from the start, and its phase, task, whose known classes, and measure; None for one
+    of no phase."""
+    phase, _, rest = name.removeprefix(CUMULATIVE).removeprefix(FROM_START).partition(".")
     if phase not in ("pre", "post"):
         return None
     task, _, measure = rest.partition(".")
     novel_to = ""
     if task in TASKS[1:]:
         novel_to, _, measure = measure.partition(".")
-    return name.startswith(CUMULATIVE), phase, task if measure else "", novel_to, measure or task
+    from_start = name.startswith(FROM_START)
+    return from_start or name.startswith(CUMULATIVE), from_start, phase, task if measure else "", novel_to, measure or task

@@ -33,6 +33,7 @@ COLUMNS = pa.schema(
         ("known_to_evaluator", pa.list_(pa.int64())),
         ("known_to_predictor", pa.list_(pa.int64())),
         ("experience", pa.int64()),
+        ("transform", pa.string()),
     ]
 )
 """Columns of a table of predictions, in the order of what happened. Two kinds of row:
@@ -42,6 +43,7 @@ COLUMNS = pa.schema(
   evaluator and to the predictor from then on; how many samples the ``experience`` holds; and ``class_names``, for increment 0;
 * for each increment, phase and split at least one: ``keys`` and ``truth`` (class indices) of its samples, the labels of the
   ``columns``, and the ``probabilities``, (samples, columns) little-endian float32; several rows where there are many samples.
+  ``transform`` names the visual transform through which the samples were seen, apart from the stream; "" of the stream.
 """
 
 _AT_ONCE = 1 << 26
@@ -85,6 +87,7 @@ class Predicted:
         columns: (c,) int64 labels: class indices, -1 for "unknown", -2 - j for the cluster ``unknown_j``.
         probabilities: (n, c) float32.
         known: "predictor" and "evaluator" -> class indices that were known then.
+        transform: visual transform through which the samples were seen apart from the stream; "" of the stream.
     """
 
     increment: int
@@ -95,6 +98,7 @@ class Predicted:
     columns: Labels
     probabilities: Probabilities
     known: Mapping[str, list[int]]
+    transform: str = ""
 
 
 def feedback_row(increment: int, feedback: Feedback, classes: list[str] | None) -> pa.Table:
@@ -103,7 +107,14 @@ def feedback_row(increment: int, feedback: Feedback, classes: list[str] | None) 
 
 
 def predicted_rows(
-    increment: int, phase: str, split: str, uid: Uids, truth: Labels, columns: Labels, probabilities: Probabilities
+    increment: int,
+    phase: str,
+    split: str,
+    uid: Uids,
+    truth: Labels,
+    columns: Labels,
+    probabilities: Probabilities,
+    transform: str = "",
 ) -> Iterator[pa.Table]:
     """The rows of one split, one a table; see ``Predicted``."""
     step = max(1, _AT_ONCE // (4 * len(columns)))
@@ -114,6 +125,7 @@ def predicted_rows(
             phase,
             split,
             part,
+            transform=transform,
             samples=len(uid[at]),
             keys=uid[at].tolist(),
             truth=truth[at],
@@ -123,8 +135,9 @@ def predicted_rows(
 
 
 def _row(increment: int, phase: str, split: str, part: int = 0, **values: Any) -> pa.Table:
-    key = f"{increment:04}/{phase}/{split}/{part:04}" if phase else f"{increment:04}"
-    given = {"key": key, "increment": increment, "phase": phase, "split": split, **values}
+    seen = f"/{values['transform']}" if values.get("transform") else ""
+    key = f"{increment:04}/{phase}/{split}/{part:04}{seen}" if phase else f"{increment:04}"
+    given = {"key": key, "increment": increment, "phase": phase, "split": split, "transform": "", **values}
     return pa.table({field.name: pa.array([given.get(field.name)], field.type) for field in COLUMNS}, schema=COLUMNS)
 
 
@@ -141,6 +154,8 @@ def feedbacks(table: pa.Table) -> list[Feedback]:
 
 class OpenWorldPredictions:
     """The predictions of one training; iterated over, one ``Predicted`` after another, of which one at a time is in memory.
+
+    Those apart from the stream, through visual transforms, are left out: ``transformed`` gives them too.
 
     Args:
         rows: of a stage whose columns are ``COLUMNS``.
@@ -161,22 +176,27 @@ class OpenWorldPredictions:
         return tuple(names[0].as_py())
 
     def __iter__(self) -> Iterator[Predicted]:
-        rows = (table.slice(n, 1) for table in self._rows.batches() for n in range(table.num_rows))
-        for (increment, phase, split), some in itertools.groupby(rows, _place):
-            if phase:
-                yield self._predicted(increment, phase, split, [_arrays(row) for row in some])
+        return (part for part in self.transformed() if not part.transform)
 
-    def _predicted(self, increment: int, phase: str, split: str, rows: list[tuple[Any, ...]]) -> Predicted:
+    def transformed(self) -> Iterator[Predicted]:
+        """All, those seen through visual transforms included, in the order of what happened."""
+        rows = (table.slice(n, 1) for table in self._rows.batches() for n in range(table.num_rows))
+        for (increment, phase, split, transform), some in itertools.groupby(rows, _place):
+            if phase:
+                yield self._predicted(increment, phase, split, transform, [_arrays(row) for row in some])
+
+    def _predicted(self, increment: int, phase: str, split: str, transform: str, rows: list[tuple[Any, ...]]) -> Predicted:
         uid, truth, columns, probabilities = zip(*rows, strict=True)
         told = self.feedback[increment - (phase == "pre")]
         known = {"predictor": told.known_to_predictor, "evaluator": told.known_to_evaluator}
         joined = (each[0] if len(each) == 1 else np.concatenate(each) for each in (uid, truth, probabilities))
         names, labels, shares = joined
-        return Predicted(increment, phase, split, names, labels, columns[0], shares, known)
+        return Predicted(increment, phase, split, names, labels, columns[0], shares, known, transform)
 
 
-def _place(row: pa.Table) -> tuple[int, str, str]:
-    return row["increment"][0].as_py(), row["phase"][0].as_py(), row["split"][0].as_py()
+def _place(row: pa.Table) -> tuple[int, str, str, str]:
+    increment, phase, split, transform = (row[name][0].as_py() for name in ("increment", "phase", "split", "transform"))
+    return increment, phase, split, transform
 
 
 def _arrays(row: pa.Table) -> tuple[Uids, Labels, Labels, Probabilities]:

@@ -69,7 +69,8 @@ class Shown:
         task: "classification", "detection", "recognition" or "none".
         split: one of the table's.
         phases: "pre", "post" or both.
-        cumulative: over this increment and all before it.
+        cumulative: over this increment and those before it, from increment 1 on.
+        from_start: of sums: with increment 0, as the paper's Figure 12 has it.
         novel_to: "predictor" or "evaluator"; no matter to the task "none".
     """
 
@@ -77,6 +78,7 @@ class Shown:
     split: str
     phases: Sequence[str] = ("pre", "post")
     cumulative: bool = False
+    from_start: bool = False
     novel_to: str = "predictor"
 
     def rows(self, frame: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -86,6 +88,7 @@ class Shown:
             pl.col("task") == self.task,
             pl.col("split") == self.split,
             pl.col("cumulative") == self.cumulative,
+            pl.col("from_start") == self.from_start,
             pl.col("phase").is_in(list(self.phases)),
             pl.col("novel_to") == ("" if self.task == "none" else self.novel_to),
             pl.col("value").is_not_null(),
@@ -96,7 +99,10 @@ class Shown:
         task = [] if measure.startswith("reaction_time.") else [_TASKS.get(self.task, self.task)]
         split = self.split.replace("validate+test", "validation and test samples")
         novel = [] if self.task == "none" else [f"novel to the {self.novel_to}"]
-        return ", ".join([_capital(_said(measure)), *task, split, *novel, *(["cumulative"] if self.cumulative else [])])
+        return ", ".join([_capital(_said(measure)), *task, split, *novel, *self._summed()])
+
+    def _summed(self) -> list[str]:
+        return ["cumulative from increment 0" if self.from_start else "cumulative"] if self.cumulative else []
 
 
 def measure_figure(
@@ -174,13 +180,24 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
     chapters: list[Section] = []
     for title, task, phases, measures, about in _CHAPTERS:
         if blocks := _task_blocks(tidy, measures, Shown(task, chosen, phases)):
+            blocks += _training_panels(tidy, measures[:3], Shown(task, "train", phases)) if chosen != "train" else []
             chapters.append(Section(title, [Text([about]), *blocks]))
     return [*chapters, *_reaction_section(tidy, chosen), _last_section(tidy, chosen)]
+
+
+def _training_panels(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[Block]:
+    """The same of the samples that are learned from after they were predicted: the other panels of the paper's figures."""
+    found = [figure for measure in measures for figure in _both_ways(tidy, measure, shown)]
+    return [Details("Training samples", found)] if found else []
 
 
 _ABOUT_CLASSIFICATION = (
     "Every class that the predictor has not been told of counts as one class, unknown. Before feedback the predictor meets an "
     "increment's samples without labels; after it, the same samples, having learned from the labels that it was given."
+)
+_ABOUT_RAW = (
+    "No class is taken for another: a sample of a class that nobody has told the predictor of is wrong, whatever it says. Half "
+    "steps are after feedback."
 )
 _ABOUT_DETECTION = "Two classes: known to the predictor, or not. Before feedback alone, since feedback tells what is new."
 _ABOUT_RECOGNITION = (
@@ -210,6 +227,7 @@ def density_section(density: pa.Table) -> Section:
 
 _CHAPTERS = (
     ("Classification", "classification", ("pre", "post"), tuple(MEASURES), _ABOUT_CLASSIFICATION),
+    ("Classes as they are", "none", ("pre", "post"), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_RAW),
     ("Novelty detection", "detection", ("pre",), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_DETECTION),
     ("Novelty recognition", "recognition", ("pre",), ("nmi_arithmetic", "mcc"), _ABOUT_RECOGNITION),
 )
@@ -219,7 +237,7 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
     """The first measure in the open; its sums, where they are drawn, and the other measures behind lines."""
     blocks: list[Block] = list(_both_ways(tidy, measures[0], shown))
     if blocks and "post" in shown.phases:
-        summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, phases=("post",), cumulative=True))
+        summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, cumulative=True))
         blocks += [Details(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
     for measure in measures[1:]:
         found = _both_ways(tidy, measure, shown)
@@ -250,9 +268,11 @@ def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa
 
 
 def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
-    figures = _both_ways(tidy, REACTION, Shown("detection", split, ("pre",), novel_to="evaluator"))
+    shown = Shown("detection", split, ("pre",), novel_to="evaluator")
+    figures = _both_ways(tidy, REACTION, shown)
     if not figures:
         return []
+    panels = _training_panels(tidy, [REACTION], dataclasses.replace(shown, split="train")) if split != "train" else []
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
         pl.col("measure").str.starts_with("reaction_time."), pl.col("split") == split, pl.col("novel_to") == "evaluator"
     )
@@ -260,7 +280,7 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
     caption = "Mean reaction time over the increments: counted to which sample, and which sample called unknown is a detection"
-    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption)])]
+    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
 
 def _wide(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -270,14 +290,12 @@ def _wide(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> 
 
 
 def _last_section(tidy: pa.Table, split: str) -> Section:
-    """Cumulative measures after the last increment."""
+    """Cumulative measures after the last increment, and what they are sums of."""
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
-        pl.col("cumulative"),
-        pl.col("split") == split,
-        pl.col("novel_to") != "evaluator",
-        pl.col("measure").is_in(list(MEASURES)),
+        pl.col("split") == split, pl.col("novel_to") != "evaluator", pl.col("measure").is_in(list(MEASURES))
     )
-    last = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("predictor", "feedback"))
+    sums = frame.filter("cumulative", ~pl.col("from_start"))
+    last = sums.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("predictor", "feedback"))
     rows = [
         [name, f"{amount:g}", task, _when(phase), samples, *values]
         for task, phase, name, amount, samples, *values in _wide(
@@ -285,12 +303,30 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
         )
     ]
     about = (
-        f"Sums of confusion matrices over all increments, split {split}. The released code sums those after feedback alone. "
-        "The task none compares classes as they are."
+        f"Sums of confusion matrices over the increments from 1 on, split {split}: the same samples before feedback and after "
+        "it. A predictor that is told nothing and learns nothing has the same figures in both. The released code sums those "
+        "after feedback alone, with increment 0. The task none compares classes as they are."
     )
     columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
-    main = [row for row in rows if row[2:4] == ["classification", "after"]]
-    return Section("Over all increments", [Text([about]), Table(columns, main), Details("All tasks", [Table(columns, rows)])])
+    main = [row for row in rows if row[2] == "classification"]
+    each = Details("Increment by increment", [_increments_table(frame)])
+    return Section(
+        "Over all increments", [Text([about]), Table(columns, main), each, Details("All tasks", [Table(columns, rows)])]
+    )
+
+
+def _increments_table(frame: pl.DataFrame) -> Table:
+    """Every increment before and after feedback, side by side."""
+    mine = frame.filter(~pl.col("cumulative"), pl.col("task") == "classification").with_columns(
+        pl.concat_str("phase", "measure", separator=".").alias("measure")
+    )
+    measures = [f"{phase}.{measure}" for measure in MEASURES for phase in ("pre", "post")]
+    rows = [
+        [name, f"{amount:g}", str(increment), *values]
+        for name, amount, increment, *values in _wide(mine, ["predictor", "feedback", _INCREMENT], measures)
+    ]
+    columns = [f"{short} {_when(phase)}" for short in _SHORT.values() for phase in ("pre", "post")]
+    return Table(["predictor", "feedback", "increment", *columns], rows, "Classification, each increment's samples alone")
 
 
 def _names(tidy: pa.Table, column: str) -> list[str | float]:
@@ -359,7 +395,7 @@ def _place(name: str) -> tuple[int, float, str]:
 
 def _strata_table(frame: pl.DataFrame, heading: str) -> Table:
     """Sums over all increments, before and after feedback."""
-    sums = frame.filter(pl.col("cumulative"), pl.col("measure").is_in(list(_STRATA_MEASURES)))
+    sums = frame.filter("cumulative", ~pl.col("from_start"), pl.col("measure").is_in(list(_STRATA_MEASURES)))
     key = ["stratum", "predictor", "feedback"]
     last = sums.filter(pl.col("increment") == pl.col("increment").max().over(*key, "phase"))
     after = pl.col("n").filter(pl.col("phase") == "post").max().over(key)
@@ -372,14 +408,14 @@ def _strata_table(frame: pl.DataFrame, heading: str) -> Table:
 
 
 def _strata_curves(frame: pl.DataFrame, heading: str) -> list[Block]:
-    """MCC of the strata that have most samples, cumulative, after feedback."""
+    """MCC of the strata that have most samples, cumulative from increment 0, after feedback: the paper's Figure 12."""
     sizes = frame.group_by("stratum").agg(pl.col("n").max()).sort("n", "stratum", descending=[True, False])
     largest = sorted(sizes["stratum"].head(_STRATA).to_list(), key=_place)
     if len(largest) < 2:
         return []
     feedback = float(frame["feedback"].max())  # pyright: ignore[reportArgumentType]
     splits = frame["split"].unique().to_list()
-    shown = Shown(str(frame["task"][0]), splits[0], ("post",), cumulative=True)
+    shown = Shown(str(frame["task"][0]), splits[0], ("post",), cumulative=True, from_start=True)
     figures: list[Block] = []
     for predictor in sorted(frame["predictor"].unique().to_list()):
         of = (pl.col("predictor") == predictor) & (pl.col("feedback") == feedback)

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import posixpath
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...curation.artifact import load_artifact
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
 from ...curation.named import UnknownName
-from ...curation.registry import BUILT_IN, load_entry
+from ...curation.registry import BUILT_IN, load_entry, load_name
+from ...curation.store import Store
+from ...curation.streams import read_file
 from ...curation.verify import DATASET
+from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
-from ...eval.protocols.open_world_measures import PROTOCOL, measure_open_world
+from ...eval.protocols import open_world_doubts
+from ...eval.protocols.open_world_measures import PROTOCOL, measure_nuisances, measure_open_world, measure_start
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
-from ..experiments import FOLDER, Training, dataset_digest
+from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
+from ..own import shown
 from ..streams import short
-from .config import KowlConfig
-from .stream import learn_open_world, measure_strata
+from .config import KowlConfig, StoredFeatures
+from .pipeline import stage_apart
+from .stream import START, learn_open_world, measure_strata
 
 
 def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -41,10 +50,16 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     chosen = [_predictor(config, name) for name in list(methods) or e.predictors]
     _check_settings(config, [name for name, _, _ in chosen])
-    amounts = [_amount(name) for name in protocols] or e.feedback
-    measures = _measures(config, out)
+    asked = [START if name == START else _protocol(_amount(name)) for name in protocols]
+    asked = asked or [_protocol(amount) for amount in e.feedback]
+    measures = {START: {START: Step(measure_start, {})}}
+    measures |= {protocol: _measures(config, out) for protocol in asked if protocol != START}
     found: list[Training] = []
-    for name, reference, settings in chosen:
+    sets = ["", *config.feature_sets]
+    for (name, reference, settings), features in itertools.product(chosen, sets):
+        outputs = _outputs(config, features)
+        if (outputs is None) == ("outputs" in inspect.signature(load_name(PREDICTORS, reference)).parameters):
+            continue
         learn = step(
             learn_open_world,
             training={},
@@ -54,14 +69,56 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
             predictor=named(reference),
             device=how(e.device),
             folder=work_folder(),
+            vectors=_vectors(config, out, features),
+            run=how(out),
+            outputs=outputs or [],
+            first=config.labels.releases[0],
         )
+        model = (features or _MAIN) if config.feature_sets else ""
         facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
         change = f"evaluation.settings.{name}"
         found += [
-            Training(_protocol(amount), name, "", facts, config.seed, learn, COLUMNS, measures, change=change)
-            for amount in amounts
+            Training(protocol, name, model, facts, config.seed, learn, COLUMNS, measures[protocol], change=change)
+            for protocol in asked
         ]
+    if not found:
+        rule = "predictor 'original' takes a feature set with outputs, a file of class names, and no other predictor does"
+        raise WrongUse(f"nothing to train: {rule}: set features.outputs or feature_sets.NAME.outputs")
     return found
+
+
+def _outputs(config: KowlConfig, features: str) -> list[str] | None:
+    """Names of the numbers of a set's vectors, where these are a classifier's outputs."""
+    given = config.feature_sets[features] if features else config.features
+    if not isinstance(given, StoredFeatures) or given.outputs is None:
+        return None
+    names = read_class_names(read_file(given.outputs))
+    if len(names) != given.width:
+        raise WrongUse(f"{given.outputs} names {len(names)} outputs, and the vectors have {given.width} numbers (width)")
+    return names
+
+
+_MAIN = "features"
+"""How the set of ``[features]`` is called where there are others."""
+
+
+def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
+    """For ``learn_open_world``: the stages of a feature set beside the shards, with their digests."""
+    given = config.feature_sets[features] if features else config.features
+    assert given is not None
+    stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
+    found: dict[str, str] = {}
+    for kind, stage in stages.items():
+        artifact = load_artifact(Store(out), stage)
+        if artifact is None:
+            raise WrongUse(f"{out} has no stage {stage!r} yet: run it to its end first")
+        found[kind] = f"{stage}:{artifact.digest}"
+    return found
+
+
+def doubts(config: KowlConfig, out: str) -> list[str]:
+    """Trainings whose settings do not suit their data, with the figure that shows it; ``config`` is not used."""
+    return open_world_doubts.doubts(results(out))
 
 
 def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
@@ -69,6 +126,8 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
     measures = {"whole": Step(measure_open_world, {})}
     if {"stratum_area", "transform"}.intersection(DatasetIndex.open(dataset).table.column_names):
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
+    if any(each is not None and each.nuisances for each in (config.features, *config.feature_sets.values())):
+        measures["nuisances"] = Step(measure_nuisances, {})
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
             raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")
@@ -106,7 +165,7 @@ def _amount(text: str) -> float:
     except ValueError:
         amount = -1.0
     if not 0 <= amount <= 1:
-        raise WrongUse(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5")
+        raise WrongUse(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5, or {START!r}")
     return amount
 
 

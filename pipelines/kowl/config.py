@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -11,7 +12,8 @@ from ...curation.stages.transforms import TRANSFORMS
 from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
-from ...datasets.kowl.increments import Later
+from ...datasets.kowl.increments import Later, Preset
+from ...datasets.kowl.own_lists import Shares, TableColumns, TableFile
 from ...datasets.kowl.splits import Turn
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
@@ -25,10 +27,10 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class ListSource:
-    """Lists in a folder, which should hold nothing else: a run looks at the names, sizes and times of all that is in it.
+    """Lists in a folder.
 
     Attributes:
-        root: the folder.
+        root: the folder. Of what is in it, only the files named count.
         files: the lists, each with its release and split.
         max_rejects: rows of them that may be bad, or a share below 1.
         id_pattern: regular expression of a whole video id; that of YouTube by default.
@@ -39,6 +41,27 @@ class ListSource:
     files: Annotated[list[ListFile], Field(min_length=1)]
     max_rejects: Rejects
     id_pattern: str = ID
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TableSource:
+    """Releases of one's own: any number of CSV, Parquet and JSON files in a folder; see ``datasets/kowl/own_lists.py``.
+
+    Attributes:
+        root: the folder. Of what is in it, only the files named count.
+        files: the lists: path, release, and where they have them a split and columns of their own.
+        columns: names of the columns: ``id`` and ``label``, and of those there are ``split``, ``release``, ``start``, ``end``,
+            ``feature``.
+        without_split: shares of ``validate`` and ``test`` drawn by id where a row says no split.
+        max_rejects: rows of the files that may be bad, or a share below 1.
+    """
+
+    kind: Literal["tables"]
+    root: Location
+    files: Annotated[list[TableFile], Field(min_length=1)]
+    columns: TableColumns = field(default_factory=TableColumns)
+    without_split: Shares = field(default_factory=Shares)
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -90,12 +113,13 @@ class Increments:
     """How later releases come; the first release of ``labels`` is known at the start.
 
     Attributes:
-        preset: ``as_released``: the rarest new classes first, as the code has it; ``as_written``: the most frequent first.
+        preset: ``as_released``: the rarest new classes first, as the code has it; ``rarest_first``: the same with equal counts
+            in the order of names; ``as_written``: the most frequent first.
         later: the later releases, each with its number of increments.
         order: of the rows within an increment: ``as_released``, or ``shuffled`` or ``interleaved``, which are ours.
     """
 
-    preset: Literal["as_released", "as_written"]
+    preset: Preset
     later: list[Later]
     order: Literal["as_released", "shuffled", "interleaved"] = "as_released"
 
@@ -110,6 +134,10 @@ class StoredFeatures:
         width: numbers of one vector.
         uid_pattern: regular expression that finds ``<id>_<start>_<end>`` in a stored name; None: that is the name.
         max_rejects: vectors that may be bad, or a share below 1.
+        nuisances: visual transform -> files of the same clips seen through it, by which every predictor is scored after each
+            increment, and which teach nothing.
+        outputs: a file of class names where the vectors are what a classifier says of these: predictor ``original`` takes such
+            a set alone.
     """
 
     kind: Literal["stored"]
@@ -118,6 +146,8 @@ class StoredFeatures:
     width: Annotated[int, Field(ge=1)]
     uid_pattern: str | None = None
     max_rejects: Rejects = 0
+    nuisances: dict[str, list[FeatureFile]] = field(default_factory=dict[str, list[FeatureFile]])
+    outputs: Location | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -128,17 +158,20 @@ class DrawnFeatures:
         width: numbers of one vector.
         distance: mean distance of two classes' centres, in standard deviations of a sample.
         hidden: share of the later classes whose samples look like known ones.
+        nuisances: transform -> standard deviation of the noise that stands for it, that of a sample being 1.
     """
 
     kind: Literal["drawn"]
     width: Annotated[int, Field(ge=1, le=65_536)]
     distance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     hidden: Annotated[float, Field(ge=0, le=1)]
+    nuisances: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Transforms:
-    """Nuisance novelty: clips whose frames go through a visual transform before their feature is taken.
+    """Clips of the stream whose frames go through a visual transform before their feature is taken: learned from, too, where
+    ``roles`` has train. The paper's nuisances are apart from the stream: see ``nuisances``.
 
     Attributes:
         kinds: each clip is given one of them, drawn by its key.
@@ -166,7 +199,9 @@ class ExtractedFeatures:
         side_px: side of the square cut from the centre, pixels.
         checkpoint: file of the backbone's weights; none for the built-in one.
         uid_pattern: finds ``<id>_<start>_<end>`` in a sample's key; None: that is the key.
-        transforms: None: every clip is seen as it is.
+        transforms: None: every clip of the stream is seen as it is.
+        nuisances: the whole set goes through each of these transforms, too: every predictor is scored by it after each
+            increment, and learns nothing from it.
         max_rejects: clips without frames or with a broken one, or a share below 1.
         device: where the backbone runs.
     """
@@ -181,6 +216,7 @@ class ExtractedFeatures:
     checkpoint: Location | None = None
     uid_pattern: str | None = None
     transforms: Transforms | None = None
+    nuisances: tuple[Annotated[str, OneOf(TRANSFORMS)], ...] = ()
     max_rejects: Rejects = 0
     device: str = "cpu"
 
@@ -241,10 +277,11 @@ class KowlConfig:
         features: a vector for each sample; samples without one are rejected. None: the result is the table of increments, and
             nothing can be trained.
         ava: annotations that divide the results into strata; None: results are of all samples alone.
+        feature_sets: further vectors of the same samples, by name: every predictor is trained on each set.
     """
 
     seed: int
-    source: Annotated[ListSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
+    source: Annotated[ListSource | TableSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
     labels: Labels
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments
@@ -252,4 +289,7 @@ class KowlConfig:
     evaluation: KowlEvaluation
     videos: Inventory | None = None
     features: Annotated[Features, Field(discriminator="kind")] | None = None
+    feature_sets: dict[str, Annotated[StoredFeatures | DrawnFeatures, Field(discriminator="kind")]] = field(
+        default_factory=dict[str, StoredFeatures | DrawnFeatures]
+    )
     ava: AvaLists | None = None

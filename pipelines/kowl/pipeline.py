@@ -8,6 +8,9 @@ in shards of one increment and role each; without, it ends in that table.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from ...curation.budget import Budget
 from ...curation.encoders.preprocess import Crop
 from ...curation.flow import Flow, join, rows_of, source, step
@@ -17,10 +20,12 @@ from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
 from ...datasets.ava_kinetics.strata import Annotated, Stratified, action_types, add_strata, ava_lists, read_ava_list
 from ...datasets.features.extract import Nuisance, extract_features
+from ...datasets.features.files import FeatureFile
 from ...datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
 from ...datasets.features.rows import (
     StoredFeature,
     WithFeature,
+    WithVector,
     attach_features,
     feature_pieces,
     read_stored_features,
@@ -28,15 +33,37 @@ from ...datasets.features.rows import (
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
 from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
+from ...datasets.kowl.own_lists import OwnListed, listed_tables
 from ...datasets.kowl.samples import sample
-from ...datasets.kowl.splits import Assigned, assign_splits
-from ...datasets.kowl.synthetic import Centred, choose_centres, draw_features, draw_lists, draw_missing, drawing
+from ...datasets.kowl.splits import ROLES, Assigned, assign_splits
+from ...datasets.kowl.synthetic import (
+    Centred,
+    choose_centres,
+    displace_features,
+    draw_features,
+    draw_lists,
+    draw_missing,
+    drawing,
+)
 from ...datasets.kowl.unify import unified_row, unify
-from ..benchmark import built_in
-from ..own import shown, source_of
+from ..benchmark import built_in, later
+from ..config import ConfigError
+from ..own import OwnSource, own_source, shown, source_of
 from ..sources import SOURCES
 from . import card
-from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
+from .config import (
+    AvaLists,
+    DrawnFeatures,
+    DrawnLists,
+    ExtractedFeatures,
+    Features,
+    Inventory,
+    KowlConfig,
+    ListSource,
+    StoredFeatures,
+    TableSource,
+    Transforms,
+)
 
 _DRAWN_AT_ONCE = 4096
 _CLIPS_AT_ONCE = 64
@@ -68,21 +95,72 @@ def plan(c: KowlConfig, out: str) -> Flow:
         ),
         gives=Incremented,
     )
+    placed = flow
     if isinstance(c.features, ExtractedFeatures):
         flow = _extracted(flow, c, c.features)
     if c.ava is not None:
         flow = _stratified(flow, c.ava)
     if c.features is None:
+        if c.feature_sets:
+            raise ConfigError(f"feature_sets.{next(iter(c.feature_sets))}: sets stand beside [features], and there are none")
         return flow
-    return flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
+    shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
+    return join(*apart(placed, c).values(), shards)
+
+
+def stage_apart(name: str, kind: str) -> str:
+    """Stage of the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
+    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, shown(kind)))]))
+
+
+def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
+    """Plans of the vectors that lie beside the shards: of further feature sets, and of every set under each nuisance.
+
+    Args:
+        flow: up to the samples in their increments, before anything is extracted.
+        c: the settings.
+    """
+    found: dict[tuple[str, str], Flow] = {}
+    for number, (name, features) in enumerate(c.feature_sets.items(), 1):
+        found[name, ""] = _set_apart(flow, c, features, name, number)
+    for name, features in {"": c.features, **c.feature_sets}.items():
+        if features is None:
+            continue
+        for kind in features.nuisances:
+            seen = found.get((name, ""), flow) if isinstance(features, DrawnFeatures) else flow
+            found[name, kind] = _nuisance(seen, c, features, name, kind)
+    return found
+
+
+def _set_apart(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures, name: str, number: int) -> Flow:
+    stage = stage_apart(name, "")
+    if isinstance(features, StoredFeatures):
+        return _attached(flow, c, features, features.files, stage)
+    return _drawn(flow, c, features, f"centred_{name}", stage, c.seed + number)
+
+
+def _nuisance(flow: Flow, c: KowlConfig, features: Features, name: str, kind: str) -> Flow:
+    stage = stage_apart(name, kind)
+    if isinstance(features, StoredFeatures):
+        return _attached(flow, c, features, features.nuisances[kind], stage)
+    if isinstance(features, DrawnFeatures):
+        displace = step(displace_features, kind=kind, strength=features.nuisances[kind], seed=c.seed)
+        return flow.each_batch(stage, displace, rows_per_part=_DRAWN_AT_ONCE)
+    return _extracted(flow, c, features, stage=stage, transforms=Transforms((kind,), 1.0, ROLES))
+
+
+def _attached(flow: Flow, c: KowlConfig, features: StoredFeatures, files: Sequence[FeatureFile], stage: str) -> Flow:
+    stored = _stored(f"stored_{stage}", features, files)
+    attach = step(attach_features, features=rows_of(stored.last), uid=_named_by(c), column="vector")  # type: ignore[arg-type]
+    budget = Budget(features.max_rejects, "features.max_rejects")
+    return join(stored, flow).whole(stage, attach, gives=WithVector, max_rejects=budget)
 
 
 def _unified(c: KowlConfig) -> Flow:
     if isinstance(c.source, DrawnLists):
         listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
     else:
-        budget = Budget(c.source.max_rejects, "source.max_rejects")
-        listed = source_of("listed", c.source, SOURCES["kowl"], seed=c.seed, budget=budget, pieces=kinetics_lists, gives=Listed)
+        listed = _listed(c, c.source)
     merge = step(
         unify,
         releases=c.labels.releases,
@@ -94,23 +172,54 @@ def _unified(c: KowlConfig) -> Flow:
     return listed.whole("unified", merge, gives=gives, expands=True, max_rejects=None)
 
 
+def _listed(c: KowlConfig, s: ListSource | TableSource | OwnSource) -> Flow:
+    if isinstance(s, OwnSource):
+        return own_source("listed", s, seed=c.seed)
+    own = isinstance(s, TableSource)
+    labels = [] if own else [file.labels for file in s.files if file.labels is not None]
+    return source_of(
+        "listed",
+        s,
+        SOURCES["kowl"],
+        seed=c.seed,
+        budget=Budget(s.max_rejects, "source.max_rejects"),
+        pieces=listed_tables if own else kinetics_lists,
+        gives=OwnListed if own else Listed,
+        root=where(s.root, only=[file.path for file in s.files] + labels),
+    )
+
+
 def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
     if isinstance(features, DrawnFeatures):
-        first = c.labels.releases[0]
-        splits = [turn.split for turn in c.turns if (turn.release, turn.role) == (first, "train")]
-        centres = step(choose_centres, first=first, splits=splits, hidden=features.hidden, seed=c.seed)
-        draw = step(draw_features, width=features.width, distance=features.distance, seed=c.seed)
-        return flow.whole("centred", centres, gives=Centred).each_batch("with_feature", draw, rows_per_part=_DRAWN_AT_ONCE)
-    root = where(features.root)
-    stored = source(
-        "stored_features",
+        return _drawn(flow, c, features, "centred", "with_feature", c.seed)
+    stored = _stored("stored_features", features, features.files)
+    attach = step(attach_features, features=rows_of(stored.last), uid=_named_by(c))  # type: ignore[arg-type]
+    return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
+
+
+def _drawn(flow: Flow, c: KowlConfig, features: DrawnFeatures, centred: str, stage: str, seed: int) -> Flow:
+    first = c.labels.releases[0]
+    splits = [turn.split for turn in c.turns if (turn.release, turn.role) == (first, "train")]
+    centres = step(choose_centres, first=first, splits=splits, hidden=features.hidden, seed=c.seed)
+    draw = step(draw_features, width=features.width, distance=features.distance, seed=seed)
+    return flow.whole(centred, centres, gives=Centred).each_batch(stage, draw, rows_per_part=_DRAWN_AT_ONCE)
+
+
+def _stored(name: str, features: StoredFeatures, files: Sequence[FeatureFile]) -> Flow:
+    only = [path for file in files for path in (file.path, file.ids) if path is not None]
+    root = where(features.root, only=[] if "." in only else only)
+    return source(
+        name,
         step(read_stored_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
-        pieces=step(feature_pieces, root=root, files=features.files),
+        pieces=step(feature_pieces, root=root, files=files),
         gives=StoredFeature,
         max_rejects=Budget(features.max_rejects, "features.max_rejects"),
     )
-    attach = step(attach_features, features=rows_of(stored.last))  # type: ignore[arg-type]
-    return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
+
+
+def _named_by(c: KowlConfig) -> str:
+    """Column that names a sample's feature."""
+    return "feature_key" if isinstance(c.source, TableSource) else "key"
 
 
 def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
@@ -127,8 +236,10 @@ def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
     return join(clips, flow).whole("with_frames", attach, gives=WithFrames, max_rejects=None)
 
 
-def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
-    told = features.transforms
+def _extracted(
+    flow: Flow, c: KowlConfig, features: ExtractedFeatures, *, stage: str = "extracted", transforms: Transforms | None = None
+) -> Flow:
+    told = transforms or features.transforms
     kinds = [TRANSFORMS.find(kind) for kind in told.kinds] if told else []
     own = {shown(entry.name): named(entry.reference) for entry in kinds if entry.origin != BUILT_IN}
     names = tuple(shown(entry.name) for entry in kinds)
@@ -147,7 +258,7 @@ def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
         device=how(features.device),
     )
     return flow.each_batch(
-        "extracted", extract, max_rejects=Budget(features.max_rejects, "features.max_rejects"), rows_per_part=_CLIPS_AT_ONCE
+        stage, extract, max_rejects=Budget(features.max_rejects, "features.max_rejects"), rows_per_part=_CLIPS_AT_ONCE
     )
 
 
@@ -180,11 +291,15 @@ BENCHMARK = built_in(
     KowlConfig,
     plan,
     card.publish,
+    doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",
         "mcc post": "post.classification.predictor.mcc@validate+test",
         "top-1 post": "post.classification.predictor.top1_accuracy@validate+test",
         "detection mcc": "pre.detection.predictor.mcc@validate+test",
+        "mcc train": "start.mcc@train",
+        "mcc val": "start.mcc@validate",
+        "mcc test": "start.mcc@test",
         "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
     },
 )

@@ -12,18 +12,22 @@ import pyarrow.compute as pc
 
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import KINDS, class_density, increment_table, published_table, transition_counts, transitions
-from ...eval.protocols.open_world_measures import predictor_labels, tidy
+from ...eval.protocols.open_world_doubts import doubts
+from ...eval.protocols.open_world_measures import NUISANCE, predictor_labels, tidy
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
+from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
+from ...eval.report.starting import starting_sections
 from ...eval.report.trained import own_metrics, settings_details
 from ..experiments import results
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .card import NEEDED
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
-from .stream import TRANSFORM
+from .pictures import transformed_clips
+from .stream import START, TRANSFORM
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
@@ -42,7 +46,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         samples = increments.table(list(NEEDED))
         sections += [_increments(config, samples), density_section(class_density(samples))]
         if run.lines:
-            sections += _trained(run)
+            sections += [*_trained(run), *transformed_clips(config, out, increments)]
     cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
         ("unified", "labelled samples", "by id, start and end"),
@@ -79,19 +83,31 @@ def _notes(config: KowlConfig) -> list[str]:
 def _trained(run: ReportedRun) -> list[Section]:
     found = results(run.out)
     measured = tidy(found)
+    starting = starting_sections([line for line in run.lines if line.protocol == START])
+    if not measured.num_rows:
+        return starting
     everything = pc.equal(measured["stratification"], "")
     strata = measured.filter(pc.invert(everything))
+    seen = strata.filter(pc.equal(strata["stratification"], NUISANCE))
+    strata = strata.filter(pc.not_equal(strata["stratification"], NUISANCE))
     by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
     labels = predictor_labels(found)
     prior: list[Sequence[Value]] = []
     for line in run.lines:
+        if line.protocol == START:
+            continue
         settings = line.rows["settings"][0].as_py()
         known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
         prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
     apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
+    failed = doubts(found)
+    told = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
     return [
+        *told,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
+        *nuisance_sections(seen),
+        *starting,
         Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),
     ]
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...curation.artifact import load_artifact
 from ...curation.files import remove, replacing
 from ...curation.rows import Sifted
-from ...curation.store import Rows
+from ...curation.store import Rows, Store
 from ...datasets.kowl.samples import FEATURE
 from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
@@ -23,8 +25,13 @@ from ...eval.protocols.open_world_predictions import COLUMNS
 from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
+from ..errors import WrongUse
 from ..experiments import LOGGER, told
 from ..streams import diverged
+
+LABEL = "label_recent_first"
+START = "start"
+"""Protocol of the paper's Table 3: the starting release alone, with its own labels."""
 
 TRANSFORM = "transform"
 """The stratification by visual transform."""
@@ -39,6 +46,10 @@ def learn_open_world(
     predictor: Callable[..., Any],
     device: str,
     folder: str,
+    vectors: Mapping[str, str],
+    run: str,
+    outputs: Sequence[str],
+    first: str,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: take a predictor through the increments and give its predictions.
 
@@ -51,14 +62,38 @@ def learn_open_world(
         predictor: see ``training.predictors.registry.new_predictor``.
         device: see ``core.devices.device_of``.
         folder: for checkpoints.
+        vectors: visual transform ("": none) -> the stage with the vectors that it is about, and their digest, ``stage:digest``.
+            Without "" the vectors of the shards are learned.
+        run: folder of the run that holds these stages.
+        outputs: names of the vectors' numbers, where these are a classifier's.
+        first: the release that is known at the start: protocol ``start`` is about its samples with its own labels.
     """
     settings = training["settings"]
-    increments, classes = read_increments(dataset, str(Path(features) / f"features-{digest[:16]}.npy"))
-    fresh = new_predictor(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
-    setting = Setting(float(training["protocol"].removeprefix(PROTOCOL)), settings["experience_limit"])
+    index, place = DatasetIndex.open(dataset), Path(features)
+
+    def seen(name: str) -> np.ndarray:
+        if name not in vectors:
+            return _mapped(index, place / f"features-{digest[:16]}.npy")
+        stage, _, content = vectors[name].partition(":")
+        return _mapped_apart(index, run, stage, place / f"vectors-{digest[:16]}-{content[:16]}.npy")
+
+    start = training["protocol"] == START
+    label = f"label_{first}" if start else LABEL
+    increments, classes = _increments(index, seen(""), label, 1 if start else None)
+    nuisances = {kind: _increments(index, seen(kind), label, len(increments))[0] for kind in vectors if kind}
+
+    def make() -> Any:
+        where, hyper = device_of(device), settings["predictor"]
+        return new_predictor(predictor, hyper, seed=training["seed"], device=where, names=classes, outputs=outputs)
+
+    fresh = make()
+    amount = 1.0 if start else float(training["protocol"].removeprefix(PROTOCOL))
+    setting = Setting(amount, settings["experience_limit"])
     tell = functools.partial(LOGGER.info, "%s: %s", told(training))
     try:
-        yield from run_open_world(fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell)
+        yield from run_open_world(
+            fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell, nuisances=nuisances, twin=make
+        )
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
@@ -84,10 +119,20 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
         mapped: file of all features, which is written where it is missing, and mapped. None: they are held in memory.
     """
     index = DatasetIndex.open(dataset)
+    return _increments(index, read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped)))
+
+
+def _increments(
+    index: DatasetIndex, features: np.ndarray, column: str = LABEL, count: int | None = None
+) -> tuple[list[Increment], list[str]]:
+    """Of features in the order of the index: the first ``count`` increments, or all; classes are those of these."""
     table = index.table
-    features = read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped))
+    last = int(pc.max(table["increment"]).as_py()) if count is None else count - 1
+    used = table["increment"].to_numpy() <= last
     uid = np.asarray(table["key"].to_pylist(), dtype=np.str_)
-    names, label = np.unique(np.asarray(table["label_recent_first"].to_pylist(), dtype=np.str_), return_inverse=True)
+    label = np.full(len(used), -1)
+    spelt = np.asarray(table[column].filter(pa.array(used)).to_pylist(), dtype=np.str_)
+    names, label[used] = np.unique(spelt, return_inverse=True)
     role = np.asarray([ROLES.index(name) for name in table["role"].to_pylist()], dtype=np.int64)
     increment, position = table["increment"].to_numpy(), table["position"].to_numpy()
 
@@ -99,10 +144,7 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
         vectors = features[rows[0] : rows[-1] + 1] if whole else features[rows]
         return SplitSamples(uid[rows], vectors, label[rows].astype(np.int64))
 
-    made = [
-        Increment(str(number), *(samples(number, part) for part in range(len(ROLES))))
-        for number in range(int(increment.max()) + 1)
-    ]
+    made = [Increment(str(number), *(samples(number, part) for part in range(len(ROLES)))) for number in range(last + 1)]
     return made, names.tolist()
 
 
@@ -112,6 +154,33 @@ def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
             remove(old)
         with replacing(path) as beside:
             read_features(index, FEATURE, into=beside)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.ndarray:
+    """Vectors of a stage in the order of the index, as a mapping of a file that is written where it is missing."""
+    if not path.exists():
+        store = Store(run)
+        artifact = load_artifact(store, stage)
+        if artifact is None:
+            raise WrongUse(f"{run} has no stage {stage!r} yet: run it to its end first")
+        rows = artifact.rows_view(store)
+        column = "vector" if "vector" in rows.column_names else "feature"
+        row_of = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
+        found = 0
+        with replacing(path) as beside:
+            values: np.ndarray | None = None
+            for table, vectors in zip(rows.batches(["key"]), rows.arrays(column), strict=True):
+                if values is None:
+                    shape = (len(index), vectors.shape[1])
+                    values = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float32, shape=shape)
+                at = np.array([row_of.get(key, -1) for key in table["key"].to_pylist()], dtype=np.int64)
+                values[at[at >= 0]] = vectors[at >= 0]
+                found += int(np.count_nonzero(at >= 0))
+            del values
+            if found != len(index):
+                short = f"{len(index) - found:,} of {len(index):,} samples have no vector in stage {stage!r}"
+                raise WrongUse(f"{run}: {short}: `benchwright rejects {run} --stage {stage}` shows them")
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 

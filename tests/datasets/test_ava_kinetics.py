@@ -248,14 +248,14 @@ def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
     rows = {
         (v.stratum.partition("=")[2], v.position, v.metric != name): v.value
         for v in values
-        if v.position is not None and v.metric in (name, f"cumulative.{name}")
+        if v.position is not None and v.metric in (name, f"from_start.{name}")
     }
     assert rows == {
         ("LG", 0, False): 1.0, ("LG", 0, True): 1.0, ("LG", 1, False): 0.5, ("LG", 1, True): 0.75,
         ("SM", 0, False): 0.5, ("SM", 0, True): 0.5, ("SM", 1, False): 1.0, ("SM", 1, True): 0.75,
         ("only", 0, False): 1.0, ("only", 0, True): 1.0, ("only", 1, True): 1.0,
     }  # fmt: skip
-    counts = {(v.stratum, v.position): v.value for v in values if v.metric == "cumulative.post.samples"}
+    counts = {(v.stratum, v.position): v.value for v in values if v.metric == "from_start.post.samples"}
     assert counts["area=LG", 1] == counts["area=SM", 1] == 4
     # The strata of one stratification add up to the whole.
     truth = np.array([0, 0, 1, 1, 0, 1, UNKNOWN, UNKNOWN])

@@ -308,7 +308,8 @@ def test_samples_find_their_features_in_a_run(tmp_path):
     assert np.array_equal(np.concatenate(list(rows.arrays("feature"))), expected)
     assert np.array_equal(rows.gather("feature", [3, 0]), expected[[3, 0]])
     rejects = rejects_of(done)
-    assert rejects.to_pylist() == [{"key": "not there", "reason": "no_feature", "detail": "not there"}]
+    told = f"'not there' is none of the 37 names of stored features, such as {', '.join(map(repr, UIDS[:3]))}"
+    assert rejects.to_pylist() == [{"key": "not there", "reason": "no_feature", "detail": told}]
 
 
 def test_a_feature_stored_twice_must_be_one_vector(tmp_path):

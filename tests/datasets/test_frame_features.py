@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -359,7 +360,8 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
     write_shard_file(folder / "frames-1.tar", samples[700:-3])  # three clips have no frames
     features = (
         f'features={{kind = "extracted", root = "{folder}", backbone = {{kind = "built_in"}}, width = 448, frames = 1, '
-        'resize_px = 16, side_px = 16, transforms = {kinds = ["colour_invert"], share = 0.5, from_increment = 1}}'
+        'resize_px = 16, side_px = 16, transforms = {kinds = ["colour_invert"], share = 0.5, from_increment = 1}, '
+        'nuisances = ["rotation"]}'
     )
     out = str(tmp_path / "run")
     assert cli.call(["run", "kowl", "--config", "tiny", "--set", features, "--set", EPOCHS, "--out", out, "--quiet"]) == 0
@@ -375,7 +377,7 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
         for row in tidy(results(out)).to_pylist()
         if row["stratification"] == "transform"
         and row["phase"] == "post"
-        and row["cumulative"]
+        and row["from_start"]
         and row["measure"] == "top1_accuracy"
         and row["increment"] == 5
     }
@@ -390,3 +392,9 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
     assert ">Visual transforms<" in page
     assert ">What clips show<" not in page
     assert "built-in backbone" in page
+    # The whole set was seen through the transform apart from the stream.
+    stages = {stage["name"]: stage["rows"] for stage in api.show(out)["stages"]}
+    assert stages["vectors_rotation"] == table.num_rows
+    assert ">Tolerance to nuisances<" in page
+    assert ">Clips through transforms<" in page
+    assert re.search(r"ann: [a-z ]+, (right|wrong)", page)

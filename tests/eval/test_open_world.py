@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import pytest
 from benchwright.eval.metrics.novelty import reaction
 from benchwright.eval.protocols import open_world_predictions
 from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
-from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, measure_open_world, tidy
+from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, FROM_START, measure_open_world, tidy
 from benchwright.eval.protocols.open_world_predictions import OpenWorldPredictions, Predicted
 from benchwright.training.predictors.registry import make_predictor, paper_settings
 from sklearn import metrics
@@ -62,7 +63,15 @@ def run(kind: str, out: Path, made: tuple[list[Increment], list[str]], *, feedba
 
 
 def values(ran: Ran, measure: str, **where: Any) -> list[float]:
-    asked = {"split": "test", "cumulative": False, "phase": "pre", "task": "detection", "novel_to": "evaluator", **where}
+    asked = {
+        "split": "test",
+        "cumulative": False,
+        "from_start": False,
+        "phase": "pre",
+        "task": "detection",
+        "novel_to": "evaluator",
+        **where,
+    }
     return [row["value"] for row in ran.rows if row["measure"] == measure and all(row[k] == v for k, v in asked.items())]
 
 
@@ -121,17 +130,15 @@ def test_measures_are_those_of_scikit_learn_on_the_stored_predictions(tmp_path: 
 
 def test_the_cumulative_measure_is_that_of_all_samples_at_once(tmp_path: Path):
     rows = run("ann", tmp_path, world(increments=2))
-    truth, best = [], []
-    for t in range(3):
-        stored = rows.predicted(t, "post", "test")
-        truth.append(stored.truth)
-        best.append(stored.columns[np.argmax(stored.probabilities, axis=1)])
-    raw = {"phase": "post", "task": "none", "novel_to": "", "cumulative": True}
-    expected = metrics.matthews_corrcoef(np.concatenate(truth), np.concatenate(best))
-    assert values(rows, "mcc", **raw)[-1] == pytest.approx(expected)
     whole = {value.key: value.value for value in measure_open_world(predictions=rows_of(rows.tables)) if value.position is None}
-    assert whole["post.none.mcc/0///test/"] == values(rows, "mcc", **raw)[-1]
-    assert not any(name.startswith(CUMULATIVE) for name in whole)
+    for phase, first, begin in [("pre", 1, ""), ("post", 1, ""), ("post", 0, FROM_START)]:
+        some = [rows.predicted(t, phase, "test") for t in range(first, 3)]
+        truth = np.concatenate([one.truth for one in some])
+        best = np.concatenate([one.columns[np.argmax(one.probabilities, axis=1)] for one in some])
+        raw = {"phase": phase, "task": "none", "novel_to": "", "cumulative": True, "from_start": first == 0}
+        assert values(rows, "mcc", **raw)[-1] == pytest.approx(metrics.matthews_corrcoef(truth, best))
+        assert whole[f"{begin}{phase}.none.mcc/0///test/"] == values(rows, "mcc", **raw)[-1]
+    assert not any(name.startswith((CUMULATIVE, f"{FROM_START}pre")) for name in whole)
 
 
 def test_the_tidy_table_has_every_increment_and_phase(tmp_path: Path):
@@ -145,7 +152,7 @@ def test_the_tidy_table_has_every_increment_and_phase(tmp_path: Path):
 
 def where(row: dict[str, Any]) -> tuple[Any, ...]:
     """The place of a row among those of one predictor."""
-    return tuple(row[name] for name in ("at", "split", "cumulative", "novel_to", "task", "measure"))
+    return tuple(row[name] for name in ("at", "split", "cumulative", "from_start", "novel_to", "task", "measure"))
 
 
 def test_predictors_of_other_settings_have_names_of_their_own_and_seeds_are_averaged(tmp_path: Path):
@@ -264,6 +271,32 @@ def run_spy(
     spy: Spy, out: Path, made: tuple[list[Increment], list[str]], feedback: float, limit: int | None = None
 ) -> OpenWorldPredictions:
     return OpenWorldPredictions(rows_of(run_open_world(spy, *made, setting=Setting(feedback, limit), folder=out)))
+
+
+class Frozen(Spy):
+    """It learns from increment 0 alone, and says class 0 there and class 1 ever after."""
+
+    def fit(self, experience: Any, validation: Any) -> None:
+        if not self.calls:
+            super().fit(experience, validation)
+
+    def predict(self, uid: Any, X: Any) -> Any:
+        return np.arange(6), np.eye(6, dtype=np.float32)[np.where(np.char.startswith(uid, "0-"), 0, 1)]
+
+
+def test_a_predictor_that_learns_nothing_measures_the_same_before_and_after_feedback(tmp_path: Path):
+    """Increment 0 is far easier here than what follows: counted in one of two sums, it would look like learning."""
+    made = world(increments=2, rows=12)
+    first = [SplitSamples(one.uid, one.X, np.zeros_like(one.y)) for one in made[0][0].splits.values()]
+    increments = [Increment("0", *first), *made[0][1:]]
+    tables = run_open_world(Frozen(), increments, made[1], setting=Setting(0.0), folder=tmp_path)
+    found = {value.key: value.value for value in measure_open_world(predictions=rows_of(tables))}
+    # What the evaluator knows grows by itself; what the predictor knows does not.
+    before = [key for key in found if re.match(r"(cumulative\.)?pre\.(?!.*evaluator|.*reaction_time|said_unknown|novel)", key)]
+    assert len(before) > 100
+    assert {key for key in before if found[key.replace("pre.", "post.", 1)] != found[key]} == set()
+    name = "post.none.top1_accuracy/0///test/"
+    assert found[f"{FROM_START}{name}"] > found[name] + 0.2  # what was shown as the figure after feedback
 
 
 def test_phases_come_in_their_order(tmp_path: Path):

@@ -111,7 +111,7 @@ def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
     assert list(shown) == ["increment", "feedback 0", "feedback 1"]
     assert shown["feedback 0"][-1] < shown["feedback 1"][-1]
     rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "validate+test"}
-    assert shown["feedback 0"] == of(tidy, **rows, cumulative=True)
+    assert shown["feedback 0"] == of(tidy, **rows, cumulative=True, from_start=False)
 
 
 def test_reaction_time_is_of_the_evaluators_novelty_before_feedback(tidy):
@@ -195,8 +195,8 @@ def test_same_table_same_bytes(tidy):
 
 def test_sections_hold_every_task_and_a_page_can_be_made(sections):
     assert [section.title for section in sections] == [
-        "Class density", "Classification", "Novelty detection", "Novelty recognition", "Novelty reaction time",
-        "Over all increments",
+        "Class density", "Classification", "Classes as they are", "Novelty detection", "Novelty recognition",
+        "Novelty reaction time", "Over all increments",
     ]  # fmt: skip
     assert all(any(isinstance(block, Figure) for block in blocks_of(section)) for section in sections[:-1])
     page = html.render(Report("Open world", "", sections))
@@ -210,19 +210,29 @@ def test_sections_hold_every_task_and_a_page_can_be_made(sections):
 
     Images().feed(page)
     assert len(Images.alts) > 20
+    panels = [b for section in sections for b in section.blocks if isinstance(b, Details) and b.title == "Training samples"]
+    assert len(panels) == 5  # of every figure
+    figure = panels[0].blocks[0]
+    assert isinstance(figure, Figure)
+    assert "train" in figure.caption
     assert all(Images.alts)
 
 
 def test_tables_of_sections_print_the_sums(tidy, sections):
     titled = {section.title: section for section in sections}
     table = next(block for block in titled["Over all increments"].blocks if isinstance(block, Table))
-    assert [row[:4] for row in table.rows] == [[p, f, "classification", "after"] for p in ("far", "near") for f in "01"]
-    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Details)).blocks[0]
+    assert [row[:4] for row in table.rows] == [
+        [p, f, "classification", when] for when in ("after", "before") for p in ("far", "near") for f in "01"
+    ]
+    assert {row[4] for row in table.rows} == {2 * 6 * (3 + 4)}  # the same samples before and after
+    each, folded = (block.blocks[0] for block in titled["Over all increments"].blocks if isinstance(block, Details))
+    assert isinstance(each, Table)
     assert isinstance(folded, Table)
+    assert [row[:3] for row in each.rows[:3]] == [["far", "0", str(increment)] for increment in range(3)]
+    assert each.rows[0][3] is None  # increment 0 is not measured before feedback
     row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
     rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "validate+test", "increment": 2}
-    assert row[4] == 2 * 6 * (2 + 3 + 4)
-    assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True)[0]
+    assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True, from_start=False)[0]
     times = next(block for block in titled["Novelty reaction time"].blocks if isinstance(block, Table))
     assert [row[0] for row in times.rows] == ["far", "far", "near", "near"]
     assert list(times.rows[0][2:]) == [1.0] * 4
@@ -231,7 +241,7 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
 
 def test_one_run_alone_makes_sections(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
-    assert len(open_world_sections(frame.to_arrow(), split="validate")) == 5
+    assert len(open_world_sections(frame.to_arrow(), split="validate")) == 6
 
 
 def test_more_predictors_than_a_figure_has_curves_are_drawn_in_several(tidy):

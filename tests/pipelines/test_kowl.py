@@ -63,7 +63,7 @@ def test_tiny_has_what_the_published_size_has(tiny: Run) -> None:
     assert table["known_classes"] == [11, 11, 13, 15, 17, 19]
     assert table["novel_classes"] == [0, 2, 2, 2, 2, 2]
     assert table["test_novel"][0] == 1
-    assert set(rows["block"].to_pylist()) == {"known", "never_trained", "novel", "novel_small", "persisted"}
+    assert set(rows["block"].to_pylist()) == {"known_small", "known", "never_trained", "novel", "novel_small", "persisted"}
     # The stream lies in its order, and every row names the line that it comes from.
     assert rows["increment"].to_pylist() == sorted(rows["increment"].to_pylist())
     assert set(rows["source_key"].to_pylist()) <= set(tiny.rows("listed").table(["key"])["key"].to_pylist())

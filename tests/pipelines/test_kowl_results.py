@@ -125,7 +125,7 @@ def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: 
 
 def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Path, tmp_path: Path, bw: Cli) -> None:
     for words, says in [
-        (("--method", "gmm_finsh"), "no predictor 'gmm_finsh': there are ann, evm, gmm_finch"),
+        (("--method", "gmm_finsh"), "no predictor 'gmm_finsh': there are ann, ann_evm, evm, gmm_finch, original"),
         (("--protocol", "iid"), "no protocol 'iid': a share of labels from 0 to 1 is wanted"),
         (("--protocol", "1.5"), "no protocol '1.5'"),
     ]:
@@ -347,7 +347,7 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
     out, told = annotated
     everything = pl.DataFrame(pl.from_arrow(tidy(results(str(out)))))
     whole, frame = (everything.filter((pl.col("stratification") == "") == whole) for whole in (True, False))
-    last = frame.filter(pl.col("cumulative"), pl.col("increment") == 5, pl.col("phase") == "post", pl.col("measure") == "mcc")
+    last = frame.filter("from_start", pl.col("increment") == 5, pl.col("phase") == "post", pl.col("measure") == "mcc")
     index = DatasetIndex.open(out / "dataset").table.to_pylist()
     tested = [row["key"] for row in index if row["role"] != "train"]
     for name, place in (("actions", 0), ("persons", 1)):
@@ -355,12 +355,12 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
         expected = {str(k): sum(told[key][place] == k for key in tested if key in told) for k in (1, 2, 3)}
         assert counts == {**expected, "N/A": sum(key not in told for key in tested)}
     # Accuracy of the strata of a partition, weighed by their samples, is that of the whole.
-    top1 = frame.filter(pl.col("cumulative"), pl.col("increment") == 5, pl.col("phase") == "post")
+    top1 = frame.filter("from_start", pl.col("increment") == 5, pl.col("phase") == "post")
     top1 = top1.filter(pl.col("measure") == "top1_accuracy", pl.col("stratification") == "area")
     assert set(top1["stratum"]) == {"SM", "AVG", "LG", "N/A"}
     mean = float((top1["value"] * top1["n"]).sum() / top1["n"].sum())
     same = whole.filter(
-        pl.col("cumulative"),
+        pl.col("from_start"),
         pl.col("increment") == 5,
         pl.col("phase") == "post",
         pl.col("split") == "validate+test",

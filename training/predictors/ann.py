@@ -47,6 +47,7 @@ class AnnSetting:
         hidden: width of the hidden layer: 2,048 for X3D, 768 for TimeSformer.
         dropout: share of hidden units dropped while training.
         epochs, batch_size, learning_rate: of Adam, which starts afresh in each increment (our choice).
+        least_steps: batches are smaller where an epoch would have fewer of them (ours; the paper's data have more).
         validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0 rejects none.
         threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" finds it again on the same rows (the paper leaves
             it open).
@@ -57,14 +58,15 @@ class AnnSetting:
     dropout: float
     epochs: int
     batch_size: int
+    least_steps: int
     learning_rate: float
     validation_error: float
     threshold_when: Literal["first_fit", "each_fit"]
     request: Request
 
     def __post_init__(self) -> None:
-        if self.hidden < 1 or self.epochs < 1 or self.batch_size < 1 or not self.learning_rate > 0:
-            raise ValueError(f"{self}: hidden, epochs, batch_size and learning_rate must be positive")
+        if min(self.hidden, self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
+            raise ValueError(f"{self}: hidden, epochs, batch_size, least_steps and learning_rate must be positive")
         if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
             raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
         if self.threshold_when not in ("first_fit", "each_fit"):
@@ -97,34 +99,35 @@ class Ann:
         self._seed = seed
         self._device = torch.device(device)
         self._classes: Labels = np.empty(0, dtype=np.int64)
-        self._fits = 0
+        self.fits = 0  # increments learned
         self.threshold = 0.0  # largest softmax below which a sample is called unknown
         self._hidden: nn.Linear | None = None
         self._output: nn.Linear | None = None
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """One increment's epochs over all labelled rows, unless the newest increment brought no label."""
-        rows, y = labelled_rows(experience, learned=self._fits > 0)
-        if self._fits and not (experience[-1][2] != UNLABELLED).any():
+        rows, y = labelled_rows(experience, learned=self.fits > 0)
+        if self.fits and not (experience[-1][2] != UNLABELLED).any():
             return
         self._grow(np.union1d(self._classes, y), experience[0][1].shape[1])
         target = torch.from_numpy(1 + np.searchsorted(self._classes, y))
         hidden, output = self._layers()
         optimiser = Adam([*hidden.parameters(), *output.parameters()], lr=self._setting.learning_rate, fused=True)
-        order = generator(self._seed, "order", str(self._fits))
+        order = generator(self._seed, "order", str(self.fits))
+        batch_size = min(self._setting.batch_size, max(1, len(rows) // self._setting.least_steps))
         with one_thread():
             for _ in range(self._setting.epochs):
-                for batch in torch.randperm(len(rows), generator=order).split(self._setting.batch_size):
+                for batch in torch.randperm(len(rows), generator=order).split(batch_size):
                     X = torch.from_numpy(gather(experience, rows[batch.numpy()])).to(self._device)
                     loss = nn.functional.cross_entropy(self._logits(X, order), target[batch].to(self._device))
                     optimiser.zero_grad()
                     loss.backward()
                     optimiser.step()
-            self._fits += 1
-            if self._fits == 1 or self._setting.threshold_when == "each_fit":
+            self.fits += 1
+            if self.fits == 1 or self._setting.threshold_when == "each_fit":
                 self.threshold = self._find_threshold(validation)
         if not all(bool(torch.isfinite(p).all()) for p in (*hidden.parameters(), *output.parameters())):
-            raise ArithmeticError(f"weights are not finite after fit {self._fits}: features hold non-finite or huge values")
+            raise ArithmeticError(f"weights are not finite after fit {self.fits}: features hold non-finite or huge values")
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the known classes. Below the threshold "unknown" becomes the largest, see ``set_unknown``."""
@@ -143,14 +146,14 @@ class Ann:
         weights |= {f"output_{name}": value for name, value in output.state_dict().items()}
         return {
             "classes": self._classes,
-            "fits": np.array(self._fits),
+            "fits": np.array(self.fits),
             "threshold": np.array(self.threshold),
             **{name: value.cpu().numpy() for name, value in weights.items()},
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
         """Resume from what ``state`` gave."""
-        self._classes, self._fits, self.threshold = state["classes"], int(state["fits"]), float(state["threshold"])
+        self._classes, self.fits, self.threshold = state["classes"], int(state["fits"]), float(state["threshold"])
         self._hidden, self._output = (
             _layer(state[f"{name}_weight"], state[f"{name}_bias"]).to(self._device) for name in ("hidden", "output")
         )
@@ -164,11 +167,22 @@ class Ann:
         """Redraw the output layer where classes were added, and the hidden one at the start."""
         if len(classes) == len(self._classes):
             return
-        init = generator(self._seed, "init", str(self._fits))
+        init = generator(self._seed, "init", str(self.fits))
         if self._hidden is None:
             self._hidden = affine(features, self._setting.hidden, init).to(self._device)
         self._output = affine(self._setting.hidden, 1 + len(classes), init).to(self._device)
         self._classes = classes
+
+    @torch.no_grad()
+    def hidden(self, X: Features, batch_size: int = 4096) -> Features:
+        """What the hidden layer makes of features, (n, hidden)."""
+        layer = self._layers()[0]
+        found = np.empty((len(X), layer.out_features), dtype=np.float32)
+        with one_thread():
+            for start in range(0, len(X), batch_size):
+                block = torch.from_numpy(np.array(X[start : start + batch_size])).to(self._device)
+                found[start : start + len(block)] = nn.functional.leaky_relu(layer(block)).cpu().numpy()
+        return found
 
     def _logits(self, X: torch.Tensor, dropped: torch.Generator | None = None) -> torch.Tensor:
         hidden, output = self._layers()

@@ -52,6 +52,8 @@ class EvmSetting:
 
     Attributes:
         tail_size: distances to the nearest strangers that a Weibull distribution is fitted to.
+        tail_share: and no more than this share of the rows outside of the largest class (ours; the paper's data have enough):
+            a tail of most strangers tells nothing of the nearest, and then nothing is unknown.
         cover_threshold: a row is covered by an extreme vector with at least this Psi.
         distance_multiplier: of the tail's distances before the fit.
         fit: "as_released" or "as_written", see the module.
@@ -59,6 +61,7 @@ class EvmSetting:
     """
 
     tail_size: int
+    tail_share: float
     cover_threshold: float
     distance_multiplier: float
     fit: Fit
@@ -67,6 +70,8 @@ class EvmSetting:
     def __post_init__(self) -> None:
         if self.tail_size < 2 or not 0 < self.cover_threshold <= 1 or not self.distance_multiplier > 0:
             raise ValueError(f"{self}: tail_size >= 2, cover_threshold in (0, 1] and a positive distance_multiplier are needed")
+        if not 0 < self.tail_share <= 1:
+            raise ValueError(f"tail_share {self.tail_share}: in (0, 1]")
         if self.fit not in ("as_released", "as_written"):
             raise ValueError(f"fit {self.fit!r}: 'as_released' or 'as_written'")
         check_request(self.request)
@@ -120,9 +125,12 @@ class Evm:
             old = 0
         if old == len(rows):
             return
+        before = self._tail_length() if old else 0
         self._uid, self._y = uid, y
         with one_thread():
             changed = self._update_tails(experience, rows, old)
+            if before != self._tail_length():
+                changed = np.arange(len(rows))
             self._fitted[changed] = self._fit_weibulls(changed)
             self._choose(experience, rows)
 
@@ -176,6 +184,11 @@ class Evm:
         self._tails: NDArray[np.float32] = np.empty((0, self._setting.tail_size), dtype=np.float32)
         self._fitted: Floats = np.empty((0, 3))
 
+    def _tail_length(self) -> int:
+        """Distances of a row's tail that are fitted."""
+        strangers = len(self._y) - int(np.unique(self._y, return_counts=True)[1].max())
+        return min(self._setting.tail_size, max(2, int(self._setting.tail_share * strangers)))
+
     def _points(self, X: Features) -> torch.Tensor:
         """Rows of length 1: cosine distance is 1 - product."""
         return torch.nn.functional.normalize(torch.from_numpy(X).to(self._device))
@@ -213,7 +226,7 @@ class Evm:
 
     def _fit_weibulls(self, rows: Labels) -> Floats:
         fitted = np.empty((len(rows), 3))
-        lengths = np.isfinite(self._tails[rows]).sum(axis=1)
+        lengths = np.minimum(np.isfinite(self._tails[rows]).sum(axis=1), self._tail_length())
         for length in np.unique(lengths).tolist():
             mine = np.flatnonzero(lengths == length)
             for some in np.array_split(mine, -(-len(mine) // _BLOCK)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...curation.package_data import package_toml
@@ -15,10 +15,12 @@ PREDICTORS = Registry(
     "predictor",
     {
         "ann": "benchwright.training.predictors.ann:Ann",
+        "ann_evm": "benchwright.training.predictors.ann_evm:AnnEvm",
         "evm": "benchwright.training.predictors.evm:Evm",
         "gmm_finch": "benchwright.training.predictors.gmm_finch:GmmFinch",
+        "original": "benchwright.training.predictors.original:Original",
     },
-    fits=dict.fromkeys(("ann", "evm", "gmm_finch"), "vectors"),
+    fits=dict.fromkeys(("ann", "ann_evm", "evm", "gmm_finch", "original"), "vectors"),
 )
 
 
@@ -31,14 +33,25 @@ def paper_settings() -> dict[str, dict[str, Any]]:
     return package_toml(__package__, "kowl.toml")
 
 
-def new_predictor(make: Callable[..., Any], settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
+def new_predictor(
+    make: Callable[..., Any],
+    settings: Mapping[str, Any],
+    *,
+    seed: int,
+    device: str = "cpu",
+    names: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+) -> Any:
     """A fresh predictor: what ``eval.protocols.predictor`` asks for.
 
     Args:
-        make: its class or function, called with ``seed`` and ``device`` where it has arguments of these names.
+        make: its class or function, called with ``seed``, ``device``, ``names`` and ``outputs`` where it has arguments of these
+            names.
         settings: fields of the dataclass of its argument ``setting``, where it has one, and else arguments.
         seed: of all that it draws.
         device: where it runs.
+        names: of the class indices.
+        outputs: names of the numbers of a vector, where vectors are the outputs of a classifier.
 
     Raises:
         ValueError: a value is out of range.
@@ -49,7 +62,7 @@ def new_predictor(make: Callable[..., Any], settings: Mapping[str, Any], *, seed
         setting = typing.get_type_hints(make.__init__ if isinstance(make, type) else make)["setting"]
         if isinstance(setting, type) and dataclasses.is_dataclass(setting):
             given = {"setting": setting(**settings)}
-    where = {"seed": seed, "device": device}
+    where = {"seed": seed, "device": device, "names": names, "outputs": outputs}
     return make(**given, **{name: value for name, value in where.items() if name in arguments})
 
 

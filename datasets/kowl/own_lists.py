@@ -1,0 +1,313 @@
+"""Releases of one's own: any number of CSV, Parquet and JSON files, whose columns the settings name.
+
+A row is a sample of a release. What it needs is an id, of any form, and a label. A sample is known by its id, and by start and
+end where there are columns of these: the same id in two lists is the same sample. Read are
+
+* ``.csv`` and ``.tsv``, with a header, also compressed (``.gz``, ``.bz2``, ``.xz``);
+* ``.parquet``;
+* ``.json``: a list of objects, or an object of objects, whose names are then ids (unless the objects have the column);
+* ``.jsonl`` and ``.ndjson``: an object a line.
+
+Where a row says no split, ``Shares`` draws it by the id: all clips of an id, in all releases, have the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import fsspec
+import pyarrow.parquet as pq
+
+from ...curation.rng import uniform
+from ...curation.rows import Rejected, is_text, printable
+from ...curation.streams import bounded, check_columns, parse_json, read_file, read_lines
+from ..kinetics.lists import SPLIT_NAMES, SPLITS
+
+_ENDINGS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
+_PACKED = (".gz", ".bz2", ".xz")
+_MAX_TIME_S = 999_999
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Names of columns.
+
+    Attributes:
+        id: of the sample, or of the video that it is a clip of.
+        label: of its class; empty where a release gives none.
+        split: ``train``, ``validate`` or ``test`` (also ``val``, ``training``, ...); may be left out, and empty in a row.
+        release: of one file with several releases.
+        start, end: of the clip in its video, whole seconds; both or neither.
+        feature: names the sample's feature where that is not its key.
+    """
+
+    id: str = "id"
+    label: str = "label"
+    split: str | None = None
+    release: str | None = None
+    start: str | None = None
+    end: str | None = None
+    feature: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.end is None):
+            raise ValueError("source.columns: start and end belong together: name both or neither")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One list.
+
+    Attributes:
+        path: relative to the folder of lists, with ``/``.
+        release: name of the release that it belongs to; None where ``columns.release`` says it.
+        split: of all its rows; None: a column says it, or the shares draw it.
+        columns: of this file, where they are others than those of ``source.columns``.
+    """
+
+    path: str
+    release: str | None = None
+    split: str | None = None
+    columns: TableColumns | None = None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What becomes of samples without a split: shares of ``validate`` and ``test``; the rest trains."""
+
+    validate: float = 0.1
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not (self.validate >= 0 and self.test >= 0 and self.validate + self.test < 1):
+            raise ValueError(f"source.without_split: shares {self.validate} and {self.test}: their sum is 0 to below 1")
+
+
+@dataclass(frozen=True)
+class OwnListed:
+    """A row of a list, see ``kinetics.lists.Listed``; times are None where a list has none. ``feature_key``: of its feature."""
+
+    key: str
+    release: str
+    split: str
+    label: str | None
+    youtube_id: str
+    time_start: int | None
+    time_end: int | None
+    feature_key: str | None
+
+
+def listed_tables(*, root: str, files: Sequence[TableFile], columns: TableColumns) -> Iterator[str]:
+    """The files, one piece each, in the order given, as JSON for ``read_table``.
+
+    Raises:
+        ValueError: a file named twice, of another kind, of no release, or with a path that leaves ``root``.
+        FileNotFoundError: a file that is not there.
+    """
+    fs, folder = fsspec.core.url_to_fs(root)
+    seen: set[str] = set()
+    for file in files:
+        mine = file.columns or columns
+        if file.path in seen:
+            raise ValueError(f"list {file.path!r} is named twice")
+        if file.path.startswith("/") or ".." in file.path.split("/"):
+            raise ValueError(f"list {file.path!r}: a path within {root} is wanted")
+        if _ending(file.path) not in _ENDINGS:
+            raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
+        if (file.release is None) == (mine.release is None):
+            raise ValueError(f"list {file.path!r}: say its release, or in columns.release which column does, and not both")
+        if file.split is not None and file.split not in SPLITS:
+            raise ValueError(f"list {file.path!r}: split {file.split!r} is none of {', '.join(SPLITS)}")
+        if not fs.isfile(posixpath.join(folder, file.path)):
+            raise FileNotFoundError(f"list {file.path!r}: no such file in {root}")
+        seen.add(file.path)
+        yield json.dumps(asdict(file))
+
+
+def read_table(
+    piece: str, *, root: str, columns: TableColumns, without_split: Shares, seed: int
+) -> Iterator[OwnListed | Rejected]:
+    """Rows of one file, in its order.
+
+    Args:
+        piece: what ``listed_tables`` gave.
+        root: the same as for ``listed_tables``.
+        columns: of files that have none of their own.
+        without_split: shares by which splits are drawn where a row has none.
+        seed: of that draw.
+
+    Yields:
+        Rows, and as rejects ``malformed_row`` (another number of fields than the header, or a value that is no text and no
+        number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two whole numbers of seconds, 0 <= start < end
+        <= 999999).
+
+    Raises:
+        ValueError: no table at all, or one without a column that the settings name.
+    """
+    told = json.loads(piece)
+    own = told.pop("columns")
+    file, names = TableFile(**told), columns if own is None else TableColumns(**own)
+    found = _rows(posixpath.join(root, file.path), file.path, names)
+    rows = (_listed(f"{file.path}:{number}", row, file, names, without_split, seed) for number, row in found)
+    yield from bounded(rows, f"list {file.path!r}")
+
+
+def _listed(
+    key: str, row: Mapping[str, Any] | str, file: TableFile, names: TableColumns, shares: Shares, seed: int
+) -> OwnListed | Rejected:
+    if isinstance(row, str):
+        return Rejected(key, "malformed_row", row)
+    values: dict[str, str] = {}
+    for what, name in asdict(names).items():
+        value = "" if name is None else row.get(name)
+        text = _text(value)
+        if text is None:
+            return Rejected(key, "malformed_row", printable(f"{name} is {value!r:.80}"))
+        values[what] = text
+    if not values["id"]:
+        return Rejected(key, "empty_id", f"column {names.id} is empty")
+    release = file.release or values["release"]
+    if not release:
+        return Rejected(key, "no_release", f"{values['id']}: column {names.release} is empty")
+    said = SPLIT_NAMES.get(values["split"].lower())
+    if values["split"] and said not in ([file.split] if file.split else SPLITS):
+        return Rejected(key, "bad_split", f"{values['id']}: {values['split']!r:.80}, not {file.split or ', '.join(SPLITS)}")
+    start, end = _seconds(values["start"]), _seconds(values["end"])
+    timed = bool(values["start"] or values["end"])
+    if timed and (start is None or end is None or start >= end):
+        return Rejected(key, "bad_time", f"{values['id']}: {values['start']!r:.40} to {values['end']!r:.40}: whole seconds")
+    split = file.split or said or _drawn(values["id"], shares, seed)
+    label, feature = values["label"] or None, values["feature"] or None
+    return OwnListed(key, release, split, label, values["id"], start, end, feature)
+
+
+def _text(value: Any) -> str | None:
+    """A value as text without spaces around it, "" for none; None for a list or an object, or half a surrogate pair."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bytes | list | dict):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip()
+    return text if is_text(text) else None
+
+
+def _seconds(text: str) -> int | None:
+    with contextlib.suppress(ValueError):
+        value = float(text)
+        if value.is_integer() and 0 <= value <= _MAX_TIME_S:
+            return int(value)
+    return None
+
+
+def _drawn(name: str, shares: Shares, seed: int) -> str:
+    draw = float(uniform(seed, "own_lists", [name])[0])
+    return "test" if draw < shares.test else "validate" if draw < shares.test + shares.validate else "train"
+
+
+def _ending(path: str) -> str:
+    stem, ending = posixpath.splitext(path.lower())
+    return posixpath.splitext(stem)[1] if ending in _PACKED else ending
+
+
+def _rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    """Number of each row, from 1 (of text its line), and the row, or what is wrong with it."""
+    ending = _ending(path)
+    if ending in (".csv", ".tsv"):
+        return _csv_rows(place, path, names, "\t" if ending == ".tsv" else ",")
+    if ending == ".parquet":
+        return _parquet_rows(place, path, names)
+    if ending == ".json":
+        return _json_rows(place, path, names)
+    return _json_lines(place, path, names)
+
+
+def _check(there: Sequence[str], path: str, names: TableColumns) -> None:
+    check_columns(there, f"list {path!r}")
+    for what, name in asdict(names).items():
+        if name is not None and name not in there:
+            raise ValueError(f"list {path!r} has no column {name!r} (source.columns.{what}): it has {', '.join(there)[:200]}")
+
+
+def _csv_rows(place: str, path: str, names: TableColumns, apart: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    def lines() -> Iterator[str]:
+        for number, line in enumerate(read_lines(place), 1):
+            try:
+                yield f"{line.decode()}\n"
+            except UnicodeDecodeError as error:
+                raise ValueError(f"list {path!r} is no UTF-8: line {number}, byte {error.start} of it") from None
+
+    reader = csv.reader(lines(), delimiter=apart, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if len(set(header)) < len(header):
+            twice = next(name for name in header if header.count(name) > 1)
+            raise ValueError(f"list {path!r}: its header names {twice!r} twice: which column is meant?")
+        _check(header, path, names)
+        for fields in reader:
+            if len(fields) == len(header):
+                yield reader.line_num, dict(zip(header, fields, strict=True))
+            elif any(field.strip() for field in fields):
+                yield reader.line_num, f"{len(fields)} fields, the header has {len(header)}"
+    except csv.Error as error:
+        raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
+
+
+def _parquet_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    number = 0
+    with fsspec.open(place, "rb") as stream:
+        try:
+            file = pq.ParquetFile(stream)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"list {path!r} is no Parquet file: {error}") from None
+        _check(file.schema_arrow.names, path, names)
+        wanted = [name for name in asdict(names).values() if name is not None]
+        for batch in file.iter_batches(columns=wanted):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+
+
+def _json_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    try:
+        value = parse_json(read_file(place))
+    except ValueError as error:
+        raise ValueError(f"list {path!r} cannot be read as JSON: {error}") from None
+    if isinstance(value, dict):
+        value = [{names.id: name, **entry} if isinstance(entry, dict) else entry for name, entry in value.items()]
+    if not isinstance(value, list):
+        raise ValueError(f"list {path!r}: a list of objects, or an object of objects, is wanted")
+    yield from _objects(enumerate(value, 1), path, names)
+
+
+def _json_lines(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    def parsed() -> Iterator[tuple[int, Any]]:
+        for number, line in enumerate(read_lines(place), 1):
+            if line.strip():
+                try:
+                    yield number, parse_json(line)
+                except ValueError as error:
+                    yield number, f"no JSON: {error}"
+
+    yield from _objects(parsed(), path, names)
+
+
+def _objects(values: Any, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    """Columns are checked at the first object; later ones may lack some."""
+    checked = False
+    for number, value in values:
+        if not isinstance(value, dict):
+            yield number, value if isinstance(value, str) else f"no object: {value!r:.80}"
+            continue
+        if not checked:
+            _check(list(value), path, names)
+            checked = True
+        yield number, value

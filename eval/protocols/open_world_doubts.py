@@ -1,0 +1,78 @@
+"""Predictors that failed for want of data, by their results: told after a training, with the figure that shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..results import Line, lines
+
+LEAST_STEPS = 50
+"""Optimiser steps for increment 0 below which nothing is learned; at the paper's size one epoch is 219."""
+
+_ALL = 0.99
+
+
+def doubts(results: pa.Table) -> list[str]:
+    """One line for each training whose settings do not suit its data: few optimiser steps; nothing, or everything, called
+    unknown although samples of new classes and of known ones came.
+
+    Args:
+        results: columns of ``eval.results.RESULTS``.
+
+    >>> from benchwright.eval.results import RESULTS
+    >>> doubts(RESULTS.empty_table())
+    []
+    """
+    return [told for line in lines(results) for told in _of_line(line)]
+
+
+def _of_line(line: Line) -> Iterator[str]:
+    who, where = f"{line.label}, {line.protocol}", f"evaluation.settings.{line.method}"
+    settings = {name.removeprefix("predictor."): value for name, value in line.settings.items()}
+    rows = _mean(line, "labels_given", at=0)
+    if rows and {"epochs", "batch_size"} <= settings.keys():
+        batch = min(int(settings["batch_size"]), max(1, int(rows) // int(settings.get("least_steps", 1))))
+        steps = int(settings["epochs"]) * math.ceil(rows / batch)
+        if steps < LEAST_STEPS:
+            yield (
+                f"{who}: increment 0 was learned in {steps} optimiser steps ({rows:,.0f} samples in batches of {batch}, "
+                f"epochs: {settings['epochs']}): raise {where}.epochs"
+            )
+    count, said, novel = (_mean(line, f"pre.{name}", split="validate+test") for name in ("samples", "said_unknown", "novel"))
+    if not count or not novel:
+        return
+    told = f"before feedback it called {said:,.0f} of {count:,.0f} samples unknown, {novel:,.0f} were of new classes"
+    if said == 0:
+        yield f"{who}: {told}: {_more(settings, where, rows)}"
+    elif said >= _ALL * count and novel < _ALL * count:
+        yield f"{who}: {told}: {_less(settings, where)}"
+
+
+def _mean(line: Line, metric: str, *, split: str | None = None, at: int | None = None) -> float:
+    """Over the runs; 0 where nothing was measured."""
+    found = line.values(metric, split=split, at=at)
+    return float(np.nanmean(found)) if len(found) and not np.isnan(found).all() else 0.0
+
+
+def _more(settings: Mapping[str, Any], where: str, rows: float) -> str:
+    if "tail_size" in settings:
+        at_most = f"{where}.tail_size ({settings['tail_size']}) or tail_share ({settings.get('tail_share', 1)})"
+        return f"a tail that holds most of the {rows:,.0f} samples it learned from finds nothing strange: lower {at_most}"
+    if "validation_error" in settings:
+        return f"raise {where}.validation_error ({settings['validation_error']})"
+    if "min_error_tol" in settings:
+        return f"raise {where}.min_error_tol ({settings['min_error_tol']})"
+    return "its threshold rejects nothing"
+
+
+def _less(settings: Mapping[str, Any], where: str) -> str:
+    if settings.get("shrinkage") == "none":
+        return f'clusters with fewer samples than features are flat, and hold no new one: set {where}.shrinkage = "oas"'
+    if "validation_error" in settings:
+        return f"lower {where}.validation_error ({settings['validation_error']}), or train longer"
+    return "its threshold rejects everything"

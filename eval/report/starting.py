@@ -1,0 +1,62 @@
+"""How well classifiers learned the starting release alone: KOWL's Table 3 and Figure 16."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..results import Line
+from .blocks import Block, Details, Section, Table, Text, Value
+from .figures import bar_chart, line_chart
+
+_SPLITS = {"train": "training", "validate": "validation", "test": "test"}
+_CURVES = 8
+_ABOUT = (
+    "Classifiers of the starting release alone, with its own labels, nothing reduced: the paper's Table 3 and Figure 16. "
+    "Original: the backbone's own classifier, by its stored outputs.",
+)
+
+
+def starting_sections(found: Sequence[Line]) -> list[Section]:
+    """A table of MCC by split, and bars; none of no lines.
+
+    Args:
+        found: the lines of trainings on the starting release.
+    """
+    if not found:
+        return []
+    scores = {line.label: {split: _mean(line, split) for split in _SPLITS} for line in found}
+    rows: list[Sequence[Value]] = [[name, *(mine[split] for split in _SPLITS)] for name, mine in scores.items()]
+    blocks: list[Block] = [Text(_ABOUT), Table(["classifier", *_SPLITS.values()], rows, "MCC on the starting release")]
+    for split, name in _SPLITS.items():
+        there = {label: mine[split] for label, mine in scores.items() if mine[split] is not None}
+        if there:
+            values = [max(0.0, float(value or 0)) for value in there.values()]
+            caption = f"MCC of each classifier, {name} samples of the starting release."
+            chart = bar_chart(list(there), values, label_axis="classifier", value_axis="MCC", caption=caption)
+            blocks.append(chart if split == "test" else Details(f"On {name} samples", [chart]))
+    return [Section("The starting release alone", [*blocks, *_by_transform(found)])]
+
+
+def _by_transform(found: Sequence[Line]) -> list[Block]:
+    """Accuracy through each visual transform, a curve a classifier: Figure 13."""
+    seen = {name for line in found for name in line.rows["stratum"].unique().to_pylist() if name}
+    if not seen:
+        return []
+    places = ["", *sorted(seen)]
+    blocks: list[Block] = []
+    for split, name in _SPLITS.items():
+        curves = {line.label: [_mean(line, split, "start.top1_accuracy", place) for place in places] for line in found}
+        told = {label: [np.nan if value is None else value for value in curve] for label, curve in curves.items()}
+        told = dict([(label, curve) for label, curve in told.items() if not np.isnan(curve[1:]).all()][:_CURVES])
+        if told:
+            caption = f"Top-1 accuracy by visual transform, {name} samples of the starting release."
+            labels = ["none", *(place.partition("=")[2] for place in places[1:])]
+            blocks.append(line_chart(labels, told, label_axis="visual transform", value_axis="top-1 accuracy", caption=caption))
+    return [*blocks[-1:], Details("On other samples", blocks[:-1])] if len(blocks) > 1 else blocks
+
+
+def _mean(line: Line, split: str, metric: str = "start.mcc", stratum: str = "") -> float | None:
+    values = line.values(metric, split=split, stratum=stratum)
+    return None if np.isnan(values).all() else float(np.nanmean(values))

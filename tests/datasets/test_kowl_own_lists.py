@@ -1,0 +1,151 @@
+"""Lists of one's own: every form gives the same samples, ids of any form, no times needed, splits by rule."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchwright.curation.rows import Rejected
+from benchwright.datasets.kowl.own_lists import OwnListed, Shares, TableColumns, TableFile, listed_tables, read_table
+from benchwright.datasets.kowl.unify import unify
+
+from tests.datasets.kowl_rows import gathered, stored
+
+COLUMNS = TableColumns(id="clip", label="what", split="part", start="from", end="to")
+ROWS = [
+    {"clip": "a/b c.mp4", "what": "diving", "part": "train", "from": 0, "to": 10},
+    {"clip": "ü-17", "what": "run, fast", "part": "Validation", "from": None, "to": None},
+    {"clip": "42", "what": None, "part": "test", "from": 3, "to": 5},
+]
+
+
+def read(folder: Path, *files: TableFile, columns: TableColumns = COLUMNS) -> tuple[list[OwnListed], list[tuple[str, str]]]:
+    found = [
+        row
+        for piece in listed_tables(root=str(folder), files=files, columns=columns)
+        for row in read_table(piece, root=str(folder), columns=columns, without_split=Shares(), seed=0)
+    ]
+    rejects = [(row.key, row.reason) for row in found if isinstance(row, Rejected)]
+    return [row for row in found if isinstance(row, OwnListed)], rejects
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows))
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n\n" for row in rows))
+    else:
+        stream = io.StringIO(newline="")
+        writer = csv.DictWriter(stream, rows[0], delimiter="\t" if path.suffix == ".tsv" else ",")
+        writer.writeheader()
+        writer.writerows(rows)
+        text = stream.getvalue().encode()
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.tsv", "a.parquet", "a.json", "a.jsonl"])
+def test_every_form_gives_the_same_rows(name: str, tmp_path: Path) -> None:
+    write(tmp_path / name, ROWS)
+    rows, rejects = read(tmp_path, TableFile(name, release="new"))
+    assert rejects == []
+    assert [(r.youtube_id, r.label, r.split, r.time_start, r.time_end) for r in rows] == [
+        ("a/b c.mp4", "diving", "train", 0, 10),
+        ("ü-17", "run, fast", "validate", None, None),
+        ("42", None, "test", 3, 5),
+    ]
+    assert all(r.key.startswith(f"{name}:") for r in rows)
+
+
+def test_an_object_of_objects_has_ids_as_names(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"v 1": {"what": "diving"}, "v 2": {"what": "jumping"}, "v 3": 7}))
+    rows, rejects = read(tmp_path, TableFile("a.json", release="new", split="train"), columns=TableColumns("id", "what"))
+    assert [(r.youtube_id, r.label, r.split) for r in rows] == [("v 1", "diving", "train"), ("v 2", "jumping", "train")]
+    assert rejects == [("a.json:3", "malformed_row")]
+
+
+def test_columns_may_differ_from_file_to_file_and_name_the_release(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", [{"clip": "1", "what": "x"}])
+    write(tmp_path / "b.csv", [{"id": "2", "label": "y", "of": "second"}, {"id": "3", "label": "y", "of": ""}])
+    own = TableColumns(release="of")
+    rows, rejects = read(
+        tmp_path, TableFile("a.csv", "first"), TableFile("b.csv", columns=own), columns=TableColumns("clip", "what")
+    )
+    assert [(r.youtube_id, r.release) for r in rows] == [("1", "first"), ("2", "second")]
+    assert rejects == [("b.csv:3", "no_release")]
+
+
+def test_bad_rows_are_rejects(tmp_path: Path) -> None:
+    text = (
+        "clip,what,part,from,to\n,x,train,0,1\nb,x,learn,0,1\nc,x,train,0.5,1\nd,x,train,2,1\ne,x,train,2,\nf,x\ng,x,test,,\n"
+    )
+    (tmp_path / "a.csv").write_text(text)
+    rows, rejects = read(tmp_path, TableFile("a.csv", "new", split="test"))
+    assert [r.youtube_id for r in rows] == ["g"]
+    reasons = ["empty_id", "bad_split", "bad_split", "bad_split", "bad_split", "malformed_row"]
+    assert rejects == [(f"a.csv:{n}", reason) for n, reason in enumerate(reasons, 2)]
+    assert [r for _, r in read(tmp_path, TableFile("a.csv", "new"))[1]] == [
+        "empty_id", "bad_split", "bad_time", "bad_time", "bad_time", "malformed_row",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "columns", "says"),
+    [
+        (
+            TableFile("a.csv", "new"),
+            TableColumns("clip", "label"),
+            r"no column 'label' \(source.columns.label\): it has clip, what",
+        ),
+        (TableFile("a.csv"), COLUMNS, "say its release"),
+        (TableFile("a.csv", "new"), TableColumns("clip", "what", release="part"), "and not both"),
+        (TableFile("a.xlsx", "new"), COLUMNS, "are read"),
+        (TableFile("../a.csv", "new"), COLUMNS, "a path within"),
+        (TableFile("a.csv", "new", split="dev"), COLUMNS, "is none of train, validate, test"),
+        (TableFile("twice.csv", "new"), TableColumns("clip", "what"), "names 'clip' twice"),
+        (TableFile("no.parquet", "new"), COLUMNS, "is no Parquet file"),
+        (TableFile("no.json", "new"), COLUMNS, "cannot be read as JSON"),
+    ],
+)
+def test_what_is_no_list_is_told(file: TableFile, columns: TableColumns, says: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("clip,what,part,from,to\n")
+    (tmp_path / "twice.csv").write_text("clip,what,clip\n1,2,3\n")
+    for name in ("no.parquet", "no.json", "a.xlsx"):
+        (tmp_path / name).write_text("{no")
+    with pytest.raises(ValueError, match=says):
+        read(tmp_path, file, columns=columns)
+
+
+def test_splits_are_drawn_by_id_and_shares_are_kept(tmp_path: Path) -> None:
+    rows = [{"clip": f"v{n // 2}", "what": "x", "from": n % 2, "to": n % 2 + 1} for n in range(4000)]
+    write(tmp_path / "a.parquet", rows)
+    found, _ = read(tmp_path, TableFile("a.parquet", "new"), columns=TableColumns("clip", "what", start="from", end="to"))
+    splits = [row.split for row in found]
+    assert splits[::2] == splits[1::2]  # both clips of a video
+    assert [splits.count(name) / 4000 for name in ("train", "validate", "test")] == pytest.approx([0.7, 0.1, 0.2], abs=0.02)
+    with pytest.raises(ValueError, match="their sum is 0 to below 1"):
+        Shares(0.5, 0.5)
+
+
+def test_samples_without_times_are_joined_by_their_id(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", [{"clip": "a.b/c", "what": "x"}, {"clip": "d", "what": "x"}])
+    write(tmp_path / "b.json", [{"clip": "a.b/c", "what": "y"}, {"clip": "a.b/c", "what": "y"}])
+    columns = TableColumns("clip", "what")
+    found, _ = read(tmp_path, TableFile("a.json", "old", "train"), TableFile("b.json", "new", "test"), columns=columns)
+    listed = stored(tmp_path / "rows", pa.Table.from_pylist([vars(row) for row in found], pa.schema(
+        [(name, pa.int64() if name.startswith("time") else pa.string()) for name in vars(found[0])]
+    )))  # fmt: skip
+    kept, rejects = gathered(unify(listed, releases=["old", "new"], renames={}))
+    assert kept.select(["key", "feature_key", "label_recent_first", "time_start", "split_new"]).to_pylist() == [
+        {"key": "a%2Eb%2Fc", "feature_key": "a.b/c", "label_recent_first": "y", "time_start": None, "split_new": "test"},
+        {"key": "d", "feature_key": "d", "label_recent_first": "x", "time_start": None, "split_new": None},
+    ]
+    assert [reason for _, reason, _ in rejects] == ["duplicate_row", "merged"]

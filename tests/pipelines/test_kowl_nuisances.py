@@ -1,0 +1,116 @@
+"""Nuisances and feature sets of KOWL: scored apart from the stream, by the predictors as they were; several sets in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchwright.eval.protocols.open_world_measures import tidy
+from benchwright.eval.report.blocks import Figure
+from benchwright.eval.report.nuisances import nuisance_sections
+from benchwright.pipelines import api
+from benchwright.pipelines.experiments import results
+from benchwright.pipelines.kowl.stream import read_increments
+
+Cli = Callable[..., Any]
+"""The fixture ``bw`` of ``conftest``."""
+DRAWN = 'features={kind="drawn", width=4, distance=20.0, hidden=0.4, nuisances={same=0.0, rotation=30.0}}'
+SECOND = 'feature_sets={second={kind="drawn", width=6, distance=20.0, hidden=0.4, nuisances={rotation=30.0}}}'
+SHORT = "evaluation.settings.ann={hidden=16, epochs=3}"
+
+
+def trained(out: Path, *settings: str, methods: tuple[str, ...] = ("gmm_finch",)) -> pl.DataFrame:
+    api.run(api.job("kowl", config="tiny", overrides=[SHORT, *settings]), str(out), scheduler="sync")
+    api.train(str(out), methods=methods, protocols=["1"])
+    return pl.DataFrame(pl.from_arrow(tidy(results(str(out)))))
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame]:
+    out = tmp_path_factory.mktemp("nuisances") / "run"
+    return out, trained(out, DRAWN, SECOND)
+
+
+def seen(frame: pl.DataFrame, **wanted: Any) -> pl.DataFrame:
+    frame = frame.filter(pl.col("stratification") == "nuisance")
+    return frame.filter(*(pl.col(name) == value for name, value in wanted.items()))
+
+
+def test_the_whole_set_is_seen_through_each_transform(drawn: tuple[Path, pl.DataFrame]) -> None:
+    out, frame = drawn
+    increments, _ = read_increments(str(out / "dataset"))
+    mine = seen(frame, predictor="gmm_finch, model = features", measure="mcc", task="none", cumulative=False, split="train")
+    counts = {(row["stratum"], row["phase"], row["increment"]): row["n"] for row in mine.to_dicts()}
+    assert counts == {
+        (kind, phase, t): len(increments[t].train.y)
+        for kind in ("none", "same", "rotation")
+        for t in range(len(increments))
+        for phase in ("pre", "post")
+        if t or phase == "post"
+    }
+
+
+def test_what_changes_nothing_is_scored_as_before_and_noise_is_not(drawn: tuple[Path, pl.DataFrame]) -> None:
+    """GMM-FINCH learns from what it predicts: only a twin in the same state says the same of the same vectors."""
+    _, frame = drawn
+    asked = {
+        "predictor": "gmm_finch, model = features",
+        "task": "classification",
+        "cumulative": False,
+        "split": "validate+test",
+    }
+    found = seen(frame, **asked, measure="top1_accuracy", phase="pre")
+    by = {
+        kind: found.filter(pl.col("stratum") == kind).sort("increment")["value"].to_list()
+        for kind in ("none", "same", "rotation")
+    }
+    assert by["same"] == by["none"]
+    assert np.mean(by["rotation"]) < np.mean(by["none"]) - 0.1
+
+
+def test_nuisances_teach_nothing(drawn: tuple[Path, pl.DataFrame], tmp_path: Path) -> None:
+    plain = trained(tmp_path / "run")
+    both = [
+        frame.filter(pl.col("stratification") == "").drop("predictor").sort(pl.exclude("value", "n"))
+        for frame in (plain, drawn[1].filter(pl.col("predictor") == "gmm_finch, model = features"))
+    ]
+    assert both[0].equals(both[1])
+
+
+def test_feature_sets_stand_side_by_side(drawn: tuple[Path, pl.DataFrame]) -> None:
+    out, frame = drawn
+    assert set(frame["predictor"]) == {"gmm_finch, model = features", "gmm_finch, model = second"}
+    assert set(seen(frame, predictor="gmm_finch, model = second")["stratum"]) == {"none", "rotation"}
+    [section] = nuisance_sections(seen(frame, split="validate+test", measure="top1_accuracy").to_arrow())
+    drawn_figures = [block for block in section.blocks if isinstance(block, Figure)]
+    assert next(list(figure.data.columns) for figure in drawn_figures if figure.data) == [
+        "visual transform", "gmm_finch, model = features", "gmm_finch, model = second",
+    ]  # fmt: skip
+    assert api.verify(str(out)) == []
+
+
+def test_stored_sets_and_nuisances_want_every_sample(drawn: tuple[Path, pl.DataFrame], tmp_path: Path, bw: Cli) -> None:
+    increments, _ = read_increments(str(drawn[0] / "dataset"))
+    parts = [samples for one in increments for samples in one.splits.values()]
+    uid, X = (np.concatenate([getattr(part, name) for part in parts]) for name in ("uid", "X"))
+    for name, rows in (("plain", slice(None)), ("wide", slice(None)), ("short", slice(3, None))):
+        vectors = np.repeat(X[rows], 2, axis=1) if name == "wide" else X[rows]
+        pq.write_table(pa.table({"uid": uid[rows].tolist(), "feature": list(vectors)}), tmp_path / f"{name}.parquet")
+
+    def stored(width: int, name: str, nuisance: str) -> str:
+        files = f'files=[{{path="{name}.parquet"}}], nuisances={{rotation=[{{path="{nuisance}.parquet"}}]}}'
+        return f'{{kind="stored", root="{tmp_path}", width={width}, {files}}}'
+
+    settings = ["--set", SHORT, "--set", f"features={stored(4, 'plain', 'plain')}"]
+    words = ["run", "kowl", "--config", "tiny", *settings, "--quiet", "--out"]
+    assert bw(*words, tmp_path / "a", "--set", f"feature_sets={{wide={stored(8, 'wide', 'wide')}}}").code == 0
+    assert bw("train", tmp_path / "a", "--method", "ann", "--protocol", "0", "--quiet").code == 0
+    told = bw(*words, tmp_path / "b", "--set", f"feature_sets={{wide={stored(4, 'plain', 'short')}}}")
+    assert told.code == 1
+    assert "3 no_feature" in told.err

@@ -1,0 +1,119 @@
+"""KOWL's Table 3: the starting release alone, by the backbone's own classifier, ANN, EVM, and EVM on the ANN's hidden layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.pipelines import api
+from benchwright.pipelines.experiments import results
+from benchwright.training.predictors.original import Original
+from benchwright.training.predictors.registry import make_predictor
+from sklearn import metrics
+
+Cli = Callable[..., Any]
+"""The fixture ``bw`` of ``conftest``."""
+ANN = {"hidden": 16, "epochs": 20}
+
+
+def test_outputs_that_are_no_class_are_unknown_and_equal_names_are_added() -> None:
+    made = Original(names=["a", "b", "c"], outputs=["c", "x", "a", "y", "a"])
+    columns, shares = made.predict(np.array(["k"]), np.log(np.array([[1, 2, 3, 4, 10]], np.float32)))
+    assert columns.tolist() == [-1, 0, 2]
+    np.testing.assert_allclose(shares, [[6 / 20, 13 / 20, 1 / 20]], rtol=1e-6)
+    with pytest.raises(ValueError, match="vectors of 4 numbers, and 5 names"):
+        made.predict(np.array(["k"]), np.zeros((1, 4), np.float32))
+
+
+def test_evm_on_the_hidden_layer_resumes_and_learns_with_the_ann() -> None:
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 15)
+    X = (6 * np.eye(4, 8)[y] + draw.normal(size=(60, 8))).astype(np.float32)
+    uid = np.array([f"c{n}" for n in range(60)])
+    seen = [(uid, X, y)]
+    made, again = (make_predictor("ann_evm", {"ann": ANN, "evm": {"tail_size": 5}}, seed=0) for _ in range(2))
+    made.fit(seen, seen[0])
+    columns, shares = made.predict(uid, X)
+    assert (columns[shares.argmax(axis=1)] == y).mean() > 0.9
+    again.restore(made.state(), seen)
+    np.testing.assert_array_equal(again.predict(uid, X)[1], shares)
+    more = [*seen, (np.char.add(uid, "x"), X + 20, np.full(60, 4))]
+    for one in (made, again):
+        one.fit(more, seen[0])
+    assert 4 in made.predict(uid, X)[0]
+    np.testing.assert_array_equal(again.predict(uid, X)[1], made.predict(uid, X)[1])
+    with pytest.raises(TypeError):
+        make_predictor("ann_evm", {"ann": {"depth": 3}, "evm": {}}, seed=0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny run, with a classifier of the first release that is right on three samples of four."""
+    folder = tmp_path_factory.mktemp("table")
+    api.run(api.job("kowl", config="tiny"), str(folder / "plain"), scheduler="sync")
+    table = DatasetIndex.open(folder / "plain" / "dataset").table
+    names = sorted({label for label in table["label_first"].to_pylist() if label})
+    (folder / "classes.txt").write_text("\n".join(names))
+    rows = [names.index(label or names[0]) for label in table["label_first"].to_pylist()]
+    said = [(row + (n % 4 == 0)) % len(names) for n, row in enumerate(rows)]
+    vectors = 9 * np.eye(len(names), dtype=np.float32)[said]
+    pq.write_table(pa.table({"uid": table["key"].to_pylist(), "feature": list(vectors)}), folder / "logits.parquet")
+    files = 'files=[{path="logits.parquet"}], nuisances={flip=[{path="logits.parquet"}]}'
+    given = f'kind="stored", root="{folder}", width={len(names)}, {files}, outputs="{folder}/classes.txt"'
+    settings = [f"feature_sets={{logits={{{given}}}}}", "evaluation.settings.ann={hidden=16, epochs=20}"]
+    api.run(api.job("kowl", config="tiny", overrides=settings), str(folder / "run"), scheduler="sync")
+    return folder
+
+
+def test_table_3_of_a_run(run: Path, bw: Cli) -> None:
+    out = run / "run"
+    told = bw("train", out, "--protocol", "start", "--method", "original", "--method", "ann", "--method", "ann_evm", "--quiet")
+    assert told.code == 0, told.err
+    assert all(heading in told.out for heading in ("mcc train", "mcc val", "mcc test"))
+    found = {
+        (row["method"], row["model"], row["split"]): row["value"]
+        for row in results(str(out)).to_pylist()
+        if row["metric"] == "start.mcc" and not row["stratum"]
+    }
+    assert {place[:2] for place in found} == {("original", "logits"), ("ann", "features"), ("ann_evm", "features")}
+    table = DatasetIndex.open(out / "dataset").table.to_pylist()
+    names = (run / "classes.txt").read_text().splitlines()
+    for role, split in (("train", "train"), ("val", "validate"), ("test", "test")):
+        truth, said = [], []
+        for n, row in enumerate(table):
+            if row["increment"] == 0 and row["role"] == role:
+                truth.append(row["label_first"])
+                said.append(names[(names.index(row["label_first"]) + (n % 4 == 0)) % len(names)])
+        assert found["original", "logits", split] == pytest.approx(metrics.matthews_corrcoef(truth, said))
+    assert found["ann", "features", "train"] > 0.5
+    assert bw("report", out).code == 0
+    page = (out / "report.html").read_text()
+    assert "The starting release alone" in page
+    assert "by visual transform, test samples of the starting release" in page
+    flipped = [row for row in results(str(out)).to_pylist() if row["stratum"] == "nuisance=flip" and row["split"] == "test"]
+    assert {row["value"] for row in flipped if row["metric"] == "start.mcc"} == {found["original", "logits", "test"]}
+
+
+def test_a_classifiers_outputs_are_for_original_alone(run: Path, bw: Cli) -> None:
+    told = bw("train", run / "plain", "--protocol", "start", "--method", "original")
+    assert told.code == 2
+    assert "nothing to train: predictor 'original' takes a feature set with outputs" in told.err
+    (run / "short.txt").write_text("one\ntwo")
+    told = bw(
+        "train",
+        run / "run",
+        "--method",
+        "original",
+        "--protocol",
+        "start",
+        "--set",
+        f"feature_sets.logits.outputs={run}/short.txt",
+    )
+    assert told.code == 2
+    assert "names 2 outputs, and the vectors have" in told.err

@@ -1,0 +1,83 @@
+"""An EVM on what an ANN's hidden layer makes of the features: the row "ANN 1 + EVM" of KOWL's Table 3."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ann import Ann, AnnSetting
+from .evm import Evm, EvmSetting
+from .predictor import Features, Labels, Probabilities, Seen, Uids
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnEvmSetting:
+    """Hyper-parameters of both; what is not named is that of the registry's ``ann`` and ``evm``."""
+
+    ann: Mapping[str, Any]
+    evm: Mapping[str, Any]
+
+    def parts(self) -> tuple[AnnSetting, EvmSetting]:
+        """The settings of both, whole."""
+        from .registry import paper_settings
+
+        paper = paper_settings()
+        return AnnSetting(**{**paper["ann"], **self.ann}), EvmSetting(**{**paper["evm"], **self.evm})
+
+    def __post_init__(self) -> None:
+        self.parts()
+
+
+class AnnEvm:
+    """The ANN learns as it does alone; where its hidden layer changes, the EVM is fitted anew on all rows, which holds them in
+    memory.
+
+    Args:
+        setting: hyper-parameters.
+        seed, device: of both.
+    """
+
+    def __init__(self, *, setting: AnnEvmSetting, seed: int, device: str = "cpu") -> None:
+        self._settings = setting.parts()
+        self._seed, self._device = seed, device
+        self._ann = Ann(setting=self._settings[0], seed=seed, device=device)
+        self._evm = self._fresh()
+        self._fits = 0
+
+    def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
+        """The ANN, and where that learned, the EVM."""
+        self._ann.fit(experience, validation)
+        if self._ann.fits > self._fits:
+            self._fits, self._evm = self._ann.fits, self._fresh()
+            self._evm.fit([(uid, self._ann.hidden(X), y) for uid, X, y in experience], validation)
+
+    def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
+        """What the EVM says."""
+        return self._evm.predict(uid, self._ann.hidden(X))
+
+    def request(self, uid: Uids, X: Features) -> list[str]:
+        """As the EVM asks."""
+        return self._evm.request(uid, self._ann.hidden(X))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Of both."""
+        parts = {"ann": self._ann.state(), "evm": self._evm.state()}
+        return {f"{name}_{key}": value for name, state in parts.items() for key, value in state.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
+        """Resume from what ``state`` gave."""
+        parts = {
+            name: {key.removeprefix(f"{name}_"): np.array(value) for key, value in state.items() if key.startswith(f"{name}_")}
+            for name in ("ann", "evm")
+        }
+        self._ann.restore(parts["ann"], experience)
+        self._evm = self._fresh()
+        self._evm.restore(parts["evm"], experience)
+        self._fits = self._ann.fits
+
+    def _fresh(self) -> Evm:
+        return Evm(setting=self._settings[1], seed=self._seed, device=self._device)
