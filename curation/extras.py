@@ -17,6 +17,7 @@ EXTRAS = {
     "cv2": "images",
     "dask": "cluster",
     "distributed": "cluster",
+    "duckdb": "view",
     "faiss": "encoders",
     "ffmpeg": "video",
     "gcsfs": "gcs",
@@ -32,9 +33,11 @@ EXTRAS = {
     "safetensors": "train",
     "scipy": "train",
     "sklearn": "video",
+    "starlette": "view",
     "timm": "train",
     "torch": "train",
     "torchvision": "train",
+    "uvicorn": "view",
     "webdataset": "train",
 }
 """Top-level module -> the extra that brings it, the smallest where several do."""

@@ -28,7 +28,7 @@ from .errors import did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
-from .outputs import estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train
+from .outputs import estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train, view
 from .schema import schema
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ __all__ = [
     "stale",
     "train",
     "verify",
+    "view",
 ]
 
 

@@ -166,6 +166,39 @@ def report(out: str, *, pipeline: str | None = None) -> str:
         raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
 
 
+def view(
+    out: str,
+    other: str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8470,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Show a run in the browser, and another beside it, until the process is interrupted. Nothing is written.
+
+    Args:
+        out: local folder of the run, finished or not.
+        other: of another, to compare.
+        host: address to listen at; others than the machine's own are reached by everyone who has the link.
+        port: where to listen; 0 for any that is free.
+        tell: is given the link, which holds the token that every visitor needs.
+
+    Raises:
+        WrongUse: a run that is not in a local folder, or a port that is taken.
+        StoreError: a folder that holds no run.
+
+    >>> view("s3://bucket/run")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.errors.WrongUse: s3://bucket/run: runs are viewed in local folders only: copy the run to one
+    """
+    for each in filter(None, (out, other)):
+        _check_local(each, "runs are viewed")
+    from .view.server import serve
+
+    serve(out, other, host=host, port=port, tell=tell)
+
+
 def _awaited(todo: Job, out: str) -> str:
     """What a person has to do before the run can go on, "" for nothing."""
     store = Store(out)

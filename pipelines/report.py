@@ -99,7 +99,7 @@ def finished_stages(store: Store) -> dict[str, Artifact]:
     return {artifact.stage: artifact for artifact in found if artifact is not None}
 
 
-def _plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
+def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
     if made is None:
         return PlanStage(name)
     return PlanStage(
@@ -171,7 +171,7 @@ def write_page(
     unfinished += [f"It waits: {_awaited.get()}."] if _awaited.get() else []
     stages = Card("stages made", f"{len(made)} of {len(record.stages)}")
     told = [*unfinished, *notes]
-    plan = [_plan_stage(run.store, name, made.get(name)) for name in record.stages]
+    plan = [plan_stage(run.store, name, made.get(name)) for name in record.stages]
     summary = [
         Cards([*cards, stages]),
         *([Text(told, tone="note")] if told else []),

@@ -7,6 +7,7 @@ the same bytes.
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import math
 import re
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ...curation.rows import visible
@@ -39,35 +40,56 @@ def render(report: Report, tables: str = "") -> str:
     Raises:
         ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
     """
-    source = files(__package__ or "")
+    most = _most_choices(block for section in report.sections for block in section.blocks)
+    files_of = names_of(report, tables) if tables else {}
+    return filled(
+        source("report.html"),
+        file_of=lambda figure: files_of.get(id(figure), ""),
+        report=report,
+        sections=list(zip(_anchors(report), report.sections, strict=True)),
+        style=style(most),
+    )
+
+
+def source(name: str) -> str:
+    """A file of this package."""
+    return (files(__package__ or "") / name).read_text(encoding="utf-8")
+
+
+def style(most: int) -> Markup:
+    """The style sheet of pages whose reader has so many things to choose from at most."""
+    return Markup("\n".join([source("report.css"), page_style(), _choices(most)]))  # all ours
+
+
+def filled(template: str, **values: Any) -> str:
+    """A page of a template that may use the macros of ``blocks.html``, which show blocks; text is escaped."""
+    shapes = Shapes()
+    given: dict[str, Any] = {
+        "block_kind": lambda block: type(block).__name__,
+        "cell_of": _cell_of,
+        "printed": _printed,
+        "align": _alignment,
+        "linkable": lambda href: re.match(r"https?://", href) is not None,
+        "picture": _picture,
+        "shown": _shown,
+        "depth": _depth,
+        "file_of": lambda figure: "",
+        "plot": lambda figure: shapes.plot(figure.light, figure.dark),
+        "shapes": lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are asked for last
+        "number": itertools.count(1).__next__,
+        "runs_of": _runs_of,
+        "values_of": _values_of,
+        "places_in": _places_in,
+    }
+    return _compiled(template).render({**given, **values})
+
+
+@functools.cache
+def _compiled(template: str) -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
-    shapes, files_of = Shapes(), names_of(report, tables) if tables else {}
-    most = _most_choices(block for section in report.sections for block in section.blocks)
-    template = environment.from_string((source / "report.html").read_text(encoding="utf-8"))
-    return template.render(
-        report=report,
-        sections=list(zip(_anchors(report), report.sections, strict=True)),
-        style=Markup(
-            "\n".join([(source / "report.css").read_text(encoding="utf-8"), page_style(), _choices(most)])
-        ),  # all ours
-        block_kind=lambda block: type(block).__name__,
-        cell_of=_cell_of,
-        printed=_printed,
-        align=_alignment,
-        linkable=lambda href: re.match(r"https?://", href) is not None,
-        picture=_picture,
-        shown=_shown,
-        depth=_depth,
-        file_of=lambda figure: files_of.get(id(figure), ""),
-        plot=lambda figure: shapes.plot(figure.light, figure.dark),
-        shapes=lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are asked for last
-        number=itertools.count(1).__next__,
-        runs_of=_runs_of,
-        values_of=_values_of,
-        places_in=_places_in,
-    )
+    return environment.from_string(source("blocks.html") + template)
 
 
 def _choices(most: int) -> str:

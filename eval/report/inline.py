@@ -17,7 +17,9 @@ from .figures import DARK, LIGHT, Theme
 _PLAIN = ("page", "ink", "faint", "grid", "bar", "empty")
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
-_DRAWN = ("svg", "g", "path", "use", "rect")
+_DRAWN = ("svg", "g", "path", "use", "rect", "a")
+_LINK = re.compile(r"(/[a-z][a-z0-9_]*)+\Z")
+"""Where a shape may lead: a page of the same server."""
 _KEPT = ("d", "x", "y", "width", "height", "style", "transform", "clip-path", "href")
 _SERIES = re.compile(r"series-\d+\Z")
 
@@ -81,7 +83,7 @@ def _attributes(element: ET.Element, colours: Mapping[str, str]) -> Markup:
     told = Markup("")
     for key, value in element.attrib.items():
         name = key.rpartition("}")[2]
-        if name not in _KEPT or (name == "href" and not value.startswith("#")):
+        if name not in _KEPT or (name == "href" and not (value.startswith("#") or _LINK.match(value))):
             continue
         if name == "d":
             value = " ".join(value.split())

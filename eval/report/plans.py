@@ -37,6 +37,7 @@ class PlanStage:
         seconds: that it took.
         digest: of what it gave.
         expands: whether it makes several rows of one, so that more may go out than came in.
+        href: where its box leads, on pages of a server: a path of lower-case words; "" for nowhere.
     """
 
     name: str
@@ -49,6 +50,7 @@ class PlanStage:
     seconds: float | None = None
     digest: str = ""
     expands: bool = False
+    href: str = ""
 
 
 def pipeline_section(stages: Sequence[PlanStage]) -> Section:
@@ -125,7 +127,9 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
     made = stage.rows is not None
     frame: Any = {"edgecolor": theme.faint, "linewidth": 0.9, "linestyle": "-" if made else (0, (3, 2))}
     shape = f"round,pad=0,rounding_size={_HIGH / 5}"
-    axes.add_patch(FancyBboxPatch((0, top), _WIDE, _HIGH, boxstyle=shape, facecolor=theme.page, **frame))
+    box = FancyBboxPatch((0, top), _WIDE, _HIGH, boxstyle=shape, facecolor=theme.page, **frame)
+    box.set_url(stage.href or None)
+    axes.add_patch(box)
     axes.text(0.12, top + 0.24, short_labels([stage.name], 22)[0], fontsize=9, weight="bold", va="center")
     axes.text(0.12, top + 0.46, short_labels([stage.kind or "not made yet"], 20)[0], fontsize=7, va="center", color=theme.faint)
     if made:

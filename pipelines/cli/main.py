@@ -312,6 +312,38 @@ def compare(
 
 
 @app.command()
+def view(
+    out: Out,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="Folder of another run, to compare.", show_default=False)
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen. By default only this machine is served.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any that is free.")] = 8470,
+) -> None:
+    """Show a run in the browser, finished or not.
+
+    Prints a link whose token lets its visitor in; Ctrl-C ends the server. Nothing is written.
+
+    \b
+    Examples:
+      benchwright view out
+      benchwright view out other-out
+      benchwright view out --port 0
+      benchwright view out --host 0.0.0.0
+    """
+    from .. import api
+
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        exits.say(f"warning: --host {host}: everyone who reaches this machine and has the link sees the run, unencrypted")
+    try:
+        api.view(out, other and local_folder(other), host=host, port=port, tell=lambda link: print(link, flush=True))
+    except KeyboardInterrupt:  # the way in which a server ends: there is nothing to resume
+        return
+
+
+@app.command()
 def rejects(
     out: Out,
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Only this stage.")] = None,

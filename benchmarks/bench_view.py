@@ -1,0 +1,130 @@
+"""Pages of a run of many rows in ``benchwright view``: seconds a page, and memory of the server.
+
+The run is made in FOLDER, which is kept: 10 million rows of a key, a year, a score and a label, and 1,000 pictures. The server
+is a process of its own; every page is asked for twice, and the second time is told.
+
+    python -P benchmarks/bench_view.py FOLDER [--rows 10000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import benchwright as bw
+import numpy as np
+import psutil
+import pyarrow as pa
+from benchwright.curation.png import stored_png
+from benchwright.curation.run import run
+
+PAGES = {
+    "first page": "/stage/made",
+    "page 300,000": "/stage/made?page=300000",
+    "filter by a number": "/stage/made?column=year&is=eq&value=2007",
+    "filter by two columns": "/stage/made?column=year&is=ge&value=2010&column=score&is=gt&value=0.99",
+    "filter by a part of a text": "/stage/made?column=label&is=has&value=ss07",
+    "sort by a number": "/stage/made?sort=-score",
+    "group by a text": "/stage/made?group=label",
+    "histogram of a number": "/stage/made?histogram=score",
+    "one row of the last part": "/stage/made/row?key=row{last:09d}",
+    "30 rows with pictures": "/stage/pictures",
+}
+
+
+@dataclass(frozen=True)
+class Pictured:
+    key: str
+    image: bw.Blob
+
+
+def rows(*, count: int) -> Iterator[pa.Table]:
+    """Synthetic rows, a million at a time."""
+    rng = np.random.default_rng(0)
+    for start in range(0, count, 1_000_000):
+        n = min(1_000_000, count - start)
+        yield pa.table(
+            {
+                "key": pa.array([f"row{at:09d}" for at in range(start, start + n)]),
+                "year": rng.integers(2004, 2015, n),
+                "score": rng.random(n),
+                "label": pa.array([f"class{at:03d}" for at in rng.integers(0, 100, n)]),
+            }
+        )
+
+
+SCHEMA = pa.schema([("key", pa.string()), ("year", pa.int64()), ("score", pa.float64()), ("label", pa.string())])
+
+
+def pictures(*, count: int) -> Iterator[Pictured]:
+    """Noise of 256 x 256 pixels."""
+    rng = np.random.default_rng(1)
+    for at in range(count):
+        yield Pictured(f"picture{at:04d}", bw.Blob(stored_png(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8))))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    given = parser.parse_args()
+    made = bw.source("made", bw.step(rows, count=given.rows), gives=SCHEMA)
+    shown = bw.source("pictures", bw.step(pictures, count=1000))
+    for name, flow in (("rows", made), ("pictures", shown)):
+        run(flow, str(given.folder / name))
+    for name in ("rows", "pictures"):
+        measure(given.folder / name, given.rows)
+
+
+def measure(out: Path, count: int) -> None:
+    """Print a line a page of a run."""
+    command = [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", "view", str(out), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        place = urlsplit(server.stdout.readline().strip())
+
+        def ask(path: str, cookie: str = "") -> tuple[str, bytes]:
+            connection = http.client.HTTPConnection(place.hostname or "", place.port)
+            connection.request("GET", path, headers={"cookie": cookie})
+            answer = connection.getresponse()
+            if answer.status not in (200, 303):
+                raise RuntimeError(f"{path}: {answer.status} {answer.read()[:2000]!r}")
+            return (answer.headers["set-cookie"] or "").partition(";")[0], answer.read()
+
+        cookie, _ = ask(f"/?{place.query}")
+        for name, path in PAGES.items():
+            if ("pictures" in path) != (out.name == "pictures"):
+                continue
+            path = path.format(last=count - 7)
+            ask(path, cookie)
+            started = time.perf_counter()
+            _, page = ask(path, cookie)
+            seconds = time.perf_counter() - started
+            print(f"{name:<28} {seconds:6.2f} s  {memory(server.pid):7,.0f} MiB", flush=True)
+        if sources := [one.replace("&amp;", "&") for one in re.findall(r'src="(/stage/[^"]+)"', page.decode())]:
+            with ThreadPoolExecutor(6) as pool:  # as many as a browser asks for at once
+                started = time.perf_counter()
+                list(pool.map(lambda one: ask(one, cookie), sources))
+            seconds = time.perf_counter() - started
+            print(f"{f'{len(sources)} pictures of a page':<28} {seconds:6.2f} s  {memory(server.pid):7,.0f} MiB")
+        server.terminate()
+
+
+def memory(pid: int) -> float:
+    """Largest resident memory of the server so far, in MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(peak[1]) / 1024 if peak else psutil.Process(pid).memory_info().rss / 2**20
+
+
+if __name__ == "__main__":
+    main()

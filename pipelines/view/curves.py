@@ -1,0 +1,76 @@
+"""Curves and matrices over positions of any trainings, by what their table of results has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...eval.report.blocks import Block, Heat, Heats
+from ...eval.report.figures import common_scale
+from ...eval.report.trained import method_curves, position_curves
+from ...eval.results import Line
+
+_MOST_TESTED = 60
+"""Of which a matrix is drawn."""
+
+
+def curve_blocks(lines: Sequence[Line]) -> list[Block]:
+    """A figure a metric that was measured after each position, of all that was tested together, or of each position's own; and
+    where several were tested apart, matrices of one scale of colours.
+
+    Args:
+        lines: of one protocol.
+    """
+    blocks: list[Block] = []
+    for metric, split in _measured(lines):
+        what = f"{metric}, {split}" if split else metric
+        tested = {line.label: _unique(line, metric, split, "tested") for line in lines}
+        together = [line for line in lines if "" in tested[line.label]]
+
+        def places(line: Line, metric: str = metric, split: str = split) -> list[str]:
+            return [str(each) for each in _unique(line, metric, split, "position")]
+
+        if together:
+            caption = f"{what} after each position"
+            blocks += position_curves(
+                together, metric, places, value_axis=metric, caption=caption, split=lambda line, split=split: split
+            )
+        wide = [line for line in lines if 1 < len({*tested[line.label]} - {""}) <= _MOST_TESTED]
+        heats: list[Heat] = []
+        square: dict[tuple[str, ...], dict[str, NDArray[np.float64]]] = {}
+        for line in wide:
+            names, rows = [name for name in tested[line.label] if name], places(line)
+            runs = line.matrix(metric, names, split=split)
+            if not np.isnan(mean := runs.mean(0)).all():
+                heats.append(Heat(line.label, rows, names, (100 * mean).tolist()))
+                if rows == names:
+                    square.setdefault(tuple(names), {})[line.label] = runs
+        for names, runs in square.items():
+            blocks += method_curves(runs, names, of="position")
+        if heats:
+            scale = common_scale([np.asarray(heat.values) / 100 for heat in heats])
+            blocks.append(Heats(heats, (100 * scale[0], 100 * scale[1]), "learned up to", "tested on", f"{what} in percent"))
+    return blocks
+
+
+def _measured(lines: Sequence[Line]) -> list[tuple[str, str]]:
+    """Metrics and splits with values at positions, which are shares."""
+    found: dict[tuple[str, str], None] = {}
+    for line in lines:
+        rows = line.rows.filter(pc.and_(pc.is_valid(line.rows["position"]), pc.equal(line.rows["stratum"], "")))
+        ends = rows.group_by(["metric", "split"]).aggregate([("value", "min"), ("value", "max")]).to_pylist()
+        for each in ends:
+            if each["value_min"] is not None and each["value_min"] >= 0 and each["value_max"] <= 1:
+                found[each["metric"], each["split"]] = None
+    return [*found]
+
+
+def _unique(line: Line, metric: str, split: str, column: str) -> list[Any]:
+    """What a column says at positions, in order where these are numbers, else as it first stands in the results."""
+    rows = line.select(metric, split=split)
+    found = pc.unique(rows.filter(pc.is_valid(rows["position"]))[column]).to_pylist()
+    return sorted(found) if column == "position" else found

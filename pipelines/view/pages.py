@@ -1,0 +1,459 @@
+"""The pages of a run: its plan, tables of rows, single rows, rejected rows and results."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...curation.artifact import Artifact, load_run
+from ...curation.rows import is_array, is_blob
+from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
+from ...eval.report.html import filled
+from ...eval.report.label_trees import tree_figure
+from ...eval.report.plans import pipeline_section, plan_chart
+from ...eval.results import Line
+from ..benchmark import find
+from ..report import ReportedRun, plan_stage, results_sections
+from ..samples import rejects_sections
+from .curves import curve_blocks
+from .payloads import Payload, motion, text_of, vector_figures
+from .shown import Place, ShownRun
+from .table import MOST_DOWNLOADED, OPERATORS, Bars, Condition, Query, Rows
+
+_LETTERS = 80
+"""Of a value in a table."""
+_LONGEST = 4000
+"""Letters of a value on the page of its row."""
+_HISTOGRAMS = 40
+"""Columns of which all histograms are drawn."""
+_FRAMES = 3
+"""Pictures of one row from which on they are the frames of a clip."""
+_LEAVES = 2000
+_DRAWING = threading.Lock()
+"""matplotlib keeps its settings in one place for all threads."""
+
+
+def own_source(name: str) -> str:
+    """A file of this package."""
+    return (files(__package__ or "") / name).read_text(encoding="utf-8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture of a row by its address, and the larger one behind it."""
+
+    name: str
+    thumb: str
+    large: str
+
+
+def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more: Any) -> str:
+    """A page of ``view.html``.
+
+    Args:
+        run: what it is of.
+        kind: part of the template.
+        title, subtitle: of the page.
+        more: what that part shows.
+    """
+    record = load_run(run.store)
+    links = [("Plan", "/"), ("Rejected rows", "/rejects"), ("Results", "/results")]
+    nav = [(told, run.base + place) for told, place in links]
+    nav += [
+        ("Compare", "/compare"),
+        ("This run" if run.base else "The other run", "/" if run.base else "/other/"),
+    ] * run.compared
+    stages = [(name, f"{run.base}/stage/{name}") for name in record.stages]
+    values: dict[str, Any] = {"kind": kind, "title": title, "subtitle": subtitle, "out": run.out, "nav": nav, "stages": stages}
+    values |= {"sections": [], "base": run.base, "linkable": _linkable, "live": False, "operators": OPERATORS}
+    return filled(own_source("view.html"), **{**values, **more})
+
+
+def _linkable(href: str) -> bool:
+    return href.startswith(("http://", "https://")) or (href.startswith("/") and not href.startswith(("//", "/\\")))
+
+
+def sections_page(run: ShownRun, title: str, subtitle: str, sections: Sequence[Section], *, live: bool = False) -> str:
+    """A page of nothing but sections of blocks."""
+    return filled_page(run, "sections", title, subtitle, sections=sections, live=live)
+
+
+def error_page(run: ShownRun, why: str) -> str:
+    """One line on why there is no other page."""
+    return sections_page(run, "This cannot be shown", "", [Section("Why", [Text([why[:1500]], tone="bad")])])
+
+
+# ----------------------------------------------------------------------------------------------------------------- plan
+
+
+def plan_page(run: ShownRun) -> str:
+    """The plan as a drawing whose boxes lead to their rows; of a run that is not finished how far it is."""
+    record, stages = load_run(run.store), run.stages()
+    plan = [
+        dataclasses.replace(plan_stage(run.store, name, made), href=f"{run.base}/stage/{name}") for name, made in stages.items()
+    ]
+    pending = [name for name, made in stages.items() if made is None]
+    made = [one for one in stages.values() if one is not None]
+    lost = sum(sum(one.rejects.values()) for one in made)
+    cards = [
+        Card("stages made", f"{len(made)} of {len(stages)}"),
+        Card("rows of the last of them", made[-1].rows if made else 0, f"stage {made[-1].stage}" if made else ""),
+        Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain"),
+    ]
+    section = pipeline_section(plan)
+    blocks = [_with_links(run, block) if isinstance(block, Table) else block for block in section.blocks]
+    caption = "Each box leads to the rows of its stage. Bands are as wide as there are rows; to the right are rejected rows."
+    with _DRAWING:
+        drawn = plan_chart(plan, caption=caption)
+        sections = [Section("Plan", [Cards(cards), *_progress(run, stages, pending), drawn]), Section("Stages", blocks)]
+        return sections_page(run, f"Pipeline {record.pipeline}", run.out, sections, live=bool(pending))
+
+
+def _with_links(run: ShownRun, table: Table) -> Table:
+    """The table of stages, with links to their rows and rejected rows."""
+    lost = table.columns.index("rejects")
+    rows: list[list[Value]] = []
+    for row in table.rows:
+        stage = f"{run.base}/stage/{row[0]}"
+        linked = [Cell(str(row[0]), href=stage), *row[1:]]
+        linked[lost] = Cell(row[lost], href=f"{stage}/rejects") if row[lost] else row[lost]  # type: ignore[arg-type]
+        rows.append(linked)
+    return dataclasses.replace(table, rows=rows)
+
+
+def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Sequence[str]) -> list[Block]:
+    """Of the first stage that is not finished, how far it is."""
+    if not pending:
+        return []
+    name = pending[0]
+    so_far = run.progress(name)
+    earlier = list(stages)[: list(stages).index(name)]
+    above = stages[earlier[-1]] if earlier else None
+    total = f" of {above.rows:,}" if above and so_far["done"] <= above.rows else ""
+    reasons = sorted(so_far["rejects"].items(), key=lambda each: (-each[1], each[0]))
+    told = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons) or "none"
+    lines: list[Sequence[Value]] = [
+        [
+            Cell(name, href=f"{run.base}/stage/{name}"),
+            so_far["parts"],
+            f"{so_far['done']:,}{total}",
+            None if so_far["rate"] is None else f"{so_far['rate']:,.0f} rows/s",
+            Cell(told, href=f"{run.base}/stage/{name}/rejects" if reasons else ""),
+            None if so_far["since"] is None else f"{so_far['since']:,.0f} s ago",
+        ]
+    ]
+    headings = ["stage", "parts written", "rows done", "rate", "rejected so far", "last part"]
+    why = f"The run is not finished: stage {name} is being made, or waits to be; {len(pending) - 1} more follow."
+    return [Text([why], tone="note"), Table(headings, lines)]
+
+
+# ----------------------------------------------------------------------------------------------------------------- rows
+
+
+def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, rejected: bool = False) -> str:
+    """Rows of a stage, or those that it rejected: the view that the address says."""
+    rows = run.rejects(stage) if rejected else run.rows(stage)
+    query = Query.of(asked, rows.plain)
+    found = rows.page(query)
+    here = f"{run.base}/stage/{stage}{'/rejects' if rejected else ''}"
+    columns = rows.plain[:_HISTOGRAMS] if query.histogram == "all" else [query.histogram] * bool(query.histogram)
+    bars = [_linked(rows.histogram(name, query), query, here) for name in columns]
+    artifact = run.artifact(stage)
+    made = artifact.kind if artifact else "not finished: the parts that are there"
+    lost = sum(artifact.rejects.values()) if artifact else sum(run.part_rejects(stage).values())
+    lines = _groups(rows, query, found.rows, here) if query.group else _lines(run, stage, rows, found.rows, rejected=rejected)
+    pages = max(1, -(-found.total // query.size)) if not query.group else 1
+    return filled_page(
+        run,
+        "stage",
+        f"{stage}: rejected rows" if rejected else stage,
+        made,
+        sections=[] if rejected or query.conditions or query.group else _trees(rows),
+        here=here,
+        stage=stage,
+        rejected=rejected,
+        lost=lost,
+        query=query,
+        columns=rows.plain,
+        headings=_headings(rows, query, here, rejected=rejected),
+        lines=lines,
+        total=found.total,
+        count=rows.count,
+        page_count=pages,
+        before=f"{here}?{query.address(page=query.page - 1)}" if query.page > 1 else "",
+        after=f"{here}?{query.address(page=query.page + 1)}" if query.page < pages else "",
+        bars=bars,
+        everything=f"{here}?{query.address(histogram='all')}",
+        downloads=[]
+        if rejected or query.group
+        else [(form, f"{here}/rows.{form}?{query.address()}") for form in ("csv", "parquet")],
+        most=MOST_DOWNLOADED,
+        live=artifact is None,
+    )
+
+
+def _headings(rows: Rows, query: Query, here: str, *, rejected: bool) -> list[tuple[str, str, str]]:
+    """Name, address of the view sorted by it (the other way round where it is), and the way of sorting now."""
+    if query.group:
+        return [(query.group, "", ""), ("rows", "", "")]
+    found: list[tuple[str, str, str]] = []
+    for name in _shown_columns(rows):
+        sorted_now = query.sort == name
+        address = query.address(sort=name, down=sorted_now and not query.down) if name in rows.plain else ""
+        way = ("descending" if query.down else "ascending") if sorted_now else ""
+        found.append((name, f"{here}?{address}" if address else "", way))
+    return found
+
+
+def _shown_columns(rows: Rows) -> list[str]:
+    """The key first, then payloads, then the others."""
+    names = rows.schema.names
+    payload = [name for name in names if name not in rows.plain]
+    return ["key", *payload, *(name for name in rows.plain if name != "key")]
+
+
+def _groups(rows: Rows, query: Query, found: Sequence[Mapping[str, Any]], here: str) -> list[Mapping[str, Any]]:
+    lines: list[Mapping[str, Any]] = []
+    for row in found:
+        chosen = (*query.conditions, *rows.being(query.group, row["value"]))
+        href = f"{here}?{query.address(group='', sort='', conditions=chosen)}" if len(chosen) > len(query.conditions) else ""
+        lines.append({"href": href, "pictures": [], "cells": [_cell(row["value"]), _cell(row["rows"])]})
+    return lines
+
+
+def _lines(run: ShownRun, stage: str, rows: Rows, found: list[dict[str, Any]], *, rejected: bool) -> list[Mapping[str, Any]]:
+    if rejected:
+        return [{"href": "", "pictures": [], "cells": [_cell(row[name]) for name in rows.schema.names]} for row in found]
+    run.remember(stage, found)
+    pictured = _pictured(run, stage, found)
+    fields = {field.name: field for field in rows.schema}
+    return [
+        {
+            "href": row_address(run, stage, row["key"]),
+            "pictures": [picture_of(run, stage, row["key"], name) for name in pictured],
+            "cells": [_cell(row[name], fields[name]) for name in _shown_columns(rows)],
+        }
+        for row in found
+    ]
+
+
+def _pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list[str]:
+    """Payloads that are shown beside each row, by what the first row has: two pictures at most, and of frames the first."""
+    if not found:
+        return []
+    names = [name for name, payload in run.payloads(stage, found[0]).items() if payload.seen]
+    return names[: 1 if len(names) >= _FRAMES else 2]
+
+
+def row_address(run: ShownRun, stage: str, key: str) -> str:
+    """Where a row is shown. A key may be any text, ".." among it, so that it is no part of the path."""
+    return f"{run.base}/stage/{stage}/row?{urlencode({'key': key})}"
+
+
+def _payload_address(run: ShownRun, stage: str, key: str, name: str, form: str, **more: str) -> str:
+    return f"{run.base}/stage/{stage}/payload?{urlencode({'key': key, 'name': name, 'form': form, **more})}"
+
+
+def picture_of(run: ShownRun, stage: str, key: str, name: str) -> Picture:
+    """A picture of a row."""
+    return Picture(name, *(_payload_address(run, stage, key, name, form) for form in ("thumb", "large")))
+
+
+def _cell(value: Any, field: pa.Field | None = None) -> Cell:
+    """A value as a table shows it; the beginning of a long one, whose whole comes up under the pointer."""
+    if field is not None and is_blob(field):
+        return Cell(None if value is None else f"{value['size']:,} bytes")
+    if field is not None and is_array(field):
+        return Cell(None if value is None else f"{(field.metadata or {}).get(b'dtype', b'').decode()} array")
+    if value is None or isinstance(value, int):
+        return Cell(value)
+    if isinstance(value, float):
+        return Cell(f"{value:.6g}" if math.isfinite(value) else str(value))
+    text = whole(value)
+    return Cell(text, title="") if len(text) <= _LETTERS else Cell(f"{text[: _LETTERS - 1]}…", title=text[:2000])
+
+
+def whole(value: Any) -> str:
+    """A value as text."""
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes: {value[:32].hex()}"
+    if isinstance(value, list):
+        return ", ".join(f"{item:.6g}" if isinstance(item, float) else str(item) for item in value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ")
+    return str(value)
+
+
+def _linked(bars: Bars, query: Query, here: str) -> Mapping[str, Any]:
+    """A histogram whose bars lead to their rows."""
+    most = max([count for _, count, _ in bars.bars], default=1) or 1
+    lines = [
+        {
+            "label": label,
+            "rows": count,
+            "share": f"{100 * count / most:.1f}",
+            "href": f"{here}?{query.address(conditions=(*query.conditions, *chosen))}" if chosen and count else "",
+        }
+        for label, count, chosen in bars.bars
+    ]
+    return {"column": bars.column, "bars": lines, "told": bars.told}
+
+
+def _trees(rows: Rows) -> list[Section]:
+    """The labels of rows that have labels of two levels, as a tree."""
+    if not {"superclass", "subclass"} <= {*rows.plain}:
+        return []
+    groups: dict[str, list[str]] = {}
+    lone: list[str] = []
+    for pair in rows.distinct(["superclass", "subclass"], _LEAVES):
+        if pair["subclass"] is not None:
+            (lone if pair["superclass"] is None else groups.setdefault(pair["superclass"], [])).append(pair["subclass"])
+    if not groups and not lone:
+        return []
+    with _DRAWING:
+        return [Section("Labels", [tree_figure(groups, lone, caption="Superclasses and their subclasses.")])]
+
+
+def for_csv(table: pa.Table) -> pa.Table:
+    """The table with lists and bytes as text, which CSV can hold."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+            texts = [None if value is None else whole(value) for value in table[at].to_pylist()]
+            table = table.set_column(at, field.name, pa.array(texts, pa.string()))
+    return table
+
+
+# -------------------------------------------------------------------------------------------------------------- one row
+
+
+def row_page(run: ShownRun, stage: str, key: str) -> str:
+    """All columns of a row, its payloads as what they are, what it was made of, and what became of it."""
+    row, rows = run.row(stage, key), run.rows(stage)
+    found = run.payloads(stage, row)
+    fields = {field.name: field for field in rows.schema}
+    values: list[Sequence[Value]] = [
+        [name, _cell(row[name], fields[name]) if name not in rows.plain else _whole_cell(row[name])] for name in fields
+    ]
+    sections = [
+        Section("Columns", [Table(["column", "value"], values)]),
+        Section("Where it comes from", _ways(run, run.before(stage, row), "Nothing before: the stage is a source.")),
+        Section("What became of it", _ways(run, run.after(stage, key), "Nothing after: this is the last stage.")),
+    ]
+    shown = [_shown(run, stage, key, row, payload) for payload in found.values()]
+    seen = [payload for payload in found.values() if payload.seen]
+    return filled_page(
+        run,
+        "row",
+        key,
+        f"a row of stage {stage}",
+        sections=sections,
+        payloads=[] if len(seen) >= _FRAMES else shown,
+        others=[one for one in shown if not one["large"]] if len(seen) >= _FRAMES else [],
+        frames=[picture_of(run, stage, key, payload.name) for payload in seen] if len(seen) >= _FRAMES else [],
+        pair=[picture_of(run, stage, key, payload.name) for payload in seen] if len(seen) == 2 else [],
+        back=f"{run.base}/stage/{stage}",
+        stage=stage,
+    )
+
+
+def _whole_cell(value: Any) -> Cell:
+    if value is None or isinstance(value, int | float):
+        return _cell(value)
+    text = whole(value)
+    return Cell(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} letters)")
+
+
+def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload: Payload) -> Mapping[str, Any]:
+    """A payload as the page of its row has it."""
+    name = payload.name
+    light = _light_of(row, name) if payload.kind == "image" else []
+    corrected = {"light": ",".join(f"{value:.6g}" for value in light)}
+    return {
+        "name": name,
+        "kind": payload.kind,
+        "told": payload.told,
+        "file": _payload_address(run, stage, key, name, "file"),
+        "large": _payload_address(run, stage, key, name, "large") if payload.seen else "",
+        "corrected": _payload_address(run, stage, key, name, "large", **corrected) if light else "",
+        "clip": _payload_address(run, stage, key, name, "clip") if payload.kind == "clip" else "",
+        "motion": _payload_address(run, stage, key, name, "motion") if payload.kind == "skeleton" else "",
+        "frames": len(motion(payload)["frames"]) if payload.kind == "skeleton" else 0,
+        "text": text_of(payload) if payload.kind == "text" else "",
+        "figures": dict(vector_figures(payload.array)) if payload.kind == "vector" and payload.array is not None else {},
+    }
+
+
+def _light_of(row: Mapping[str, Any], name: str) -> list[float]:
+    """The colour of the light of an image, where the row tells it: ``gt_1`` of ``image_1.npy``."""
+    stem = name.partition(".")[0]
+    value = row.get("gt" + stem.removeprefix("image")) if stem.startswith("image") else None
+    fits = isinstance(value, list) and len(value) == 3 and all(isinstance(each, float) and each > 0 for each in value)
+    return value if fits and value else []
+
+
+def _ways(run: ShownRun, places: Sequence[Place], none: str) -> list[Block]:
+    if not places:
+        return [Text([none])]
+    rows: list[Sequence[Value]] = [
+        [
+            Cell(one.stage, href=f"{run.base}/stage/{one.stage}"),
+            Cell(one.key, href="" if one.rejected else row_address(run, one.stage, one.key)),
+            Cell(f"rejected: {one.told}" if one.rejected else one.told or None, tone="bad" if one.rejected else "plain"),
+        ]
+        for one in places
+    ]
+    return [Table(["stage", "key", ""], rows)]
+
+
+# ----------------------------------------------------------------------------------------------- rejected rows, results
+
+
+def rejects_page(run: ShownRun) -> str:
+    """Rejected rows by stage and reason, with an example and the pictures of some; of parts that are there, too."""
+    stages = run.stages()
+    made = {name: one for name, one in stages.items() if one is not None}
+    counts = {name: dict(one.rejects) if one is not None else run.part_rejects(name) for name, one in stages.items()}
+    lines: list[Sequence[Value]] = []
+    for stage, reasons in counts.items():
+        for reason, rows in sorted(reasons.items(), key=lambda each: (-each[1], each[0])):
+            there = Query((Condition("reason", "eq", reason),)).address()
+            lines.append([stage, Cell(reason, href=f"{run.base}/stage/{stage}/rejects?{there}"), rows])
+    if not lines:
+        return sections_page(run, "Rejected rows", "", [Section("By reason", [Text(["No row was rejected."])])])
+    total = ["all", None, sum(rows for reasons in counts.values() for rows in reasons.values())]
+    sections = [Section("By reason", [Table(["stage", "reason", "rows"], lines, total=total)])]
+    for section in rejects_sections(run.store, made):
+        sections.append(Section("Examples", section.blocks))
+    return sections_page(run, "Rejected rows", "each with its reason", sections, live=len(made) < len(stages))
+
+
+def results_page(run: ShownRun) -> str:
+    """Every training's metrics, curves and matrices beside each other, by the settings in which they differ."""
+    reported = ReportedRun.of(run.out)
+    if not reported.lines:
+        told = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
+        return sections_page(run, "Results", "", [Section("Trainings", [Text([told])])])
+    with _DRAWING:
+        sections = results_sections(reported, _metrics(run, reported.lines))
+        for protocol, lines in reported.protocols.items():
+            if blocks := curve_blocks(lines):
+                sections.append(Section(f"Over positions: {protocol}", blocks))
+        return sections_page(run, "Results", f"{len(reported.lines)} lines of trainings", sections)
+
+
+def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
+    """Heading -> metric: those that the benchmark shows, or those of whole trainings; code of a user's own is not loaded."""
+    record = load_run(run.store)
+    if "pipeline" not in record.code and (shown := find(record.pipeline).shown):
+        return shown
+    parts = [line.rows.filter(pc.is_null(line.rows["position"])) for line in lines]
+    return {name: name for name in dict.fromkeys(name for part in parts for name in part["metric"].to_pylist())}

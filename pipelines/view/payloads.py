@@ -1,0 +1,190 @@
+"""What a payload is, by its bytes and by its shape alone, and how a browser is given it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
+from ...datasets.reader.decode import decode_npy
+from ...datasets.skeleton.layouts import packaged
+from ...eval.report.images import encode, thumbnail
+from .table import Refused
+
+THUMB_PX, LARGE_PX = 144, 1280
+_MOST_FRAMES = 300
+"""Frames of a skeleton that a browser is sent."""
+_LONGEST_TEXT = 4000
+_SMALL_PX = 480
+"""Arrays are enlarged until a side has so many pixels, and so are pictures that are no larger than the following."""
+_TINY_PX = 64
+_CLIPS = {b"ftyp": "video/mp4", b"\x1a\x45\xdf\xa3": "video/webm", b"OggS": "video/ogg"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Payload:
+    """Bytes of a file, or an array, of a row.
+
+    Attributes:
+        name: of the column, or extension of the file in a shard.
+        kind: "picture", "clip", "skeleton", "image" (an array of pixels), "vector", "array", "text" or "bytes".
+        data: the bytes; None for an array.
+        array: the array; None for other bytes.
+    """
+
+    name: str
+    kind: str
+    data: bytes | None = None
+    array: NDArray[Any] | None = None
+
+    @property
+    def told(self) -> str:
+        """What it is, in a line."""
+        if self.array is not None:
+            return f"{self.array.dtype} ({', '.join(map(str, self.array.shape))})"
+        data = self.data or b""
+        return f"{sniff_extension(data) or self.kind}, {len(data):,} bytes"
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is shown as a picture."""
+        return self.kind in ("picture", "image")
+
+
+def payload_of(name: str, value: bytes | NDArray[Any]) -> Payload:
+    """The payload, with its kind told by what it holds."""
+    if isinstance(value, bytes) and value.startswith(b"\x93NUMPY"):
+        try:
+            value = decode_npy(value)
+        except ValueError:
+            return Payload(name, "bytes", value if isinstance(value, bytes) else None)
+    if not isinstance(value, bytes):
+        return Payload(name, _array_kind(value), array=value)
+    if sniff_extension(value) in PILLOW_NAMES:
+        return Payload(name, "picture", value)
+    if clip_type(value):
+        return Payload(name, "clip", value)
+    return Payload(name, "text" if _text(value) is not None else "bytes", value)
+
+
+def clip_type(data: bytes) -> str:
+    """Media type of a clip that browsers play, "" for what is none."""
+    return next((kind for magic, kind in _CLIPS.items() if magic in (data[:4], data[4:8])), "")
+
+
+def _array_kind(array: NDArray[Any]) -> str:
+    joints = {len(layout.joints) for layout in packaged().values()}
+    if not array.size or array.dtype.kind not in "fiu":
+        return "array"
+    if (
+        array.ndim in (3, 4)
+        and array.shape[0] in (2, 3)
+        and array.shape[2] in joints
+        and (array.ndim == 4 or array.shape[2] > 4)
+    ):
+        return "skeleton"
+    if array.ndim == 3 and array.shape[2] in (1, 3) and min(array.shape[:2]) > 3:
+        return "image"
+    return "vector" if array.ndim == 1 else "array"
+
+
+def text_of(payload: Payload) -> str:
+    """The beginning of a text; JSON is set out."""
+    return _text(payload.data or b"") or ""
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        text = data[: 1 << 20].decode()
+        if data[:1] in (b"{", b"["):
+            text = json.dumps(json.loads(data), ensure_ascii=False, indent=1)
+    except (ValueError, RecursionError):
+        return None
+    if any(not (letter.isprintable() or letter in "\n\t\r") for letter in text[:_LONGEST_TEXT]):
+        return None
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+
+def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> bytes:
+    """JPEG or PNG of what is shown as a picture.
+
+    Args:
+        payload: a picture, or an array of pixels.
+        side_px: the longer side at most.
+        light: colour by which the pixels of an array are divided.
+
+    Raises:
+        Refused: it cannot be shown.
+    """
+    if payload.array is not None:
+        return _developed(payload.array, side_px, light)
+    try:
+        image = thumbnail(payload.data or b"", side_px, where=payload.name)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    return _enlarged(image) if side_px > _SMALL_PX and max(image.size) <= _TINY_PX else encode(image, quality=85)
+
+
+def _developed(array: NDArray[Any], side_px: int, light: Sequence[float]) -> bytes:
+    """Linear pixels with the gamma of screens, the brightest 0.5 % white; a PNG, small ones with their pixels as squares."""
+    pixels = np.nan_to_num(np.asarray(array, dtype=np.float64), posinf=0.0, neginf=0.0)
+    if len(light) == pixels.shape[2]:
+        shade = np.maximum(np.asarray(light, dtype=np.float64), 1e-6)
+        pixels = pixels / (shade / shade.max())
+    if array.dtype != np.uint8 or len(light):
+        pixels = 255 * np.clip(pixels / max(float(np.percentile(pixels, 99.5)), 1e-9), 0, 1) ** (1 / 2.2)
+    image = Image.fromarray(np.repeat(pixels.round().astype(np.uint8), 3 // pixels.shape[2], axis=2))
+    image.thumbnail((side_px, side_px))
+    return _enlarged(image) if side_px > _SMALL_PX and max(image.size) < _SMALL_PX else _png(image)
+
+
+def _enlarged(image: Image.Image) -> bytes:
+    """A small picture with its pixels as squares that can be seen."""
+    times = max(1, _SMALL_PX // max(image.size))
+    return _png(image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST))
+
+
+def _png(image: Image.Image) -> bytes:
+    memory = io.BytesIO()
+    image.save(memory, "PNG")
+    return memory.getvalue()
+
+
+def motion(payload: Payload) -> dict[str, Any]:
+    """Bones, and places of the joints of each body frame by frame within [0, 1], the second downwards."""
+    array = np.asarray(payload.array, dtype=np.float64)
+    array = array[..., None] if array.ndim == 3 else array
+    layout = next(one for one in packaged().values() if len(one.joints) == array.shape[2])
+    step = -(-array.shape[1] // _MOST_FRAMES)
+    flat = np.nan_to_num(array[:2, ::step])
+    there = [body for body in range(flat.shape[3]) if np.any(flat[..., body])]
+    flat = flat[..., there or [0]]
+    low, high = flat.min((1, 2, 3), keepdims=True), flat.max((1, 2, 3), keepdims=True)
+    span = max(float((high - low).max()), 1e-9)
+    placed = (flat - (low + high) / 2) / span + 0.5
+    placed[1] = 1 - placed[1]
+    return {"edges": [list(edge) for edge in layout.edges], "frames": placed.transpose(1, 3, 2, 0).round(4).tolist()}
+
+
+def vector_figures(array: NDArray[Any]) -> Mapping[str, float | int]:
+    """Width, norm, mean and ends of a vector."""
+    values = np.asarray(array, dtype=np.float64)
+    return {
+        "width": len(values),
+        "norm": float(np.linalg.norm(values)),
+        "mean": float(values.mean()),
+        "least": float(values.min()),
+        "most": float(values.max()),
+    }
+
+
+def save_npy(stream: io.BytesIO, payload: Payload) -> None:
+    """Write an array as a ``.npy`` file."""
+    np.save(stream, np.asarray(payload.array), allow_pickle=False)

@@ -1,0 +1,267 @@
+"""The server of ``benchwright view``: addresses, answers, and the socket that it listens at."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...curation.artifact import load_run
+from ...curation.store import Store, StoreError
+from ...eval.report.html import style
+from ..errors import WrongUse
+from . import compared, pages, payloads
+from .guard import Guard
+from .shown import NotThere, ShownRun
+from .table import MOST_DOWNLOADED, Database, Query, Refused
+
+_CHOICES = 64
+"""Options of a choice on a page for which the style sheet has rules."""
+_SLOWEST_S = 10.0
+"""After which a connection is closed that has not sent its request."""
+_MOST_AT_ONCE = 64
+_LARGEST_HEAD = 16384
+
+Answer = Callable[[ShownRun, Request], Response]
+
+
+def make_app(out: str, other: str | None = None, *, host: str, port: int, token: str) -> Starlette:
+    """The pages of a run, and of another beside it, for those who have the token."""
+    database = Database()
+    first = ShownRun(out, "", database, compared=other is not None)
+    second = ShownRun(other, "/other", database, compared=True) if other is not None else None
+
+    def compare(request: Request) -> Response:
+        if second is None:
+            raise NotThere("no other run: `benchwright view OUT OTHER` shows two")
+        return _page(compared.compare_page(first, second, request.query_params.get("stage", "")))
+
+    routes = [
+        Route("/view.css", lambda _: Response(_style(), media_type="text/css", headers=_KEPT)),
+        Route("/view.js", lambda _: Response(pages.own_source("view.js"), media_type="text/javascript", headers=_KEPT)),
+        Route("/compare", _guarded(first, compare)),
+        *_routes(first),
+        *([Mount("/other", routes=_routes(second))] if second else []),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, host=host, port=port, token=token)],
+        exception_handlers={HTTPException: _not_found},
+    )
+
+
+_KEPT = {"cache-control": "private, max-age=60"}
+
+
+def _style() -> str:
+    return f"{style(_CHOICES)}\n{pages.own_source('view.css')}"
+
+
+def _routes(run: ShownRun) -> list[Route]:
+    answers: dict[str, Answer] = {
+        "/": lambda run, request: _page(pages.plan_page(run)),
+        "/stage/{stage}": lambda run, request: _page(pages.stage_page(run, request.path_params["stage"], _asked(request))),
+        "/stage/{stage}/rejects": lambda run, request: _page(
+            pages.stage_page(run, request.path_params["stage"], _asked(request), rejected=True)
+        ),
+        "/stage/{stage}/row": lambda run, request: _page(pages.row_page(run, request.path_params["stage"], _key(request))),
+        "/stage/{stage}/payload": _payload,
+        "/stage/{stage}/rows.{form}": _download,
+        "/rejects": lambda run, request: _page(pages.rejects_page(run)),
+        "/results": lambda run, request: _page(pages.results_page(run)),
+    }
+
+    def endpoint(answer: Answer) -> Any:
+        return _guarded(run, lambda request: answer(run, request))
+
+    return [Route(path, endpoint(answer)) for path, answer in answers.items()]
+
+
+def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
+    """The answer, or a page of one line on why there is none."""
+
+    def endpoint(request: Request) -> Response:
+        try:
+            return answer(request)
+        except NotThere as error:
+            return _page(pages.error_page(run, str(error)), 404)
+        except Refused as error:
+            return _page(pages.error_page(run, str(error)), 400)
+        except (StoreError, OSError) as error:
+            return _page(pages.error_page(run, str(error)), 500)
+
+    return endpoint
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    return Response("no such page\n", 404, media_type="text/plain")
+
+
+def _page(html: str, status: int = 200) -> Response:
+    return Response(html, status, media_type="text/html")
+
+
+def _asked(request: Request) -> list[tuple[str, str]]:
+    return request.query_params.multi_items()
+
+
+def _key(request: Request) -> str:
+    if "key" not in request.query_params:
+        raise Refused("which row? the address names no key")
+    return request.query_params["key"]
+
+
+def _payload(run: ShownRun, request: Request) -> Response:
+    asked = request.query_params
+    found = run.payload(request.path_params["stage"], _key(request), asked.get("name", ""))
+    form = asked.get("form", "file")
+    if form in ("thumb", "large") and found.seen:
+        side_px = payloads.THUMB_PX if form == "thumb" else payloads.LARGE_PX
+        data = payloads.picture(found, side_px, _light(asked.get("light", "")))
+        return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
+    if form == "motion" and found.kind == "skeleton":
+        return JSONResponse(payloads.motion(found))
+    if form == "clip" and found.kind == "clip":
+        return _stretch(found.data or b"", request.headers.get("range", ""), payloads.clip_type(found.data or b""))
+    if form != "file":
+        raise Refused(f"form = {form[:40]!r}: this payload is {found.kind}")
+    data = found.data
+    if data is None:
+        memory = io.BytesIO()
+        payloads.save_npy(memory, found)
+        data = memory.getvalue()
+    return Response(data, media_type="application/octet-stream", headers=_saved(f"{_key(request)}.{found.name}"))
+
+
+def _light(text: str) -> list[float]:
+    try:
+        values = [float(each) for each in text.split(",")] if text and len(text) < 200 else []
+    except ValueError:
+        raise Refused(f"light = {text[:80]!r}: three numbers with commas between them") from None
+    return values if all(0 < each < 1e9 for each in values) else []
+
+
+def _stretch(data: bytes, wanted: str, kind: str) -> Response:
+    """A file, or the stretch of it that a player asks for."""
+    start, _, stop = wanted.removeprefix("bytes=").partition("-")
+    if not (wanted.startswith("bytes=") and start.isdigit() and (stop.isdigit() or not stop)):
+        return Response(data, media_type=kind, headers={"accept-ranges": "bytes"})
+    first, last = int(start), min(int(stop or len(data) - 1), len(data) - 1)
+    if first > last:
+        return Response(status_code=416, headers={"content-range": f"bytes */{len(data)}"})
+    headers = {"accept-ranges": "bytes", "content-range": f"bytes {first}-{last}/{len(data)}"}
+    return Response(data[first : last + 1], 206, headers, kind)
+
+
+def _download(run: ShownRun, request: Request) -> Response:
+    stage, form = request.path_params["stage"], request.path_params["form"]
+    if form not in ("csv", "parquet"):
+        raise NotThere(f"no form {form[:40]!r}: csv or parquet")
+    rows = run.rows(stage)
+    found = rows.download(Query.of(_asked(request), rows.plain), rows.plain)
+    memory = io.BytesIO()
+    if form == "parquet":
+        pq.write_table(found, memory)
+    else:
+        pyarrow.csv.write_csv(pages.for_csv(found), memory)
+    kind = "text/csv; charset=utf-8" if form == "csv" else "application/vnd.apache.parquet"
+    headers = {**_saved(f"{stage}.{form}"), "x-rows": str(found.num_rows), "x-most-rows": str(MOST_DOWNLOADED)}
+    return Response(memory.getvalue(), media_type=kind, headers=headers)
+
+
+def _saved(name: str) -> dict[str, str]:
+    return {"content-disposition": f"attachment; filename*=UTF-8''{quote(name.replace('/', '_')[:150], safe='')}"}
+
+
+# -------------------------------------------------------------------------------------------------------------- serving
+
+
+class _Impatient(H11Protocol):
+    """Closes connections whose first request does not come in time."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._late = asyncio.get_running_loop().call_later(_SLOWEST_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    def _give_up(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
+
+
+def serve(out: str, other: str | None, *, host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Serve until the process is interrupted.
+
+    Args:
+        out: local folder of a run.
+        other: of another, to compare.
+        host, port: where to listen; port 0 for any that is free.
+        tell: is given the link, with its token.
+
+    Raises:
+        WrongUse: the port is taken, or the host is not of this machine.
+        StoreError: a folder that holds no run.
+    """
+    for each in filter(None, (out, other)):
+        load_run(Store(each))
+    listening = _listening(host, port)
+    port = listening.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    app = make_app(out, other, host=host, port=port, token=token)
+    shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    tell(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/?token={token}")
+    with listening:
+        uvicorn.Server(config_of(app)).run(sockets=[listening])
+
+
+def config_of(app: Starlette) -> uvicorn.Config:
+    """How uvicorn serves the pages: with limits on what one client can ask for, and without a word on its own."""
+    return uvicorn.Config(
+        app,
+        http=_Impatient,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_AT_ONCE,
+        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        timeout_graceful_shutdown=2,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_MOST_AT_ONCE)  # whoever is told the link is answered
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise WrongUse(f"port {port} of {host} is taken: name another with --port, or --port 0 for any") from None
+        raise WrongUse(
+            f"{host}, port {port}: {(error.strerror or str(error)).lower()}: name another --host or --port"
+        ) from None
+    return listening

@@ -1,0 +1,271 @@
+"""A run as its pages read it: stages, rows, payloads, and the ways of a row through the stages."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import posixpath
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...curation.artifact import Artifact, artifact_file, load_artifact, load_made, load_run
+from ...curation.part_writer import folder, part_name
+from ...curation.rows import REJECTS, is_array, is_blob
+from ...curation.shards import read_sample
+from ...curation.store import Store, StoreError
+from ...curation.video.frames import unpack_frames
+from .payloads import Payload, payload_of
+from .table import Database, Refused, Rows
+
+MOST_BYTES = 1 << 26
+"""Larger payloads are not read."""
+_RECENT = 2000
+_MOST_MADE = 20
+"""Rows that were made of one and are told."""
+
+
+class NotThere(Refused):
+    """A stage, row or payload that the run does not have."""
+
+
+def _sizes(row: Mapping[str, Any], size: int) -> list[int]:
+    """Sizes of the files that lie one after another in a payload of so many bytes, where a column of the row tells them."""
+    lists = (value for value in row.values() if isinstance(value, list) and len(value) > 1)
+    whole = (value for value in lists if all(isinstance(each, int) and each > 0 for each in value))
+    return next((value for value in whole if sum(value) == size), [])
+
+
+@functools.lru_cache(maxsize=256)
+def _loaded(store: Store, stage: str, state: tuple[int, ...]) -> Artifact | None:
+    """The artifact of a stage while its file is in that state: every picture of a page asks for it."""
+    return load_artifact(store, stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A row that is another, earlier or later: its stage, its key, and how it comes that it is."""
+
+    stage: str
+    key: str
+    told: str = ""
+    rejected: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ShownRun:
+    """A run in a local folder.
+
+    Attributes:
+        out: the folder.
+        base: what the addresses of its pages begin with.
+        database: reads its tables.
+        compared: whether another run is shown beside it.
+        recent: rows that were shown lately, by stage, content digest and key: their pictures are asked for next.
+    """
+
+    out: str
+    base: str
+    database: Database
+    compared: bool = False
+    recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
+        default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
+    )
+
+    @property
+    def store(self) -> Store:
+        """The folder as a store."""
+        return Store(self.out)
+
+    def stages(self) -> dict[str, Artifact | None]:
+        """Every stage in order, None for those that are not finished."""
+        return {name: self.artifact(name) for name in load_run(self.store).stages}
+
+    def artifact(self, stage: str) -> Artifact | None:
+        """That of a stage; None where it is not finished. Raises ``NotThere`` for a name that is no stage of the run."""
+        names = load_run(self.store).stages
+        if stage not in names:
+            raise NotThere(f"no stage {stage[:80]!r}: there are {', '.join(names)}")
+        try:
+            facts = os.stat(self.store.path(artifact_file(stage)))
+        except FileNotFoundError:
+            return None
+        return _loaded(self.store, stage, (facts.st_ino, facts.st_mtime_ns, facts.st_size))
+
+    def rows(self, stage: str) -> Rows:
+        """Rows of a stage; of one that is not finished those of the parts that are there."""
+        artifact = self.artifact(stage)
+        if artifact is not None:
+            names = [posixpath.join(folder(stage), f"{part_name(number)}.parquet") for number in range(len(artifact.parts))]
+            count = artifact.rows
+        else:
+            names = [f"{part}.parquet" for part in self._parts(stage)]
+            count = sum(self._count(name) for name in names)
+        schema = self.store.read_parquet(names[0], stop=0).schema if names else pa.schema([("key", pa.string())])
+        return Rows(self.database, [self._file(name) for name in names], schema, count)
+
+    def rejects(self, stage: str) -> Rows:
+        """Rejected rows of a stage, finished or not."""
+        artifact = self.artifact(stage)
+        names = artifact.reject_files() if artifact else [f"{part}.rejects.parquet" for part in self._parts(stage)]
+        names = [name for name in names if artifact or self.store.exists(name)]
+        count = sum(artifact.rejects.values()) if artifact else sum(self.part_rejects(stage).values())
+        return Rows(self.database, [self._file(name) for name in names], REJECTS, count)
+
+    def _parts(self, stage: str) -> list[str]:
+        """Parts of a stage that are written, without ending."""
+        names = self.store.list(folder(stage))
+        ends = (name.removesuffix(".parquet") for name in names if name.endswith(".parquet"))
+        return [posixpath.join(folder(stage), name) for name in ends if name.startswith("part-") and "." not in name]
+
+    def _count(self, name: str) -> int:
+        return pq.read_metadata(self._file(name)).num_rows
+
+    def part_rejects(self, stage: str) -> dict[str, int]:
+        """Reason -> rows, of the parts that are there."""
+        found: dict[str, int] = {}
+        for part in self._parts(stage):
+            for reason, rows in self.store.footer(f"{part}.parquet")["rejects"].items():
+                found[reason] = found.get(reason, 0) + rows
+        return found
+
+    def progress(self, stage: str) -> dict[str, Any]:
+        """Of a stage that is not finished: parts, rows and rejects so far, rows a second, and seconds since the last part."""
+        parts = [f"{part}.parquet" for part in self._parts(stage)]
+        times = sorted(os.stat(self.store.path(name)).st_mtime for name in parts)
+        rejects = self.part_rejects(stage)
+        rows = sum(self._count(name) for name in parts)
+        taken = times[-1] - times[0] if len(times) > 1 else 0.0
+        done = rows + sum(rejects.values())
+        rate = done * (len(times) - 1) / len(times) / taken if taken > 0.05 else None  # the first part is of before
+        since = time.time() - times[-1] if times else None
+        return {"parts": len(parts), "rows": rows, "rejects": rejects, "rate": rate, "since": since, "done": done}
+
+    def seconds(self, stage: str) -> float | None:
+        """That a finished stage took."""
+        return load_made(self.store, stage).get("seconds")
+
+    def _file(self, name: str) -> str:
+        """Full path of a file that the records name. Raises ``StoreError`` where a link leads out of the run."""
+        path = os.path.realpath(self.store.path(name))
+        if os.path.commonpath([path, os.path.realpath(self.out)]) != os.path.realpath(self.out):
+            raise StoreError(f"{name} is a link that leaves the run: nothing is read through it")
+        return path
+
+    # ---------------------------------------------------------------------------------------------------- one row
+
+    def row(self, stage: str, key: str) -> dict[str, Any]:
+        """The row of that key. Raises ``NotThere`` where there is none."""
+        artifact = self.artifact(stage)
+        if (row := self.recent.get((stage, artifact.digest if artifact else "", key))) is not None:
+            return row
+        found = self.rows(stage).by_key(key)
+        if not found:
+            raise NotThere(f"stage {stage} has no row {key[:200]!r}")
+        return found[0]
+
+    def remember(self, stage: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Keep rows that are shown at hand for their pictures."""
+        artifact = self.artifact(stage)
+        for row in rows:
+            self.recent[stage, artifact.digest if artifact else "", row["key"]] = row
+        while len(self.recent) > _RECENT:
+            with contextlib.suppress(KeyError):  # another thread was faster
+                self.recent.popitem(last=False)
+
+    def payloads(self, stage: str, row: Mapping[str, Any], only: str = "") -> dict[str, Payload]:
+        """What a row holds beside its columns: by column, or of a sample in a shard by extension; what is too large to be
+        read are left out.
+
+        Args:
+            stage: of the row.
+            row: its columns.
+            only: this one alone.
+        """
+        return {name: payload_of(name, value) for name, value in self._values(stage, row, only) if only in ("", name)}
+
+    def _values(self, stage: str, row: Mapping[str, Any], only: str) -> Iterator[tuple[str, Any]]:
+        artifact = self.artifact(stage)
+        if artifact is not None and artifact.kind == "shards":
+            yield from self._sample(stage, row).items()
+            return
+        for field in self.rows(stage).schema:
+            ref = row.get(field.name) if only in ("", field.name) or only.startswith(f"{field.name}:") else None
+            if not ref:
+                continue
+            if is_blob(field) and ref["size"] <= MOST_BYTES:
+                self._file(ref["file"])
+                data, sizes = self.store.blob(ref).read(), _sizes(row, ref["size"])
+                frames = unpack_frames(data, sizes) if sizes else []
+                yield from ((f"{field.name}:{at:04d}", frame) for at, frame in enumerate(frames))
+                if not frames:
+                    yield field.name, data
+            elif is_array(field):
+                self._file(ref["file"])
+                stored = self.store.array(ref["file"])
+                if stored[:1].nbytes <= MOST_BYTES:
+                    yield field.name, stored[ref["row"]].copy()
+
+    def _sample(self, stage: str, row: Mapping[str, Any]) -> dict[str, bytes]:
+        if row["size"] > MOST_BYTES:
+            return {}
+        name = posixpath.join(folder(stage), f"{row['shard']}.tar")
+        self._file(name)
+        return read_sample(self.store.read(name, row["offset"], row["size"]), row["key"], place=name, base=row["offset"])
+
+    def payload(self, stage: str, key: str, name: str) -> Payload:
+        """One payload of a row. Raises ``NotThere`` where it has none of that name."""
+        found = self.payloads(stage, self.row(stage, key), name)
+        if name not in found:
+            raise NotThere(
+                f"row {key[:200]!r} of stage {stage} has no payload {name[:80]!r}, or one that is too large to be shown"
+            )
+        return found[name]
+
+    def before(self, stage: str, row: Mapping[str, Any]) -> list[Place]:
+        """The rows that a row was made of, the nearest first, back to the source."""
+        stages = self.stages()
+        found: dict[tuple[str, str], Place] = {}
+        waiting = [(stage, row)]
+        while waiting:
+            name, one = waiting.pop(0)
+            artifact = stages[name]
+            for source in artifact.recipe["inputs"] if artifact else ():
+                if stages.get(source) is None:
+                    continue
+                for key in dict.fromkeys(filter(None, [one.get("source_key"), one["key"]])):
+                    rows = [] if (source, key) in found else self.rows(source).by_key(str(key))
+                    if rows:
+                        found[source, key] = Place(source, str(key))
+                        waiting.append((source, rows[0]))
+                        break
+        return list(found.values())
+
+    def after(self, stage: str, key: str) -> list[Place]:
+        """What became of a row, stage by stage to its shard, or to where it was rejected."""
+        stages = self.stages()
+        keys: dict[str, list[str]] = {stage: [key]}
+        found: list[Place] = []
+        for name, artifact in stages.items():
+            before = [one for source in (artifact.recipe["inputs"] if artifact else ()) for one in keys.get(source, ())]
+            if artifact is None or name == stage:
+                continue
+            for one in dict.fromkeys(before):
+                rows = self.rows(name)
+                mine = rows.by_key(one)
+                if not mine and "source_key" in rows.schema.names:
+                    mine = rows.by_key(one, "source_key", _MOST_MADE)
+                for row in mine:
+                    told = f"shard {row['shard']}.tar, byte {row['offset']:,}" if artifact.kind == "shards" else ""
+                    found.append(Place(name, row["key"], told))
+                    keys.setdefault(name, []).append(row["key"])
+                if not mine:
+                    gone = self.rejects(name).by_key(one)
+                    found += [Place(name, one, f"{each['reason']}: {each['detail']}", rejected=True) for each in gone]
+        return found
