@@ -295,17 +295,17 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
     failed: list[str] = []
     for one, learned in stages:
         artifact = load_artifact(store, learned)
-        found = {} if artifact is None else _details(store, artifact)
-        failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found.items() if reason != NOT_FITTED]
+        found = [] if artifact is None else _details(store, artifact)
+        failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
         raise Diverged(f"{count} failed: {'; '.join(failed)}. The others have ended: `benchwright eval {out}`")
 
 
-def _details(store: Store, learned: Artifact) -> dict[str, str]:
-    """Why a training left nothing: reason -> detail."""
+def _details(store: Store, learned: Artifact) -> list[tuple[str, str]]:
+    """Why parts of a training left nothing: reason and detail of each."""
     tables = [store.read_parquet(name, ["reason", "detail"]) for name in learned.reject_files()]
-    return {row["reason"]: row["detail"] for table in tables for row in table.to_pylist()}
+    return [(row["reason"], row["detail"]) for table in tables for row in table.to_pylist()]
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -532,6 +532,6 @@ def skipped_trainings(out: str) -> dict[str, str]:
         f"{one.facts['protocol']} {one.facts['method']}": detail
         for one in finished_trainings(out)
         if one.dataset in datasets and not one.stale
-        for reason, detail in _details(store, one.learned).items()
+        for reason, detail in _details(store, one.learned)
         if reason == NOT_FITTED
     }
