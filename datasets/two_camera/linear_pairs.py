@@ -72,7 +72,9 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
     ]
     lights = [_light(given, of, f"gt_{number}") for number, given, of in ((1, row.gt_1, patches[0]), (2, row.gt_2, patches[1]))]
     one, two = patches
-    over = None if one is None or two is None else (np.reshape([one, two], (2, 24, 3)) >= SATURATED).any(axis=(0, 2)).tolist()
+    over: list[bool] | None = None
+    if one is not None and two is not None:
+        over = np.any(np.reshape([one, two], (2, 24, 3)) >= SATURATED, axis=(0, 2)).tolist()  # type: ignore[assignment]
     return PairToMeasure(row.key, row.name, npy(images[0]), npy(images[1]), npy(valid), one, two, over, lights[0], lights[1])
 
 
