@@ -139,7 +139,7 @@ def test_a_repeated_key_is_told_with_both_of_its_rows(tmp_path: Path, bw: Cli) -
 
 def test_settings_that_are_none_of_the_benchmarks(tmp_path: Path, bw: Cli) -> None:
     out = tmp_path / "out"
-    assert "there are scaled, tiny; clear has one of that name" in bw("run", "kowl", "--config", "demo", "--out", out).err
+    assert "there are own, scaled, tiny; clear has one of that name" in bw("run", "kowl", "--config", "demo", "--out", out).err
     told = bw("run", "kowl", "--config", tmp_path, "--out", out)
     assert told.err == f"benchwright: config '{tmp_path}' cannot be read: Is a directory\n"
     assert told.code == 2
