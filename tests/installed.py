@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from benchwright.curation import reach
 
 Install = Callable[[str, str, Mapping[str, str], Mapping[str, str]], Path]
 """``install(name, version, {path: text}, {group: entry points})``: the folder of the package, which is on the path now."""
@@ -24,12 +25,15 @@ def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         for path, text in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
-            monkeypatch.delitem(sys.modules, path.partition("/")[0].removesuffix(".py"), raising=False)
+            top = path.partition("/")[0].removesuffix(".py")
+            for module in [each for each in sys.modules if each.partition(".")[0] == top]:
+                monkeypatch.delitem(sys.modules, module)
         monkeypatch.syspath_prepend(folder)
         monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)  # for worker processes
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a test may edit a file twice within a second
         monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
         importlib.invalidate_caches()
+        reach._found_file.cache_clear()  # of an earlier test's package of that name, whose folder is gone
         return folder
 
     return install

@@ -41,7 +41,7 @@ from benchwright.datasets.kinetics.lists import kinetics_lists as list_pieces
 from benchwright.datasets.reader.decode import decode_npy
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
-from benchwright.datasets.skeleton.files import json_values, sequence_from_json, sequence_from_npy
+from benchwright.datasets.skeleton.files import joints_from_npy, json_values, sequence_from_json
 from benchwright.datasets.skeleton.ntu_text import parse_skeleton
 from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.videos.plain import list_csv
@@ -416,7 +416,7 @@ def test_heads_of_npy_files_that_are_none(tmp_path: Path, head: str) -> None:
     with pytest.raises(ValueError, match="npy"):
         decode_npy(data)
     with pytest.raises(Reject, match="not_npy"):
-        sequence_from_npy(data)
+        joints_from_npy(data)
 
 
 def test_values_behind_an_npy_array() -> None:

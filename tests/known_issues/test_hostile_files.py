@@ -28,7 +28,7 @@ from benchwright.datasets.features.arrays import strings
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
 from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
-from benchwright.datasets.skeleton.files import sequence_from_npy
+from benchwright.datasets.skeleton.files import joints_from_npy
 from benchwright.datasets.two_camera.pair_files import read_charts
 from benchwright.datasets.videos.plain import list_csv
 from benchwright.pipelines import config as settings
@@ -223,7 +223,7 @@ def test_skeletons_of_signalling_numbers_warn_of_nothing(recwarn: pytest.Warning
     held = io.BytesIO()
     np.save(held, np.full((2, 25, 3), 0x7F800001, np.uint32).view(np.float32))
     with pytest.raises(Reject, match="not_finite"):
-        sequence_from_npy(held.getvalue())
+        joints_from_npy(held.getvalue())
     assert not recwarn.list
 
 

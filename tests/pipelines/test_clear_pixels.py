@@ -176,7 +176,7 @@ def test_any_network_by_name_with_weights_from_a_file(run: Path, tmp_path: Path,
     assert len(digest) == 64
     again = bw(*known, *sets(weights=json.dumps(str(file))))
     assert again.err.count("up to date") == 5
-    for weights, wanted in ((str(tmp_path / "none.pt"), "No such file"), ("hub://none", "cannot be fetched: there are")):
+    for weights, wanted in ((str(tmp_path / "none.pt"), "No such file"), ("hub://none", "has no weights 'none': there are")):
         told = bw(*known, *sets(weights=json.dumps(weights)))
         assert (told.code, told.err.count("\n")) == (2, 1)
         assert f"baselines.weights = '{weights}'" in told.err

@@ -271,7 +271,7 @@ def test_other_features_of_the_same_name_are_trained_on_again(run: Path, bw: Cli
         ('features.one={weights="x", encoder={kind="network", resize="x"}}', "features.one.encoder.resize = 'x': it should be"),
         (
             'features.one={weights="x", encoder={kind="network", mean=[1]}}',
-            "features.one.encoder.mean.1: this setting is missing",
+            "features.one.encoder.mean.1, features.one.encoder.mean.2: these settings are missing",
         ),
         ('features.one={weights="x", encoder={kind="network", modle="x"}}', "prefix, block, kind; did you mean 'model'?"),
         ("encoder={kind='network'}", "no encoder 'network': there are colours, conse, open_clip"),

@@ -60,7 +60,7 @@ def csv_of_roles(root: Path) -> str:
 
 
 def csv_without_roles(root: Path) -> str:
-    (root / "clips.csv").write_text("video,label,rol\n" + "".join(f"v{n}.mp4,a,train\n" for n in range(6)))
+    (root / "clips.csv").write_text("video,label,role\nv0.mp4,a,\n" + "".join(f"v{n}.mp4,a,train\n" for n in range(1, 6)))
     return f'{{kind="csv", path="{root}/clips.csv"}}'
 
 
@@ -146,7 +146,7 @@ def iirc_folders(root: Path) -> list[str]:
         (root / "trian" / "dog").mkdir(parents=True, exist_ok=True)
         (root / "trian" / "dog" / f"{n}.jpg").write_bytes(b"\xff\xd8\xff")
     source = f'source={{kind="folders", root="{root}", splits={{train="train"}}, max_rejects=1}}'
-    (root.parent / "hierarchy.json").write_text("{}")
+    (root.parent / "hierarchy.json").write_text('{"super_classes": {}, "other_sub_classes": ["dog"]}')
     return [
         "iirc",
         "--config",
