@@ -116,7 +116,6 @@ class Folder:
         return self.fs.open(posixpath.join(self.root, name), "rb")
 
 
-@functools.lru_cache(maxsize=8)
 def open_folder(url: str) -> Folder:
     """The folder at a local path or fsspec URL.
 
@@ -126,6 +125,11 @@ def open_folder(url: str) -> Folder:
     >>> [(place, [entry.name for entry in entries]) for place, entries in walk(open_folder("texts"))]
     [('', ['one.txt', 'short.txt', 'two.txt'])]
     """
+    return _open_folder(url if "://" in url else os.path.abspath(url))  # the working directory may change
+
+
+@functools.lru_cache(maxsize=8)
+def _open_folder(url: str) -> Folder:
     fs, root = fsspec.core.url_to_fs(url)
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
     local = "file" in protocols

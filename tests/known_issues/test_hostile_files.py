@@ -222,8 +222,7 @@ def test_numbers_that_are_no_character_are_half_surrogate_pairs() -> None:
 def test_skeletons_of_signalling_numbers_warn_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
     held = io.BytesIO()
     np.save(held, np.full((2, 25, 3), 0x7F800001, np.uint32).view(np.float32))
-    with pytest.raises(Reject, match="not_finite"):
-        joints_from_npy(held.getvalue())
+    assert np.isnan(joints_from_npy(held.getvalue())).all(), "missing joints, which are rejected or filled later"
     assert not recwarn.list
 
 
