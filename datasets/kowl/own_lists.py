@@ -80,7 +80,12 @@ class TableFile:
 
 @dataclass(frozen=True)
 class Shares:
-    """What becomes of samples without a split: shares of ``validate`` and ``test``; the rest trains."""
+    """What becomes of samples without a split: shares of ``validate`` and ``test``; the rest trains.
+
+    Attributes:
+        validate: share of the ids, of all releases, whose samples validate.
+        test: share of the ids whose samples test. With ``validate`` it is below 1.
+    """
 
     validate: float = 0.1
     test: float = 0.2

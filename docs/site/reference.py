@@ -24,8 +24,11 @@ MODULES = {
         *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "reorder", "shortage")),
     ],
     "Protocols": [
-        *(f"datasets.{name}" for name in ("clear.splits", "iirc.tasks", "iirc.view", "kowl.increments", "kowl.splits")),
-        *(f"datasets.{name}" for name in ("kowl.tables", "skeleton.orders", "skeleton.splits", "two_camera.folds")),
+        *(f"datasets.{name}" for name in ("clear.splits", "iirc.tasks", "iirc.view", "kowl.example", "kowl.increments")),
+        *(
+            f"datasets.{name}"
+            for name in ("kowl.splits", "kowl.tables", "skeleton.orders", "skeleton.splits", "two_camera.folds")
+        ),
         *(f"datasets.{name}" for name in ("two_camera.transforms", "ucf101.lists", "vclimb.splits", "videos.rows")),
     ],
     "Commands": [

@@ -39,6 +39,17 @@ class AnnEvm:
     Args:
         setting: hyper-parameters.
         seed, device: of both.
+
+    >>> from benchwright.training.predictors.registry import make_predictor
+    >>> ann = {"hidden": 16, "epochs": 50, "learning_rate": 0.01}
+    >>> ann_evm = make_predictor("ann_evm", {"ann": ann, "evm": {"tail_size": 5}}, seed=0)
+    >>> X, y = np.repeat(10 * np.eye(2, dtype=np.float32), 20, axis=0), np.repeat([0, 1], 20)
+    >>> X += np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
+    >>> uid = np.array([f"clip{n}" for n in range(40)])
+    >>> ann_evm.fit([(uid, X, y)], (uid, X, y))
+    >>> labels, shares = ann_evm.predict(uid, X)
+    >>> float((labels[1:][shares[:, 1:].argmax(axis=1)] == y).mean())  # the first column is "unknown"
+    1.0
     """
 
     def __init__(self, *, setting: AnnEvmSetting, seed: int, device: str = "cpu") -> None:
