@@ -21,7 +21,7 @@ from benchwright.curation import streams
 from benchwright.curation.parquet_footer import column_chunks
 from benchwright.curation.qa.mturk import _write
 from benchwright.curation.qa.votes import VOTES, read_votes
-from benchwright.curation.rows import Reject, Rejected
+from benchwright.curation.rows import Rejected
 from benchwright.datasets.activitynet.annotations import read_tsp_csv
 from benchwright.datasets.demo_photos.album import make_album
 from benchwright.datasets.features.arrays import strings
