@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import logging
 import sys
 import threading
 from collections import defaultdict
@@ -127,7 +128,8 @@ def missed(keys: Mapping[str, Definitions], watch: Watch) -> list[str]:
 
 
 @pytest.mark.parametrize("name", sorted(TITLES))
-def test_what_runs_within_a_step_is_in_its_key(name: str, tmp_path: Path) -> None:
+def test_what_runs_within_a_step_is_in_its_key(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("benchwright"), "handlers", [])  # a command's, of an earlier test: no part of a step
     todo = api.job(name, config="tiny")
     watch, before = Watch(), sys.getprofile()
     threading.setprofile(watch.beside)
