@@ -100,6 +100,7 @@ def finished_stages(store: Store) -> dict[str, Artifact]:
 
 
 def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
+    """A stage as the drawing of a plan shows it; ``made`` is None where it is not finished."""
     if made is None:
         return PlanStage(name)
     return PlanStage(

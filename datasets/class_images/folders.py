@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,23 +97,24 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
     return ClassImage(found.key, found.image, found.extension, split, name, found.file)
 
 
-def folder_names(root: str) -> set[str] | None:
-    """Names of the folders of three levels, among which are those of classes; None where the folder is not local, since it
-    would have to be listed over the network.
+def missing_folders(root: str, names: Iterable[str]) -> list[str]:
+    """Which classes no folder of three levels is named for; none where the folder is not local, and would have to be listed
+    over the network. Levels below that of the classes, which hold the pictures, are not listed.
 
     >>> from pathlib import Path
     >>> for name in ("animal/cat", "animal/dog"):
     ...     Path("pictures", name).mkdir(parents=True)
-    >>> sorted(folder_names("pictures"))
-    ['animal', 'cat', 'dog']
+    >>> missing_folders("pictures", ["cat", "cow"])
+    ['cow']
     """
-    if not open_folder(root).local:
-        return None
-    places, names = [root], set[str]()
+    left, places = list(names) if open_folder(root).local else [], [root]
     for _ in range(3):
+        if not left:
+            break
         places = [posixpath.join(place, name) for place in places for name in folders_in(open_folder(place))]
-        names.update(map(posixpath.basename, places))
-    return names
+        found = set(map(posixpath.basename, places))
+        left = [name for name in left if name not in found]
+    return left
 
 
 def _class_of(folders: list[str]) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import fsspec
 import numpy as np
 
+from ...curation.stages.folder import may_leave
+
 _LARGEST_NUMBER = 32
 
 Values = Iterable[tuple[str, np.ndarray]]
@@ -68,7 +70,7 @@ class Stretch:
 
 def place_of(root: str, path: str) -> str:
     """Where a path lies. Raises ``ValueError`` where it leads out of ``root``."""
-    if path.startswith("/") or ".." in path.split("/"):
+    if may_leave(path):
         raise ValueError(f"feature file {path!r}: a path within {root} is wanted")
     return root.rstrip("/") if path == "." else f"{root.rstrip('/')}/{path}"
 

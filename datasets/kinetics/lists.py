@@ -37,6 +37,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Sifted, is_text, printable, sift
+from ...curation.stages.folder import may_leave
 from ...curation.streams import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 
 SPLITS = ("train", "validate", "test")
@@ -124,7 +125,7 @@ def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
         if file.split is not None and file.split not in SPLITS:
             raise ValueError(f"list {file.path!r}: split {file.split!r} is none of {', '.join(SPLITS)}")
         for path in filter(None, (file.path, file.labels)):
-            if path.startswith("/") or ".." in path.split("/"):
+            if may_leave(path):
                 raise ValueError(f"list {path!r}: a path within {root} is wanted")
             if not fs.isfile(posixpath.join(folder, path)):
                 raise FileNotFoundError(f"list {path!r}: no such file in {root}")

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, is_text, printable
+from ...curation.stages.folder import may_leave
 from ...curation.streams import bounded, check_columns, parse_json, read_file, read_lines
 from ..kinetics.lists import SPLIT_NAMES, SPLITS
 
@@ -122,7 +123,7 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: TableColumn
         mine = file.columns or columns
         if file.path in seen:
             raise ValueError(f"list {file.path!r} is named twice")
-        if file.path.startswith("/") or ".." in file.path.split("/"):
+        if may_leave(file.path):
             raise ValueError(f"list {file.path!r}: a path within {root} is wanted")
         if _ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")

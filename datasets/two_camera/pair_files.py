@@ -17,6 +17,7 @@ import fsspec
 import numpy as np
 
 from ...curation.rows import Reject, Rejected
+from ...curation.stages.folder import may_leave
 from ...curation.streams import check_columns
 
 MAX_BYTES = 1 << 28
@@ -127,7 +128,7 @@ def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, s
         raise ValueError(f"{name}: it lists no pair")
     for number, line in rows:
         files = [(line[column] or "").strip() for column in ("file_1", "file_2")]
-        if not all(files) or any(path.startswith("/") or ".." in path.split("/") for path in files):
+        if not all(files) or any(map(may_leave, files)):
             raise ValueError(f"{name}, line {number}: {', '.join(files)}: two paths within {root} are wanted")
         yield posixpath.splitext(files[0])[0], (line.get("device") or "").strip(), ([files[0]], [files[1]])
 
@@ -162,7 +163,7 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
 
 def read_within(root: str, name: str) -> bytes:
     """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
-    if name.startswith("/") or ".." in name.split("/"):
+    if may_leave(name):
         raise ValueError(f"{name!r}: a path within {root} is wanted")
     fs, folder = fsspec.core.url_to_fs(root)
     path = posixpath.join(folder, name)

@@ -356,7 +356,7 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
     """
     table = rows.table()
     if never := _without(split.table(["label", "role", "task"]), dict.fromkeys([roles[0], roles[-1]])):
-        told = "; ".join(never[:_AT_MOST]) + (f"; and {len(never) - _AT_MOST} more" if len(never) > _AT_MOST else "")
+        told = _few(never, "; ")
         if on_lost_role == "error":
             raise ValueError(
                 f"{told}: training needs every class in both roles. Give more clips, change how roles are given (split.roles, "
@@ -429,7 +429,12 @@ def lost_roles(split: pa.Table, left: pa.Table) -> list[tuple[str, str, int]]:
 
 def _told(lost: Sequence[tuple[str, str, int]]) -> str:
     told = [f"class {label!r} lost all its clips with role {role!r} ({count})" for label, role, count in lost]
-    return ", ".join(told[:_AT_MOST]) + (f", and {len(told) - _AT_MOST} more" if len(told) > _AT_MOST else "")
+    return _few(told, ", ")
+
+
+def _few(told: Sequence[str], between: str) -> str:
+    more = [f"and {len(told) - _AT_MOST} more"] if len(told) > _AT_MOST else []
+    return between.join([*told[:_AT_MOST], *more])
 
 
 def _tasks_without(clips: pa.Table, roles: Sequence[str]) -> list[tuple[int, list[str]]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...curation.flow import Step
 from ...curation.verify import DATASET
-from ...datasets.class_images.folders import folder_names
+from ...datasets.class_images.folders import missing_folders
 from ...datasets.iirc.assign import configuration_of
 from ...datasets.iirc.hierarchy import Hierarchy, read_hierarchy, read_parents
 from ...datasets.iirc.tasks import DrawnTasks
@@ -118,8 +118,7 @@ def _check_class_folders(config: IircConfig, tree: Hierarchy, path: str) -> None
     source = config.source
     if not isinstance(source, ImageSource) or source.kind != "folders" or source.classes is not None:
         return
-    names = folder_names(source.root)
-    if names is not None and (lacking := [name for name in tree.subclasses if name not in names]):
+    if lacking := missing_folders(source.root, tree.subclasses):
         told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {source.root}"
         raise WrongUse(f"{told}, the first is {lacking[0]!r}: where they are to be left out, set hierarchy.only_found=true")
 
