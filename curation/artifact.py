@@ -128,7 +128,7 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
     """
     name = posixpath.join(folder(stage), "made.json")
     made = read_sealed(store, name) if store.exists(name) else {}
-    if made and (fault := _fault(made, _MADE)):
+    if made and (fault := _fault(made, {**_MADE, "cost": _COST} if "cost" in made else _MADE)):
         raise StoreError(f"{store.url}: {name} does not say how a stage was made: {fault}")
     return made
 
@@ -254,6 +254,10 @@ _ARTIFACT: Any = {
 _KEPT: Any = {"key": str, "code": {str: str}, "was": {str: str}, "changed": str, "at": str}
 _CODE: Any = {"definitions": {str: {str: str}}}
 _MADE: Any = {"made_at": str, "seconds": float, "versions": {str: str}}
+_COST: Any = {
+    **dict.fromkeys(("rows", "tasks", "retries", "peak_bytes"), int),
+    **dict.fromkeys(("cpu_seconds", "start_seconds", "start_cpu_seconds"), float),
+}
 _RUN: Any = {
     **dict.fromkeys(("pipeline", "result", "published"), str),
     "config": {str: None},

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from .cost import Use, cpu_seconds
 from .extras import NeedsPackage, lacking
 from .flow import Stage, StageRef
 from .keys import WorkFolder, canonical, plain, sha256
@@ -147,15 +148,16 @@ Warnings = list[tuple[int, str]]
 """Level and text of what was logged."""
 
 
-def make_parts_apart(task: PartTask) -> tuple[list[PartRecord], Warnings]:
-    """``make_parts`` in another process than the run: gives what steps warned of, too, and tells errors in words alone.
+def make_parts_apart(task: PartTask) -> tuple[list[PartRecord], Warnings, Use]:
+    """``make_parts`` in another process than the run: gives also what steps warned of and used; tells errors in words alone.
 
     An exception may hold anything, such as a lock, or refer to one that does: nobody could carry it to the run.
     """
     logger, heard = logging.getLogger("benchwright"), _Heard()
     logger.addHandler(heard)
+    begin = cpu_seconds()
     try:
-        return make_parts(task), heard.warnings
+        return make_parts(task), heard.warnings, Use.since(begin)
     except Exception as error:  # the border between processes
         told = _in_words(task, error)
         told.add_note("".join(traceback.format_exception(error)))  # for --debug

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
+from .cost import Meter
 from .files import remove_half_written
 from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
@@ -80,11 +81,13 @@ class StageJob:
         task: what to make.
         done: told its parts when it has ended, in the thread of the run. The last task of a stage commits it.
         offer: told the rows of its parts, where they are in this process at hand.
+        meter: told what it used, where it was carried to another process.
     """
 
     task: PartTask
     done: Callable[[list[PartRecord]], None]
     offer: Offer
+    meter: Meter
 
 
 def _placed(stage: Stage, made: Mapping[str, Artifact]) -> Stage:
@@ -212,7 +215,7 @@ class StageMaker:
             stale = there
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
-        started = time.perf_counter()
+        started, meter = time.perf_counter(), Meter()
         ledger = Ledger(self.store, self.stage, keep=self.read_next)
 
         def commit(records: dict[int, PartRecord]) -> None:
@@ -220,15 +223,15 @@ class StageMaker:
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            self._write_made(time.perf_counter() - started, witness)
+            self._write_made(time.perf_counter() - started, witness, meter)
             self._check_rejects(artifact)
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
 
-        return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, commit)
+        return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, meter, commit)
 
     def _jobs(
-        self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]
+        self, key: str, report: Reporter, ledger: Ledger, meter: Meter, commit: Callable[[dict[int, PartRecord]], None]
     ) -> list[StageJob]:
         tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
@@ -259,6 +262,7 @@ class StageMaker:
         def done(made: list[PartRecord]) -> None:
             nonlocal left, rows
             left -= 1
+            meter.mark(sum(record.rows_in for record in made))
             records.update({record.number: record for record in made})
             rows += sum(record.rows_in for record in made)
             rejects.update(_totals(made))
@@ -270,7 +274,7 @@ class StageMaker:
 
         if not todo:
             commit(records)
-        return [StageJob(task, done, ledger.offer) for task in todo]
+        return [StageJob(task, done, ledger.offer, meter) for task in todo]
 
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
@@ -349,10 +353,10 @@ class StageMaker:
         found = self.store.list(where)
         self.store.remove([posixpath.join(where, n) for n in found if n.endswith(".rejects.parquet") and n not in kept])
 
-    def _write_made(self, seconds: float, witness: str) -> None:
+    def _write_made(self, seconds: float, witness: str, meter: Meter) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
         code = sha256(self.store.read(code_file(self.stage.name)))
-        made = sealed({**made, "versions": _versions(), "witness": witness, "code": code})
+        made = sealed({**made, "versions": _versions(), "witness": witness, "code": code, "cost": meter.cost()})
         self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), made)
 
 

@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from .cost import Use
 from .part_writer import PartRecord, StepFailed
 from .parts import PartTask, Warnings, make_parts, make_parts_apart
 from .stage_maker import StageJob
@@ -110,7 +111,7 @@ class Workers:
         # could not import that, and a task that they cannot read would leave us waiting for ever.
         futures = [self._client.submit(lambda task=job.task: make_parts_apart(task), pure=False) for job in jobs]
         try:
-            _finish(jobs, futures, self._as_they_end(futures))
+            _finish(jobs, futures, self._as_they_end(jobs, futures))
         except KilledWorker as error:
             raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
         except (CancelledError, CommClosedError):  # the client cancels what it has asked for when it loses its connection
@@ -121,7 +122,7 @@ class Workers:
             if self._client.status == "running":
                 self._client.cancel(futures)
 
-    def _as_they_end(self, futures: list[Any]) -> Iterator[Any]:
+    def _as_they_end(self, jobs: Sequence[StageJob], futures: list[Any]) -> Iterator[Any]:
         """The futures as they end; warns once where nothing ends since nobody is there who works."""
         from distributed import as_completed
         from distributed.comm import CommClosedError
@@ -130,6 +131,8 @@ class Workers:
         heard, warned = time.monotonic(), False
         while not ending.is_empty():
             if batch := ending.next_batch(block=False):
+                if ending.is_empty():
+                    self._count_retries(jobs, futures)
                 yield from batch
                 heard, warned = time.monotonic(), False
                 continue
@@ -143,6 +146,17 @@ class Workers:
                     warned = not self._client.nthreads()
                 if warned:
                     _LOGGER.warning("no worker is connected to %s: the run waits until one is", self._scheduler)
+
+    def _count_retries(self, jobs: Sequence[StageJob], futures: Sequence[Any]) -> None:
+        """Note how often a worker was lost that was at a part: the scheduler knows while the futures are held."""
+        keys = [future.key for future in futures]
+
+        def lost(dask_scheduler: Any) -> list[int]:
+            return [dask_scheduler.tasks[key].suspicious if key in dask_scheduler.tasks else 0 for key in keys]
+
+        with contextlib.suppress(OSError):  # a lost scheduler ends the futures
+            for job, times in zip(jobs, self._client.run_on_scheduler(lost), strict=True):
+                job.meter.retries += times
 
 
 def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[Any]) -> None:
@@ -159,7 +173,7 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[An
         waiting.discard(number)
         if not future.cancelled():
             try:
-                jobs[number].done(_records_of(future.result()))
+                jobs[number].done(_records_of(future.result(), jobs[number]))
             except Exception as error:
                 failed[number] = error
                 for later in futures[number + 1 :]:
@@ -168,9 +182,12 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[An
             raise failed[min(failed)]
 
 
-def _records_of(result: list[PartRecord] | tuple[list[PartRecord], Warnings]) -> list[PartRecord]:
-    """The records of a job, when the warnings that come with them from another process have been passed on."""
-    records, warnings = result if isinstance(result, tuple) else (result, [])
+def _records_of(result: list[PartRecord] | tuple[list[PartRecord], Warnings, Use], job: StageJob) -> list[PartRecord]:
+    """The records of a job, when what comes with them from another process has been passed on."""
+    if isinstance(result, list):
+        return result
+    records, warnings, used = result
+    job.meter.add(used)
     for level, text in warnings:
         _LOGGER.log(level, "%s", text)
     return records

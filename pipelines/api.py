@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run, stale_stage, unfinished
 from ..curation.budget import example_of
+from ..curation.cost import Estimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import Stage
 from ..curation.needs import check_packages
@@ -42,6 +43,7 @@ __all__ = [
     "dataset_of",
     "describe_differences",
     "estimate",
+    "estimate_costs",
     "export",
     "job",
     "job_of",
@@ -90,6 +92,29 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
         planned = engine.status(todo.flow(out), out)
     check_packages(stage for stage, made in planned if made is None)
     return planned
+
+
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimate]:
+    """What a run would cost whose stages give other numbers of rows, from a finished sample of it.
+
+    Args:
+        todo: the benchmark with the settings of the sample.
+        out: the sample.
+        rows: stage -> rows that come out of it: of the source, and of stages that keep a fixed number. Others give as many rows
+            for one that comes in as they did in the sample.
+
+    Raises:
+        PlanError: where a stage of the sample is not made, or ``rows`` names no stage.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("words.py")
+    >>> done = bw.run(todo, "sample")
+    >>> [(each.stage, each.rows) for each in estimate_costs(todo, "sample", {"listed": 3_000_000})]
+    [('listed', 3000000), ('counted', 2000000), ('placed', 2000000), ('shards', 2000000)]
+    """
+    store = Store(out)
+    planned = plan(todo, out)
+    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows)
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
@@ -276,7 +301,8 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 def show(out: str) -> dict[str, Any]:
     """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where there is none), ``stale`` (why that is of
     an earlier run, where it is), ``lacks`` (what the run lacks at its end, where it does), ``stages`` (``name``, ``rows``,
-    ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and ``provenance``.
+    ``rejects`` by reason, ``digest``, ``seconds``, ``bytes`` of its files, ``cost``: see ``Meter.cost``, and ``kept`` where
+    earlier code made it) and ``provenance``.
 
     Raises:
         StoreError: where ``out`` holds no run, or a record is damaged.
@@ -301,6 +327,8 @@ def show(out: str) -> dict[str, Any]:
                 "rejects": dict(artifact.rejects),
                 "digest": artifact.digest,
                 "seconds": made.get("seconds"),
+                "bytes": sum(facts["size"] for facts in artifact.files().values()),
+                **({"cost": made["cost"]} if "cost" in made else {}),
                 **({"kept": dict(artifact.kept)} if artifact.kept else {}),
             }
         )

@@ -27,6 +27,7 @@ from .options import (
     TrustCode,
     Workers,
     local_folder,
+    stage_and_rows,
     trust,
 )
 from .qa import qa
@@ -133,7 +134,20 @@ def print_schema(name: Name) -> None:
 
 
 @app.command()
-def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
+def plan(
+    name: Name,
+    out: NewOut,
+    config: Config = None,
+    overrides: Overrides = None,
+    estimate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STAGE=ROWS",
+            help="Estimate from the run in --out what it would cost if the stage gave so many rows (repeatable).",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the stages, and why some are not up to date.
 
     Runs nothing. For a stale stage it names what changed: code, a setting or a source.
@@ -142,10 +156,20 @@ def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = 
     Examples:
       benchwright plan clear --config tiny --out out
       benchwright plan clear --config tiny --out out --set choice.per_class=10
+      benchwright plan clear --config tiny --out out --estimate listed=100e6 --estimate chosen=33e3
     """
     from .. import api
+    from .text import estimate_lines
 
-    _print_plan(api.job(name, config=config, overrides=overrides or ()), out)
+    todo = api.job(name, config=config, overrides=overrides or ())
+    if not estimate:
+        _print_plan(todo, out, as_json=as_json)
+        return
+    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)))
+    if as_json:
+        print(json.dumps([vars(each) for each in found], indent=1))
+    else:
+        print_lines(estimate_lines(found))
 
 
 @app.command()
@@ -217,19 +241,26 @@ def run(
         report(out)
 
 
-def _print_plan(todo: Any, out: str) -> None:
+def _print_plan(todo: Any, out: str, *, as_json: bool = False) -> None:
     from .. import api
     from .text import plan_lines
 
     stages = api.plan(todo, out)
-    print_lines(plan_lines(stages, api.reasons(stages, out)))
+    reasons = api.reasons(stages, out)
+    if as_json:
+        rows = [(stage, None if artifact is None else artifact.rows) for stage, artifact in stages]
+        told = [{"stage": s.name, "kind": s.kind, "rows": n, "why": reasons.get(s.name, "")} for s, n in rows]
+        print(json.dumps(told, indent=1))
+    else:
+        print_lines(plan_lines(stages, reasons))
 
 
 @app.command()
 def show(out: Out, as_json: AsJson = False) -> None:
     """Print what a run made, and from which sources.
 
-    Rows, rejects by reason, seconds and digest of every stage, and the chain from the result back to its sources.
+    Rows, rejects by reason, cost and digest of every stage, and the chain from the result back to its sources. The cost is
+    seconds, CPU seconds of all its processes, the most memory that one of them had held by then, and the size of its files.
 
     \b
     Examples:

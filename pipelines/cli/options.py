@@ -32,6 +32,18 @@ def known_scheduler(value: str) -> str:
     return value
 
 
+def stage_and_rows(value: str) -> tuple[str, int]:
+    """The parts of ``STAGE=ROWS``. Raises ``typer.BadParameter`` for anything else."""
+    stage, equals, rows = value.partition("=")
+    try:
+        count = float(rows.replace("_", ""))
+    except ValueError:
+        count = -1.0
+    if not (stage and equals and 0 <= count < 1e15 and count == int(count)):
+        raise typer.BadParameter(f"{value!r}: STAGE=ROWS, such as listed=1000000 or listed=1e6", param_hint="--estimate")
+    return stage, int(count)
+
+
 def _names() -> list[str]:
     from ..catalogue import BENCHMARKS
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...curation.artifact import Artifact
+    from ...curation.cost import Estimate
     from ...curation.flow import Stage
 
 
@@ -64,13 +65,19 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     overrides = shown["provenance"]["overrides"]
     if overrides:
         lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))
-    lines += ["", f"{'stage':<{width}} {'rows':>12} {'rejects':>12} {'seconds':>9}  digest"]
+    headings = f"{'seconds':>9} {'cpu s':>9} {'memory':>8} {'files':>8}"
+    lines += ["", f"{'stage':<{width}} {'rows':>12} {'rejects':>12} {headings}  digest"]
     for stage in stages:
         rejected = f"{sum(stage['rejects'].values()):,}"
         seconds = "" if stage["seconds"] is None else f"{stage['seconds']:.2f}"
-        lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {seconds:>9}  {stage['digest'][:16]}")
+        cost = stage.get("cost")
+        used = (f"{cost['cpu_seconds']:.2f}", printed_bytes(cost["peak_bytes"])) if cost else ("", "")
+        spent = f"{seconds:>9} {used[0]:>9} {used[1]:>8} {printed_bytes(stage['bytes']):>8}"
+        lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {spent}  {stage['digest'][:16]}")
+        if cost and cost["retries"]:
+            lines.append(f"{'':<{width}}   {cost['retries']} times a worker was lost that was at a part of it")
         lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
-        lines += [f"{'':<{width}} {'':>12} {count:>12,} {'':>9}    {reason}" for reason, count in stage["rejects"].items()]
+        lines += [f"{'':<{width}} {'':>12} {count:>12,}  {reason}" for reason, count in stage["rejects"].items()]
     lines += ["", "made from"]
     for link in reversed(shown["provenance"]["chain"]):
         inputs = [f"{name} {digest[:12]}" for name, digest in link["inputs"].items()]
@@ -80,6 +87,50 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
             f"  {link['stage']:<{width}}  {link['step']}  <-  {', '.join([*inputs, *contents]) or 'its settings alone'}"
         )
     return lines
+
+
+def printed_bytes(count: float) -> str:
+    """A number of bytes in the unit that leaves at most four digits: ``61 KiB``, ``3.1 GiB``."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(0, (int(count).bit_length() - 1) // 10), len(units) - 1)
+    value = count / 1024**power
+    return f"{value:.1f} {units[power]}" if power > 1 and value < 10 else f"{value:.0f} {units[power]}"
+
+
+def printed_time(seconds: float) -> str:
+    """A span of time as two digits and a unit tell it: ``12 s``, ``3.5 h``, ``41 days``."""
+    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
+        if seconds < until:
+            return f"{seconds / size:.1f} {unit}" if seconds / size < 10 else f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86400:.1f} days" if seconds < 864000 else f"{seconds / 86400:,.0f} days"
+
+
+def estimate_lines(found: Sequence[Estimate]) -> list[str]:
+    """What ``api.estimate_costs`` found: a line a stage, their sums, and what the figures leave out."""
+    rows = [
+        [
+            *(each.stage, f"{each.rows_in:,}", f"{each.rows:,}", printed_time(each.seconds), printed_time(each.cpu_seconds)),
+            *(printed_time(each.gpu_seconds) if each.gpu_seconds else "-", printed_bytes(each.bytes)),
+            *(printed_bytes(each.peak_bytes), f"{each.sample_rows:,}{'*' if each.rough else ''}"),
+        ]
+        for each in found
+    ]
+    seconds, cpu, gpu = (sum(getattr(each, f"{name}seconds") for each in found) for name in ("", "cpu_", "gpu_"))
+    size, peak = sum(each.bytes for each in found), max((each.peak_bytes for each in found), default=0)
+    last = ["all", "", "", printed_time(seconds), printed_time(cpu), printed_time(gpu) if gpu else "-", printed_bytes(size)]
+    table = [
+        ["stage", "rows in", "rows out", "time", "cpu", "gpu", "files", "memory", "sample"],
+        *(*rows, [*last, printed_bytes(peak), ""]),
+    ]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = [
+        "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=True))])
+        for row in table
+    ]
+    lines += ["", "Time: on the machine of the sample, with as many workers. Memory: as in the sample, of one process."]
+    if any(each.rough for each in found):
+        lines.append("* too few parts to tell the time to start from that of the work: a larger sample says more.")
+    return [line.rstrip() for line in lines]
 
 
 def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:

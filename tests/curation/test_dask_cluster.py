@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchwright.curation.artifact import load_made
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import run
+from benchwright.curation.store import Store
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
 
@@ -60,6 +62,16 @@ def test_a_cluster_of_two_processes_gives_the_bytes_of_threads(cluster: Any, tmp
     api.run(job, str(tmp_path / "threads"), scheduler="threads", workers=2)
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "threads")
     assert api.verify(str(tmp_path / "cluster")) == []
+
+
+def test_a_lost_worker_is_counted_where_it_was_lost(cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n2\n3\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.end_once, folder=str(tmp_path)), rows_per_part=1)
+    run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    costs = {name: load_made(Store(str(tmp_path / "out")), name)["cost"] for name in ("listed", "met")}
+    assert costs["listed"]["retries"] == 0
+    assert costs["met"]["retries"] >= 1
 
 
 def test_a_pipeline_of_ones_own_travels_to_the_workers(cluster: Any, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ RECORDS = {
         ("stage", "checked"),
         ("more", 1),
     ],
-    "stages/listed/made.json": [("seconds", "long"), ("versions", [])],
+    "stages/listed/made.json": [("seconds", "long"), ("versions", []), ("cost", []), ("cost.tasks", -1)],
 }
 
 

@@ -117,6 +117,23 @@ def test_config_prints_a_file_that_runs(bw: Cli, tiny: Path, tmp_path: Path) -> 
     assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are up to date"
 
 
+def test_an_estimate_from_a_finished_run(bw: Cli, tiny: Path) -> None:
+    arguments = ("plan", "clear", "--config", "tiny", "--out", tiny, "--estimate")
+    told = bw(*arguments, "listed=9e6", "--estimate", "chosen=30_000")
+    assert (told.code, told.err) == (0, "")
+    assert re.search(r"^checked +9,000,000 +8,640,000 +\d", told.out, re.MULTILINE)
+    assert re.search(r"^placed +30,000 +30,000 +\d", told.out, re.MULTILINE)
+    found = {each["stage"]: each for each in json.loads(bw(*arguments, "listed=9e6", "--json").out)}
+    assert list(found) == STAGES
+    assert (found["timed"]["rows_in"], found["listed"]["sample_rows"]) == (8_640_000, 900)
+    for wrong in ("listed", "listed=", "listed=-1", "listed=1.5", "=3", "listed=nan"):
+        assert bw(*arguments, wrong).code == 2
+    assert "no stage 'nope' to estimate from: there are listed" in only_line(bw(*arguments, "nope=3").err)
+    planned = json.loads(bw(*arguments[:-1], "--json").out)
+    assert [each["stage"] for each in planned] == STAGES
+    assert {each["why"] for each in planned} == {""}
+
+
 def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None:
     told = bw("show", tiny, "--json")
     assert (told.code, told.err) == (0, "")
@@ -125,7 +142,8 @@ def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None
     assert shown["pipeline"] == "clear"
     assert [stage["name"] for stage in shown["stages"]] == STAGES
     for stage in shown["stages"]:
-        assert set(stage) == {"name", "rows", "rejects", "digest", "seconds"}
+        assert set(stage) == {"name", "rows", "rejects", "digest", "seconds", "bytes", "cost"}
+        assert stage["bytes"] > 0
         assert isinstance(stage["rows"], int)
         assert isinstance(stage["rejects"], dict)
         assert re.fullmatch("[0-9a-f]{64}", stage["digest"])
@@ -137,7 +155,7 @@ def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None
 def test_show_for_people(bw: Cli, tiny: Path) -> None:
     told = bw("show", tiny)
     assert (told.code, told.err) == (0, "")
-    assert re.search(r"^checked +864 +36 +\d+\.\d\d +[0-9a-f]{16}$", told.out, re.MULTILINE)
+    assert re.search(r"^checked +864 +36 +\d+\.\d\d +\d+\.\d\d +\d+ MiB +\d+ KiB +[0-9a-f]{16}$", told.out, re.MULTILINE)
     assert re.search(r"^ +34 +truncated$", told.out, re.MULTILINE)
     assert "\x1b" not in told.out
 

@@ -1,0 +1,212 @@
+"""What making a stage costs: CPU time, memory, parts that were made twice; and what it would cost at another size.
+
+Only ``made.json`` holds these figures, the one file that differs between equal runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .artifact import Artifact
+from .flow import PlanError, Stage
+
+_FEWEST_TASKS = 4
+"""So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """CPU time and memory of a process while it was at a task.
+
+    Attributes:
+        process: host and number.
+        begin: its CPU seconds when the task began, children that have ended included.
+        end: the same when it ended.
+        peak_bytes: the most memory that the process has held until then.
+    """
+
+    process: tuple[str, int]
+    begin: float
+    end: float
+    peak_bytes: int
+
+    @classmethod
+    def since(cls, begin: float) -> Use:
+        """What this process used since it stood at ``begin`` CPU seconds."""
+        return cls(_this_process(), begin, cpu_seconds(), peak_bytes())
+
+
+def _this_process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process, its threads, and its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count that of the process which began this one, too
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) << 10
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10
+
+
+class Meter:
+    """Adds up, in the process of the run, what the tasks of one stage use here and in other processes."""
+
+    def __init__(self) -> None:
+        self._began, self._cpu_began = time.perf_counter(), cpu_seconds()
+        self._elsewhere, self._peak = 0.0, 0
+        self._last: dict[tuple[str, int], float] = {}
+        self._marks: list[tuple[int, float, float]] = []
+        self.retries = 0
+
+    def add(self, use: Use) -> None:
+        """Count in a task of another process. Tasks side by side in one process share its time: it is counted once."""
+        if use.process == _this_process():  # a worker of a cluster within the process of the run
+            return
+        last = self._last.get(use.process, 0.0)
+        self._elsewhere += max(0.0, use.end - max(use.begin, last))
+        self._last[use.process] = max(last, use.end)
+        self._peak = max(self._peak, use.peak_bytes)
+
+    def mark(self, rows: int) -> None:
+        """Note that a task has ended, which took in so many rows."""
+        before = self._marks[-1][0] if self._marks else 0
+        self._marks.append((before + rows, *self._spent()))
+
+    def _spent(self) -> tuple[float, float]:
+        return time.perf_counter() - self._began, cpu_seconds() - self._cpu_began + self._elsewhere
+
+    def cost(self) -> dict[str, Any]:
+        """The record of a stage that has just been made.
+
+        ``rows`` and ``tasks`` count what was made now, and not what an interrupted run left; ``retries`` how often a cluster
+        lost a worker that was at a part; ``start_seconds`` and
+        ``start_cpu_seconds`` are the share of its time that would not grow with the rows, 0 where too few tasks tell.
+        """
+        seconds, cpu = self._spent()
+        rows = self._marks[-1][0] if self._marks else 0
+        start = (0.0, 0.0)
+        if len(self._marks) >= _FEWEST_TASKS:
+            before, *then = self._marks[len(self._marks) // 2 - 1]
+            if rows > before:
+                again = rows / (rows - before)
+                start = tuple(max(0.0, at - (at - half) * again) for at, half in zip((seconds, cpu), then, strict=True))
+        return {
+            "rows": rows,
+            "tasks": len(self._marks),
+            "retries": self.retries,
+            "cpu_seconds": round(cpu, 3),
+            "peak_bytes": max(self._peak, peak_bytes()),
+            "start_seconds": round(start[0], 3),
+            "start_cpu_seconds": round(start[1], 3),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What a stage would cost at another size.
+
+    Attributes:
+        stage: its name.
+        rows_in: rows that would come in; those that come out, for a source.
+        rows: rows that would come out.
+        seconds: on the machine of the sample, with as many workers.
+        cpu_seconds: of all its processes.
+        gpu_seconds: ``seconds`` where the stage is made on GPUs, else 0.
+        bytes: of its files.
+        peak_bytes: the most memory that a process of the sample held; that of a stage which takes all rows at once may grow.
+        sample_rows: rows that the sample took in.
+        rough: whether the sample had too few parts to tell its start from its work: all of it counts as work.
+    """
+
+    stage: str
+    rows_in: int
+    rows: int
+    seconds: float
+    cpu_seconds: float
+    gpu_seconds: float
+    bytes: int
+    peak_bytes: int
+    sample_rows: int
+    rough: bool
+
+
+def estimates(
+    planned: Sequence[tuple[Stage, Artifact | None]], made: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int]
+) -> list[Estimate]:
+    """What the stages of a finished sample would cost with other numbers of rows.
+
+    Time and bytes are taken to grow with the rows that come in, besides the time to start. A stage gives as many rows for one
+    that comes in as it did in the sample, unless ``rows`` says how many it gives; a source that ``rows`` does not name gives
+    as many as in the sample.
+
+    Args:
+        planned: the stages in order, with what the sample made.
+        made: the ``made.json`` of each.
+        rows: stage -> rows that come out of it.
+
+    Raises:
+        PlanError: where a stage is not made, or its record does not say what it cost, or ``rows`` names no stage.
+    """
+    names = [stage.name for stage, _ in planned]
+    if unknown := [name for name in rows if name not in names]:
+        raise PlanError(f"no stage {unknown[0]!r} to estimate from: there are {', '.join(names)}")
+    given: dict[str, float] = {}
+    found: list[Estimate] = []
+    for stage, artifact in planned:
+        cost = made.get(stage.name, {}).get("cost")
+        if artifact is None or cost is None or not cost["tasks"]:
+            why = "is not made" if artifact is None else "has no record of its cost, since another run made its parts"
+            raise PlanError(f"an estimate needs a finished sample, and stage {stage.name!r} {why}: run it in a new --out")
+        sample_in, sample_out = artifact.rows_in, artifact.rows
+        rows_in = given[stage.after] if stage.after else sample_in * rows.get(stage.name, sample_out) / max(1, sample_out)
+        rows_out = float(rows.get(stage.name, sample_out * rows_in / max(1, sample_in)))
+        given[stage.name] = rows_out
+        factor = rows_in / max(1, sample_in)
+        whole = sample_in / cost["rows"] if cost["rows"] else 1.0  # of the rows that were made in one go
+        seconds, cpu = (
+            start + factor * whole * max(0.0, spent - start)
+            for spent, start in (
+                (made[stage.name]["seconds"], cost["start_seconds"]),
+                (cost["cpu_seconds"], cost["start_cpu_seconds"]),
+            )
+        )
+        on_gpu = any(str(step.settings.get("device", "")).startswith("cuda") for step in stage.steps)
+        found.append(
+            Estimate(
+                stage=stage.name,
+                rows_in=round(rows_in),
+                rows=round(rows_out),
+                seconds=seconds,
+                cpu_seconds=cpu,
+                gpu_seconds=seconds if on_gpu else 0.0,
+                bytes=round(_bytes(artifact, rows_in, rows_out)),
+                peak_bytes=cost["peak_bytes"],
+                sample_rows=sample_in,
+                rough=cost["tasks"] < _FEWEST_TASKS,
+            )
+        )
+    return found
+
+
+def _bytes(artifact: Artifact, rows_in: float, rows_out: float) -> float:
+    """Files of rows grow with the rows that come out, those of rejects with the rows that do not."""
+    of_rejects = set(artifact.reject_files())
+    rejected = sum(facts["size"] for name, facts in artifact.files().items() if name in of_rejects)
+    kept = sum(facts["size"] for name, facts in artifact.files().items() if name not in of_rejects)
+    lost = artifact.rows_in - artifact.rows
+    return kept * rows_out / max(1, artifact.rows) + rejected * max(0.0, rows_in - rows_out) / max(1, lost)

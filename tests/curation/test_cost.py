@@ -1,0 +1,99 @@
+"""What a stage cost, as its record says, and what it would cost at another size."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import cloudpickle
+import pytest
+from benchwright.curation.artifact import load_made
+from benchwright.curation.cost import Meter, Use, estimates
+from benchwright.curation.flow import Flow, PlanError, source, step
+from benchwright.curation.keys import where
+from benchwright.curation.run import run, status
+from benchwright.curation.store import Store
+
+from tests.curation import steps
+
+cloudpickle.register_pickle_by_value(steps)
+
+SPIN = 0.01
+
+
+def spin(row: steps.Number) -> steps.Number:
+    """Work of a known cost: seconds of CPU, however busy the machine is."""
+    until = time.thread_time() + SPIN
+    while time.thread_time() < until:
+        pass
+    return row
+
+
+cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["spin"]))
+
+
+def plan(numbers: Path) -> Flow:
+    return source("listed", step(steps.read_numbers, path=where(numbers))).each("spun", step(spin), rows_per_part=5)
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("numbers") / "numbers.txt"
+    path.write_text("".join(f"{n}\n" for n in range(30)))
+    return path
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_cpu_seconds_are_those_of_the_workers(numbers: Path, tmp_path: Path, scheduler: str) -> None:
+    run(plan(numbers), str(tmp_path / "out"), scheduler=scheduler, workers=2)
+    cost = load_made(Store(str(tmp_path / "out")), "spun")["cost"]
+    assert cost["cpu_seconds"] >= 30 * SPIN
+    assert (cost["rows"], cost["tasks"], cost["retries"]) == (30, 6, 0)
+    assert cost["peak_bytes"] > 10 << 20
+    assert 0 <= cost["start_cpu_seconds"] <= cost["cpu_seconds"]
+
+
+def test_tasks_side_by_side_in_one_process_are_counted_once() -> None:
+    meter = Meter()
+    for begin, end in ((0.0, 4.0), (1.0, 5.0), (5.0, 6.0)):
+        meter.add(Use(("elsewhere", 1), begin, end, 7 << 40))
+    meter.add(Use(("elsewhere", 2), 100.0, 103.0, 8 << 40))
+    cost = meter.cost()
+    assert cost["cpu_seconds"] == pytest.approx(9, abs=0.5)
+    assert cost["peak_bytes"] == 8 << 40
+
+
+def test_an_interrupted_run_counts_what_it_made_itself(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(plan(numbers), str(out), scheduler="sync")
+    for name in ("artifact.json", "part-00001.parquet", "part-00002.parquet"):
+        (out / "stages/spun" / name).unlink()
+    run(plan(numbers), str(out), scheduler="sync")
+    cost = load_made(Store(str(out)), "spun")["cost"]
+    assert (cost["rows"], cost["tasks"]) == (10, 2)
+
+
+def test_an_estimate_grows_with_the_rows_besides_the_start(numbers: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    run(plan(numbers), out, scheduler="sync")
+    sample = status(plan(numbers), out)
+    cost = {"rows": 30, "tasks": 6, "retries": 0, "cpu_seconds": 20.0, "peak_bytes": 5}
+    once = {**cost, "start_seconds": 4.0, "start_cpu_seconds": 2.0}
+    made = {
+        "listed": {"seconds": 1.0, "cost": {**once, "tasks": 1, "start_seconds": 0.0}},
+        "spun": {"seconds": 10.0, "cost": once},
+    }
+    listed, spun = estimates(sample, made, {"listed": 300})
+    assert (listed.seconds, listed.rough, spun.rough) == (10.0, True, False)
+    assert (spun.rows_in, spun.rows, spun.seconds, spun.cpu_seconds) == (300, 300, 64.0, 182.0)
+    _, kept = estimates(sample, made, {"listed": 300, "spun": 30})  # keeps a number of rows, and looks at all of them
+    assert (kept.rows_in, kept.rows, kept.seconds) == (300, 30, 64.0)
+    _, resumed = estimates(sample, {**made, "spun": {"seconds": 10.0, "cost": {**once, "rows": 15}}}, {})
+    assert resumed.seconds == 4.0 + 2 * 6.0
+
+
+def test_an_estimate_without_a_sample_says_what_it_needs(numbers: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"finished sample, and stage 'listed' is not made"):
+        estimates(status(plan(numbers), str(tmp_path)), {}, {})
+    with pytest.raises(PlanError, match=r"no stage 'nope' to estimate from: there are listed, spun"):
+        estimates(status(plan(numbers), str(tmp_path)), {}, {"nope": 3})
