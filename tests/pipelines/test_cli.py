@@ -155,7 +155,7 @@ def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None
 def test_show_for_people(bw: Cli, tiny: Path) -> None:
     told = bw("show", tiny)
     assert (told.code, told.err) == (0, "")
-    assert re.search(r"^checked +864 +36 +\d+\.\d\d +\d+\.\d\d +\d+ MiB +\d+ KiB +[0-9a-f]{16}$", told.out, re.MULTILINE)
+    assert re.search(r"^checked +864 +36 +\d+\.\d\d +\d+\.\d\d +[\d.]+ [MG]iB +\d+ KiB +[0-9a-f]{16}$", told.out, re.MULTILINE)
     assert re.search(r"^ +34 +truncated$", told.out, re.MULTILINE)
     assert "\x1b" not in told.out
 
