@@ -17,6 +17,7 @@ from typing import Any
 
 from .artifact import Artifact
 from .flow import PlanError, Stage
+from .needs import needs_gpu
 
 _FEWEST_TASKS = 4
 """So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""
@@ -185,7 +186,6 @@ def estimates(
                 (cost["cpu_seconds"], cost["start_cpu_seconds"]),
             )
         )
-        on_gpu = any(str(step.settings.get("device", "")).startswith("cuda") for step in stage.steps)
         found.append(
             Estimate(
                 stage=stage.name,
@@ -193,7 +193,7 @@ def estimates(
                 rows=round(rows_out),
                 seconds=seconds,
                 cpu_seconds=cpu,
-                gpu_seconds=seconds if on_gpu else 0.0,
+                gpu_seconds=seconds if needs_gpu(stage) else 0.0,
                 bytes=round(_bytes(artifact, rows_in, rows_out)),
                 peak_bytes=cost["peak_bytes"],
                 sample_rows=sample_in,

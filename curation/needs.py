@@ -44,14 +44,23 @@ def check_devices(stages: Iterable[Stage]) -> None:
     Of stages that use torch: encoders that run on the CPU alone are given a device, and do not look at it.
     """
     for stage in stages:
-        device = next((str(plain(step.settings["device"])) for step in stage.steps if "device" in step.settings), "cpu")
-        if device.startswith("cuda") and _uses_torch(stage) and not missing("torch"):
+        device = _device(stage)
+        if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
 
             number = device.partition(":")[2]
             if torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
                 told = f"device = {device!r}: this machine has none that torch can use"
                 raise PlanError(f"stage {stage.name!r}: {told}; run it elsewhere, or change the setting")
+
+
+def needs_gpu(stage: Stage) -> bool:
+    """Whether its setting ``device`` is a GPU."""
+    return _device(stage).startswith("cuda")
+
+
+def _device(stage: Stage) -> str:
+    return next((str(plain(step.settings["device"])) for step in stage.steps if "device" in step.settings), "cpu")
 
 
 def _uses_torch(stage: Stage) -> bool:

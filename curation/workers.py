@@ -24,6 +24,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from .cost import Use
+from .needs import needs_gpu
 from .part_writer import PartRecord, StepFailed
 from .parts import PartTask, Warnings, make_parts, make_parts_apart
 from .stage_maker import StageJob
@@ -109,7 +110,15 @@ class Workers:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
         # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
         # could not import that, and a task that they cannot read would leave us waiting for ever.
-        futures = [self._client.submit(lambda task=job.task: make_parts_apart(task), pure=False) for job in jobs]
+        submit, on_gpu = self._client.submit, {"GPU": 1} if self._offers_gpus() else None
+        futures = [
+            submit(
+                lambda task=job.task: make_parts_apart(task),
+                pure=False,
+                resources=on_gpu if needs_gpu(job.task.stage) else None,
+            )
+            for job in jobs
+        ]
         try:
             _finish(jobs, futures, self._as_they_end(jobs, futures))
         except KilledWorker as error:
@@ -121,6 +130,10 @@ class Workers:
         finally:
             if self._client.status == "running":
                 self._client.cancel(futures)
+
+    def _offers_gpus(self) -> bool:
+        """Whether workers have GPUs, as ``dask worker --resources GPU=1`` says: those alone get what needs one."""
+        return any("GPU" in worker["resources"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values())
 
     def _as_they_end(self, jobs: Sequence[StageJob], futures: list[Any]) -> Iterator[Any]:
         """The futures as they end; warns once where nothing ends since nobody is there who works."""

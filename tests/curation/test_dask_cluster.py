@@ -74,6 +74,20 @@ def test_a_lost_worker_is_counted_where_it_was_lost(cluster: Any, tmp_path: Path
     assert costs["met"]["retries"] >= 1
 
 
+def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(8)))
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker, device="cuda"), rows_per_part=1)
+    workers = {name: {"cls": distributed.Worker, "options": {"nthreads": 2, "resources": gpus}} for name, gpus in _GPUS.items()}
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": None}}
+    with distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs="ERROR") as cluster:
+        done = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    assert set(done.rows("met").table(["worker"])["worker"].to_pylist()) == {"with"}
+
+
+_GPUS = {"without": {}, "with": {"GPU": 1}, "neither": {}}
+
+
 def test_a_pipeline_of_ones_own_travels_to_the_workers(cluster: Any, tmp_path: Path) -> None:
     words = Path(__file__).resolve().parents[2] / "docs/examples/words.py"
     (tmp_path / "texts").mkdir()
