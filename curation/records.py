@@ -44,6 +44,11 @@ _SEALED = ("run.json", ".fingerprints.json")
 _LOCK = ".lock"
 """File of a run's folder that is empty."""
 
+JOURNAL = "answers.jsonl"
+"""File of a round of questions that only grows: see ``curation.journal``. Its lines are sealed themselves."""
+
+_LONGEST_LINE = 1 << 20
+
 State = Mapping[str, Any] | None
 """Size and SHA-256 of a file; None where there is none."""
 
@@ -124,6 +129,39 @@ def unsealed(data: bytes) -> dict[str, Any]:
     if not fits:
         raise Damaged("does not fit its seal: it was damaged or edited")
     return raw
+
+
+def read_lines(path: Path) -> tuple[list[dict[str, Any]], int, str]:
+    """Records of a journal without their seals, bytes up to the end of the last whole line, and its seal.
+
+    A last line that is not whole was told to nobody, and counts for none.
+
+    Raises:
+        Damaged: a line that is whole is not what was written.
+    """
+    records: list[dict[str, Any]] = []
+    size, seal = 0, ""
+    with naming(path), path.open("rb") as stream:
+        for number, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), 1):
+            if not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
+                break
+            try:
+                record = json.loads(line)
+                record.pop("seal")
+                whole, seal = line_of(record, seal)
+            except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+                record, whole = {}, b""
+            if whole != line:
+                raise Damaged(f"{path} line {number} does not fit its seal: it was damaged or edited")
+            records.append(record)
+            size += len(line)
+    return records, size, seal
+
+
+def line_of(record: Mapping[str, Any], before: str) -> tuple[bytes, str]:
+    """The line of a record in a journal, and its seal, which follows from that of the line before."""
+    seal = sha256(before + canonical(record))[:16]
+    return f"{canonical({**record, 'seal': seal})}\n".encode(), seal
 
 
 # -------------------------------------------------------------------------------------------------------------- links
@@ -289,6 +327,11 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
                 unsealed(path.read_bytes())
             except Damaged as error:
                 yield Problem(place, f"it {error}", "that it is whole")
+        elif name == JOURNAL and where.is_relative_to(out / _ANSWERS):
+            try:
+                read_lines(path)
+            except Damaged as error:
+                yield Problem(place, str(error).removeprefix(f"{path} "), "that it is whole")
         elif states is None and place not in known:
             yield Problem(place, "the file is there", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:

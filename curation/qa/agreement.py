@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .votes import people_of
+
 Form = Literal["labels", "sensitive"]
 
 _MIN_VOTES = 10
@@ -30,7 +32,7 @@ def votes_kappa(votes: pa.Table, *, form: Form) -> float:
         (P - P_e) / (1 - P_e), at most 1; 0 is what chance gives. NaN where no image has two votes, or where all votes name
         one category (P_e = 1).
     """
-    asked = votes.filter(pc.equal(votes["form"], form))
+    asked = people_of(votes.filter(pc.equal(votes["form"], form)))
     (items, _), (categories, answers) = _numbered(asked["key"]), _numbered(_answers(asked))
     cells, counts = np.unique(items * len(answers) + categories, return_counts=True)
     items, categories = np.divmod(cells, max(1, len(answers)))
@@ -67,6 +69,7 @@ def worker_table(
         (below a half), ``low_gold`` (below 0.7) and ``fast`` (less than two seconds), each of those with ten votes or gold
         answers at least. Shares are in [0, 1], null where nothing was counted.
     """
+    votes = people_of(votes)
     of, workers = _numbered(votes["worker"])
     answers = _answers(votes)
     on_labels = pc.equal(votes["form"], "labels").to_numpy()

@@ -24,6 +24,7 @@ from .mturk import guard_formula
 from .mturk_results import Votes, clean, hash_worker, read_mturk_results
 from .options import Option
 from .rounds import BUSY, FOLDER, Round, asked_rows, gold_key, questions_of
+from .served import read_served
 from .votes import VOTES, missing_votes, read_votes, write_votes
 
 _REJECTS = "import.rejects.csv"
@@ -65,7 +66,8 @@ class Imported:
 
 
 def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, replace: bool = False) -> Imported:
-    """Read MTurk result files, or Label Studio exports (``.json``), and add their votes to those that the run looks for.
+    """Read MTurk result files, Label Studio exports (``.json``) or the journal of ``benchwright qa serve`` (``.jsonl``), and
+    add their votes to those that the run looks for.
 
     Votes of MTurk's assignments that these files call rejected are taken back.
 
@@ -127,12 +129,17 @@ def read_results(
     earlier: pa.Table | None = None,
     gold: Collection[str] = (),
 ) -> Votes:
-    """The votes of result files of MTurk (all ``.csv``), or of exports of Label Studio (all ``.json``)."""
+    """The votes of result files of MTurk (all ``.csv``), of exports of Label Studio (all ``.json``), or of a journal of answers
+    (one ``.jsonl``).
+    """
     endings = {Path(name).suffix.lower() for name in results}
     if endings == {".json"}:
         return read_label_studio(results, options=options, salt=salt, keys=questions, earlier=earlier)
+    if endings == {".jsonl"} and len(results) == 1:
+        return read_served(results[0], options=options, salt=salt, keys=questions, earlier=earlier)
     if endings != {".csv"}:
-        raise ValueError(f"results {', '.join(results)}: all of them .csv (MTurk), or all of them .json (Label Studio)")
+        told = "all of them .csv (MTurk), all of them .json (Label Studio), or one .jsonl (`benchwright qa serve`)"
+        raise ValueError(f"results {', '.join(results)}: {told}")
     return read_mturk_results(results, options=options, salt=salt, queries=questions, earlier=earlier, gold=gold)
 
 

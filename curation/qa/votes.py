@@ -42,6 +42,9 @@ of MTurk's assignment (null where there is none)."""
 FORMS = ("labels", "sensitive")
 """The questions: which classes does the image show, and is it sensitive?"""
 
+ADJUDICATOR = "adjudicator"
+"""The worker of a decision of the requester, which stands for all votes of its image and form. Hashes are of other letters."""
+
 MAX_VOTES = 1 << 24
 """Most votes of a file."""
 
@@ -51,6 +54,11 @@ _MAX_LABELS = 1000
 _ROWS_AT_ONCE = 256
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
+
+_FORM_OF = dict.fromkeys((*COUNTS, "num_labels"), "num_labels") | dict.fromkeys(
+    ("votes_sensitive", "num_sensitive"), "num_sensitive"
+)
+"""Count -> the number of answers on its form."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,8 @@ def aggregate_votes(
     Args:
         images: ``key``, ``concept`` (class, or the background class). Votes about other keys (gold questions) are left
             out.
-        votes: ``VOTES``.
+        votes: ``VOTES``. A decision (``ADJUDICATOR``) is judged as if all ``workers`` had given it; the counts remain those
+            of the votes.
         workers: votes that an image must have on each form, else ``missing_votes``.
         majority: exact votes (none votes for the background class) that keep an image; they must also be more than
             half.
@@ -106,9 +115,11 @@ def aggregate_votes(
         ``no_majority``.
     """
     _check_settings(workers, majority)
-    counts = _tally(images, votes, background)
+    counts = _tally(images, people_of(votes), background)
+    decided = _tally(images, votes.filter(pc.equal(votes["worker"], ADJUDICATOR)), background)
+    judged = {name: np.where(decided[_FORM_OF[name]] > 0, workers * decided[name], counts[name]) for name in counts}
     is_background = pc.equal(images["concept"], background).to_numpy()
-    reasons = _reasons(counts, is_background, workers, majority, _yes_votes(sensitive, workers), rule)
+    reasons = _reasons(judged, is_background, workers, majority, _yes_votes(sensitive, workers), rule)
     return pa.table({"key": images["key"], **counts, "reason": reasons})
 
 
@@ -161,18 +172,24 @@ def count_votes(
 
 
 def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3) -> pa.Table:
-    """Images that have fewer than ``workers`` votes on a form: ``key``, ``form``, ``num_votes``; in the order of
-    ``keys``.
+    """Images that have fewer than ``workers`` votes on a form, and no decision: ``key``, ``form``, ``num_votes``; in the order
+    of ``keys``.
     """
     asked, forms = pa.array(keys, pa.string()), pa.array(FORMS)
     key, form = _positions(votes["key"], asked), _positions(votes["form"], forms)
     there = (key >= 0) & (form >= 0)
     places = key[there] * len(forms) + form[there]
-    counts = np.bincount(places, minlength=len(asked) * len(forms)).reshape(len(asked), len(forms))
+    weights = np.where(pc.equal(votes["worker"], ADJUDICATOR).to_numpy()[there], workers, 1)
+    counts = np.bincount(places, weights, minlength=len(asked) * len(forms)).astype(np.int64).reshape(len(asked), len(forms))
     # Of a key that is asked for twice, the votes are found at its first place.
     counts = counts[_positions(asked, asked)]
     row, column = np.nonzero(counts < workers)
     return pa.table({"key": asked.take(row), "form": forms.take(column), "num_votes": counts[row, column]})
+
+
+def people_of(votes: pa.Table) -> pa.Table:
+    """The votes without decisions of the requester."""
+    return votes.filter(pc.not_equal(votes["worker"], ADJUDICATOR))
 
 
 def read_votes(path: str) -> pa.Table:

@@ -1,11 +1,11 @@
-"""Who may ask the server, and what: GET alone, from the page's own address, with the token of the link."""
+"""Who may ask a server, and what: from the page's own address, with the token of a link; where it is only read, GET alone."""
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -16,6 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LONGEST_ADDRESS = 8192
 """Bytes of a path and of what follows it."""
 _WILD = ("0.0.0.0", "::", "")
+_SLOWEST_BODY_S = 10.0
+_KEPT_S = 60 * 86_400
+"""For which a browser keeps the token of a role: an annotator comes back tomorrow."""
+_MOST_ROLES = 4
+_FORM = "application/x-www-form-urlencoded"
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
@@ -32,14 +37,24 @@ class Guard:
     """ASGI middleware. Every answer carries ``HEADERS``; what is refused reaches no page.
 
     Args:
-        app: what answers those who may ask.
+        app: what answers those who may ask. The ``visitors`` of its scope are those whose tokens came with the request, by role.
         host: the address that the server listens at.
         port: and the port.
-        token: stands in the link that the server tells, and in a cookie afterwards.
+        visitor: role and name of the bearer of a token, None where it is none. A token stands in a link, and afterwards in a
+            cookie, one for each role. Comparing takes as long for any token.
+        most_body: bytes of a form that may be sent; 0 where the server is only read.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, token: str) -> None:
-        self._app, self._port, self._token = app, port, token
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        visitor: Callable[[str], tuple[str, str] | None],
+        most_body: int = 0,
+    ) -> None:
+        self._app, self._port, self._visitor, self._most_body = app, port, visitor, most_body
         self._wild = host in _WILD
         own = {"localhost", "127.0.0.1", "::1"}
         self._hosts = own | ({socket.gethostname(), socket.getfqdn()} if self._wild else {host})
@@ -59,6 +74,14 @@ class Guard:
             await send(message)
 
         answer = self._refused(scope) if scope["type"] == "http" else PlainTextResponse("http alone\n", 400)
+        if answer is None and scope["method"] == "POST":
+            try:
+                async with asyncio.timeout(_SLOWEST_BODY_S):
+                    scope["form"] = await _body(receive)
+                if scope["form"] is None:
+                    return
+            except TimeoutError:
+                answer = _told(408, "a form that does not come", {"connection": "close"})
         if answer is None:
             await self._app(scope, receive, sending)
         else:
@@ -67,44 +90,55 @@ class Guard:
     def _refused(self, scope: Scope) -> Response | None:
         """What those are told who may not ask; a redirect for those who bring the token; None for those who have brought it."""
         headers = Headers(scope=scope)
-        if scope["method"] not in ("GET", "HEAD"):
+        changes = scope["method"] == "POST" and self._most_body > 0
+        if scope["method"] not in ("GET", "HEAD") and not changes:
             return _told(405, f"{scope['method'][:20]}: this server is only read", {"allow": "GET, HEAD"})
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
             return _told(414, f"an address of more than {LONGEST_ADDRESS} bytes")
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            return _told(413, "a request with a body")
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdigit() or int(length[:12]) > (self._most_body if changes else 0):
+            return _told(413, f"a form of more than {self._most_body:,} bytes" if changes else "a request with a body")
+        if changes and headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+            return _told(415, f"what is sent has to be {_FORM}")
         host = headers.get("host", "")
         if headers.getlist("host") != [host] or not self._is_own(host):
             return _told(403, "the Host of the request is not this server's: open the link that it printed")
         origin = headers.get("origin")
+        if origin is None and changes:
+            return _told(403, "a change without an Origin: is this a browser?")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return _told(403, "a request from a page of another origin")
-        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+        if headers.get("sec-fetch-site") == "cross-site" and (changes or headers.get("sec-fetch-mode") != "navigate"):
             return _told(403, "a request from a page of another site")
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = next((value for name, value in asked if name == "token"), None)
-        if given is not None and self._fits(given):
-            return self._welcome(scope, [pair for pair in asked if pair[0] != "token"])
-        if self._fits(self._cookie_of(headers)):
+        if given is not None and (visitor := self._visitor(given)):
+            return self._welcome(scope, [pair for pair in asked if pair[0] != "token"], self._cookie_name(visitor[0]), given)
+        scope["visitors"] = self._visitors(headers)
+        if scope["visitors"]:
             return None
-        return _told(403, "no token: open the link that `benchwright view` printed, with its token")
+        return _told(403, "no token: open the link that was printed or that you were given, with its token")
 
-    def _welcome(self, scope: Scope, asked: Sequence[tuple[str, str]]) -> Response:
+    def _welcome(self, scope: Scope, asked: Sequence[tuple[str, str]], cookie: str, token: str) -> Response:
         # The path is taken as it came, and begins with one slash: a redirect never leaves this server.
         path = "/" + scope["raw_path"].decode("latin-1").lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(asked)}" if asked else ""), 303)
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="lax", path="/")
+        kept = None if cookie == self._cookie else _KEPT_S
+        answer.set_cookie(cookie, token, max_age=kept, httponly=True, samesite="lax", path="/")
         return answer
 
-    def _cookie_of(self, headers: Headers) -> str:
+    def _visitors(self, headers: Headers) -> dict[str, str]:
+        """Role -> name, of the cookies of this server whose tokens are good and of their role."""
         try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
+            cookies = SimpleCookie(headers.get("cookie", ""))
         except CookieError:
-            return ""
-        return morsel.value if morsel else ""
+            return {}
+        own = [(name, morsel.value) for name, morsel in cookies.items() if name.startswith(self._cookie)][:_MOST_ROLES]
+        found = [(name, self._visitor(token)) for name, token in own]
+        return dict(visitor for name, visitor in found if visitor and name == self._cookie_name(visitor[0]))
 
-    def _fits(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self._token.encode())
+    def _cookie_name(self, role: str) -> str:
+        return f"{self._cookie}-{role}" if role else self._cookie
 
     def _is_own(self, host: str) -> bool:
         try:
@@ -115,6 +149,16 @@ class Guard:
         if parts.username is not None or parts.path or port != self._port:
             return False
         return name in self._hosts or (self._wild and _is_address(name))
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """A form, None of one who went away while sending; the server in front sees that it is no longer than its head says."""
+    parts: list[bytes] = []
+    while (message := await receive())["type"] == "http.request":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+    return None
 
 
 def _is_address(name: str) -> bool:

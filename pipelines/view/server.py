@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import hmac
 import io
 import secrets
 import socket
@@ -53,15 +54,18 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
         return _page(compared.compare_page(first, second, request.query_params.get("stage", "")))
 
     routes = [
-        Route("/view.css", lambda _: Response(_style(), media_type="text/css", headers=_KEPT)),
-        Route("/view.js", lambda _: Response(pages.own_source("view.js"), media_type="text/javascript", headers=_KEPT)),
+        *files_of_pages("view"),
         Route("/compare", _guarded(first, compare)),
         *_routes(first),
         *([Mount("/other", routes=_routes(second))] if second else []),
     ]
+
+    def visitor(given: str) -> tuple[str, str] | None:
+        return ("", "") if hmac.compare_digest(given.encode(), token.encode()) else None
+
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, host=host, port=port, token=token)],
+        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor)],
         exception_handlers={HTTPException: _not_found},
     )
 
@@ -69,8 +73,15 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
 _KEPT = {"cache-control": "private, max-age=60"}
 
 
-def _style() -> str:
-    return f"{style(_CHOICES)}\n{pages.own_source('view.css')}"
+def files_of_pages(*names: str) -> list[Route]:
+    """The style sheet of pages, and their scripts."""
+    css = "\n".join([style(_CHOICES), *(pages.own_source(f"{name}.css") for name in names)])
+    sheet = Route(f"/{names[-1]}.css", lambda _: Response(css, media_type="text/css", headers=_KEPT))
+    return [sheet, *(_script(name, pages.own_source(f"{name}.js")) for name in names)]
+
+
+def _script(name: str, source: str) -> Route:
+    return Route(f"/{name}.js", lambda _: Response(source, media_type="text/javascript", headers=_KEPT))
 
 
 def _routes(run: ShownRun) -> list[Route]:
@@ -193,18 +204,28 @@ def _saved(name: str) -> dict[str, str]:
 
 
 class _Impatient(H11Protocol):
-    """Closes connections whose first request does not come in time."""
+    """Closes connections of which a request, be it the first or a later one, does not come in time."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._late = asyncio.get_running_loop().call_later(_SLOWEST_S, self._give_up)
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._waits():
+            self._late.cancel()
+        elif self._late.cancelled() or self._late.when() < self.loop.time():
+            self._late = self.loop.call_later(_SLOWEST_S, self._give_up)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._late.cancel()
         super().connection_lost(exc)
 
+    def _waits(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
     def _give_up(self) -> None:
-        if self.cycle is None:
+        if self._waits():
             self.transport.close()
 
 
@@ -223,12 +244,31 @@ def serve(out: str, other: str | None, *, host: str, port: int, tell: Callable[[
     """
     for each in filter(None, (out, other)):
         load_run(Store(each))
+    serve_app(
+        lambda port, token: make_app(out, other, host=host, port=port, token=token),
+        host=host,
+        port=port,
+        tell=lambda address, token: tell(f"{address}/?token={token}"),
+    )
+
+
+def serve_app(app_of: Callable[[int, str], Starlette], *, host: str, port: int, tell: Callable[[str, str], None]) -> None:
+    """Serve an application until the process is interrupted.
+
+    Args:
+        app_of: makes it, given the port and the token of its owner.
+        host, port: where to listen; port 0 for any that is free.
+        tell: is given the address of the server and that token, before anybody is answered.
+
+    Raises:
+        WrongUse: the port is taken, or the host is not of this machine.
+    """
     listening = _listening(host, port)
     port = listening.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    app = make_app(out, other, host=host, port=port, token=token)
+    app = app_of(port, token)
     shown = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
-    tell(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/?token={token}")
+    tell(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}", token)
     with listening:
         uvicorn.Server(config_of(app)).run(sockets=[listening])
 

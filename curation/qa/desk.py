@@ -1,0 +1,269 @@
+"""Who is asked what in the browser: each annotator's order and share of a round's questions, and what has been answered so far.
+
+A question has as many seats as it needs votes. A draw by seed, annotator and image says who takes them, also those of annotators
+who were removed. The order of an annotator's questions is another such draw. Both depend on the seed, the names
+and the answers alone: after a restart they are what they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..journal import Journal
+from ..rng import uniform
+from .options import text_rule
+from .rounds import Round
+from .served import Answer, Answers
+
+MOST_ANNOTATORS = 200
+LONGEST_NAME = 60
+GOLD_EVERY = 20
+"""Questions of which one is a gold question."""
+
+_SPARE = 1000
+"""Records of an annotator beyond four for each question: whoever answers and takes back for ever is stopped."""
+
+
+class NotPossible(ValueError):
+    """What an annotator or the requester wants cannot be done, and why."""
+
+
+class Desk:
+    """A round that is being asked, for the threads of a server.
+
+    Args:
+        asked: the round.
+        keys: of the images that are asked about.
+        gold: of the gold questions.
+        every: of so many questions one is a gold question.
+        journal: open for writing.
+        records: what it holds so far.
+        salt: secret text, so that nobody can guess a link.
+        version: digest of the rows that are asked about.
+    """
+
+    def __init__(
+        self,
+        asked: Round,
+        keys: Iterable[str],
+        *,
+        journal: Journal,
+        records: Iterable[Mapping[str, Any]] = (),
+        gold: Sequence[str] = (),
+        every: int = GOLD_EVERY,
+        salt: str,
+        version: str = "",
+    ) -> None:
+        self.asked, self.keys, self.gold = asked, list(keys), list(gold)
+        self.answers = Answers(records)
+        self._journal, self._every = journal, every
+        self._secret = hashlib.blake2b(f"{salt}\0{asked.name}".encode(), digest_size=32).digest()
+        self._place = {key: place for place, key in enumerate(self.keys)}
+        self._ids = {key: self._keyed(f"{version}\0{key}") for key in (*self.keys, *self.gold)}
+        self._keys = {told: key for key, told in self._ids.items()}
+        self._orders: dict[str, NDArray[np.int64]] = {}
+        self._draws: dict[str, NDArray[np.float64]] = {}
+        self._later: dict[str, set[str]] = {}
+        self._alone = threading.RLock()
+        self._recount()
+
+    # ------------------------------------------------------------------------------------------------------ annotators
+
+    def invite(self, name: str) -> None:
+        """Let somebody answer, under a name that nobody has."""
+        with self._alone:
+            taken = {each.casefold() for each in self.answers.invited}
+            rule = text_rule(name) or (f"it has more than {LONGEST_NAME} characters" if len(name) > LONGEST_NAME else "")
+            if rule:
+                raise NotPossible(f"name {name[:LONGEST_NAME]!r}: {rule}")
+            if name.casefold() in taken:
+                raise NotPossible(f"name {name!r}: somebody has it already")
+            if len(taken) >= MOST_ANNOTATORS:
+                raise NotPossible(f"there are {MOST_ANNOTATORS} annotators already: remove one first")
+            self._record({"invited": name})
+
+    def remove(self, name: str, *, discard: bool = False) -> None:
+        """Ask an annotator no more; discard: their answers count no longer."""
+        with self._alone:
+            if name not in self.answers.invited:
+                raise NotPossible(f"there is no annotator {name[:LONGEST_NAME]!r}")
+            self._record({"removed": name, "discarded": discard})
+            self._recount()
+
+    def token(self, name: str = "") -> str:
+        """What stands in the link of an annotator; of nobody in that with which people give themselves a name."""
+        return self._keyed(f"{self.answers.invited[name]}\0{name}" if name else "join")
+
+    def bearer(self, token: str) -> str | None:
+        """Whose token it is, "" for that of nobody; None where it is none."""
+        with self._alone:
+            return next((name for name in ("", *self.answers.invited) if hmac.compare_digest(self.token(name), token)), None)
+
+    # ------------------------------------------------------------------------------------------------------- questions
+
+    def id_of(self, key: str) -> str:
+        """What stands for an image in addresses: it tells nobody which questions are gold."""
+        return self._ids[key]
+
+    def key_of(self, told: str) -> str:
+        """The image that an address names."""
+        if told not in self._keys:
+            raise NotPossible("this question is not asked any more")
+        return self._keys[told]
+
+    def ahead(self, name: str, count: int) -> list[str]:
+        """The next questions of an annotator; those that were put off come last."""
+        with self._alone:
+            if name not in self.answers.invited:
+                return []
+            later, stands = self._later.get(name, set()), self.answers.stands.get(name, {})
+            order = self._order(name)
+            mine = [self.keys[place] for place in order[self._open(name)[order]][: count + len(later)]]
+            rows = [key for key in mine if key not in later]
+            gold = [key for key in self._golden(name) if key not in stands and key not in later]
+            asked, golden = int(self._voted_by(name).sum()), sum(key in stands for key in self.gold)
+            found: list[str] = []
+            while len(found) < count and rows:
+                if gold and asked >= self._gold_place(name, golden):
+                    found.append(gold.pop(0))
+                    golden += 1
+                else:
+                    found.append(rows.pop(0))
+                    asked += 1
+            return (found + [key for key in mine if key in later])[:count]
+
+    def left(self, name: str) -> int:
+        """How many questions an annotator still has, gold questions not counted."""
+        with self._alone:
+            return int(self._open(name).sum()) if name in self.answers.invited else 0
+
+    def done(self, name: str) -> int:
+        """How many images an annotator has answered."""
+        return int(self._voted_by(name).sum())
+
+    def complete(self) -> int:
+        """How many images have all their votes."""
+        return int((self._count >= self.asked.workers).sum())
+
+    def answer_of(self, name: str, key: str) -> Answer | None:
+        """What stands, or what was taken back."""
+        with self._alone:
+            held = (self.answers.stands, self.answers.undone)
+            return next((found for each in held if (found := each.get(name, {}).get(key)) is not None), None)
+
+    # --------------------------------------------------------------------------------------------------------- answers
+
+    def answer(self, name: str, key: str, labels: Sequence[str], sensitive: bool, seconds: float | None) -> None:
+        """Take an answer, or another one to the same question. It is on the disk when this returns; once, if it comes twice."""
+        with self._alone:
+            self._check_invited(name)
+            before = self.answers.stands.get(name, {}).get(key)
+            if before is not None and (before.labels, before.sensitive) == (list(labels), sensitive):
+                return
+            if before is None and key in self._place and self._count[self._place[key]] >= self.asked.workers:
+                raise NotPossible("others have answered that question in the meantime")
+            if self.answers.records.get(name, 0) >= 4 * len(self._ids) + _SPARE:
+                raise NotPossible("you have changed your answers too often: ask the requester")
+            given = {"labels": list(labels), "sensitive": sensitive, "seconds": seconds}
+            self._record({"by": name, "key": key, **given})
+            self._mark(name, key, voted=True)
+
+    def undo(self, name: str) -> str | None:
+        """Take the last answer back, and say of which image; None where there is none."""
+        with self._alone:
+            self._check_invited(name)
+            key = next((key for key in reversed(self.answers.stands.get(name, {})) if key in self._ids), None)
+            if key is not None:
+                self._record({"by": name, "key": key, "undone": True})
+                self._mark(name, key, voted=False)
+            return key
+
+    def put_off(self, name: str, key: str) -> None:
+        """Ask it at the end."""
+        with self._alone:
+            self._check_invited(name)
+            self._later.setdefault(name, set()).add(key)
+
+    def decide(self, key: str, labels: Sequence[str] | None, sensitive: bool | None) -> None:
+        """Let the requester's word stand for the votes of an image, on the forms that are not None."""
+        with self._alone:
+            before = self.answers.stands.get("", {}).get(key, Answer(None, None))
+            decided = {
+                "labels": before.labels if labels is None else list(labels),
+                "sensitive": before.sensitive if sensitive is None else sensitive,
+            }
+            self._record({"by": "", "key": key, **decided, "seconds": None})
+
+    def snapshot(self) -> Answers:
+        """The answers as they are now, for one who looks at them while others answer."""
+        with self._alone:
+            copy = Answers()
+            copy.length, copy.invited = self.answers.length, dict(self.answers.invited)
+            copy.stands = {name: dict(stands) for name, stands in self.answers.stands.items()}
+            return copy
+
+    # ---------------------------------------------------------------------------------------------------------- within
+
+    def _record(self, record: Mapping[str, Any]) -> None:
+        self._journal.append(record)
+        self.answers.add(record)
+
+    def _check_invited(self, name: str) -> None:
+        if name not in self.answers.invited:
+            raise NotPossible("you are not asked any more")
+
+    def _keyed(self, text: str) -> str:
+        return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16, key=self._secret).hexdigest()
+
+    def _recount(self) -> None:
+        self._voted: dict[str, NDArray[np.bool_]] = {}
+        self._count = np.zeros(len(self.keys), dtype=np.int64)
+        for name, stands in self.answers.stands.items():
+            for key in stands if name else ():
+                self._mark(name, key, voted=True)
+
+    def _mark(self, name: str, key: str, *, voted: bool) -> None:
+        if (place := self._place.get(key)) is not None:
+            mine = self._voted_by(name)
+            self._count[place] += int(voted) - int(mine[place])
+            mine[place] = voted
+
+    def _voted_by(self, name: str) -> NDArray[np.bool_]:
+        return self._voted.setdefault(name, np.zeros(len(self.keys), dtype=np.bool_))
+
+    def _open(self, name: str) -> NDArray[np.bool_]:
+        """Images at which a seat is an annotator's: fewer of the others who may still answer are drawn before."""
+        before = np.zeros(len(self.keys), dtype=np.int64)
+        for other in self.answers.invited:
+            if other != name:
+                before += ~self._voted_by(other) & (self._draw(other) < self._draw(name))
+        return ~self._voted_by(name) & (before < self.asked.workers - self._count)
+
+    def _draw(self, name: str) -> NDArray[np.float64]:
+        return self._drawn(self._draws, "qa_seat", name)
+
+    def _order(self, name: str) -> NDArray[np.int64]:
+        if name not in self._orders:
+            self._orders[name] = np.argsort(self._drawn({}, "qa_order", name), kind="stable")
+        return self._orders[name]
+
+    def _drawn(self, kept: dict[str, NDArray[np.float64]], what: str, name: str) -> NDArray[np.float64]:
+        if name not in kept:
+            kept[name] = uniform(self.asked.seed, what, (f"{name}\0{key}" for key in self.keys))
+        return kept[name]
+
+    def _golden(self, name: str) -> list[str]:
+        draws = uniform(self.asked.seed, "qa_gold", (f"{name}\0{key}" for key in self.gold))
+        return [self.gold[place] for place in np.argsort(draws, kind="stable")]
+
+    def _gold_place(self, name: str, number: int) -> int:
+        """After how many other questions an annotator's gold question of that number comes."""
+        (draw,) = uniform(self.asked.seed, "qa_gold_place", [f"{name}\0{number}"])
+        return (self._every - 1) * number + int((self._every - 1) * draw)
