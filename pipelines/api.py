@@ -1,7 +1,7 @@
 """What the command line does, as functions of the same names.
 
-``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export`` and ``qa import``
-``qa_import``. ``config`` and ``demo`` are commands alone: ``job(...).values`` are the settings of a benchmark.
+``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export``, and so are others
+of ``qa``. ``config`` and ``demo`` are commands alone: ``job(...).values`` are the settings of a benchmark.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from ..curation.records import PUBLISHED, Problem
 from ..curation.stale import change, changed_source
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
-from .errors import did_you_mean
+from .errors import WrongUse, did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
-from .outputs import estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train, view
+from .outputs import asking, estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train, view
 from .schema import schema
 
 if TYPE_CHECKING:
+    from ..curation.qa.imports import Imported
     from ..curation.qa.rounds import Round
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "push",
     "qa_export",
     "qa_import",
+    "qa_serve",
     "reading_once",
     "reasons",
     "record_of",
@@ -270,6 +272,67 @@ def _check_baselines(todo: Job) -> None:
     except Exception as error:
         if not lacking(error):  # a dataset is made without what trains on it
             raise
+
+
+def qa_serve(
+    out: str,
+    *,
+    annotators: Sequence[str] = (),
+    gold: str | None = None,
+    gold_every: int = 20,
+    host: str = "127.0.0.1",
+    port: int = 8471,
+    round: str | None = None,
+    pipeline: str | None = None,
+    tell: Callable[[str, str], None] = print,
+) -> Imported | None:
+    """Ask a round of questions in the browser until the process is interrupted, then import the answers.
+
+    Every answer is on the disk before its annotator sees the next question: after a kill, the same call goes on.
+
+    Args:
+        out: local folder of the run.
+        annotators: names of people to invite; more can be invited on the requester's page.
+        gold: CSV file of questions with known answers, see ``curation.qa.rounds.export_questions``.
+        gold_every: one of so many questions is a gold question.
+        host, port: as for ``view``.
+        round: as for ``qa_export``.
+        pipeline: see ``job_of``.
+        tell: is given a name and a link: "requester", "join" (whoever has it takes a name of their own), and every annotator.
+
+    Returns:
+        What the import gave, see ``qa_import``; None where nobody has answered.
+
+    Raises:
+        WrongUse: a run that is not in a local folder, a port that is taken, a pipeline that asks nobody.
+        Busy: another process asks this round, or works in ``out``.
+
+    >>> qa_serve("s3://bucket/run")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.errors.WrongUse: s3://bucket/run: questions are asked about runs in local folders only: copy ...
+    """
+    if "://" in out:
+        raise WrongUse(f"{out}: questions are asked about runs in local folders only: copy the run to one")
+    from .view.annotate import serve
+
+    asked, todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
+
+    def go_on() -> str:
+        done = run(todo, out)
+        return f"The run waits again: {done.waiting}." if done.waiting else f"The run is finished: {done.result.rows:,} rows."
+
+    return serve(
+        asked,
+        out,
+        annotators=annotators,
+        gold=gold,
+        gold_every=gold_every,
+        host=host,
+        port=port,
+        go_on=go_on,
+        tell=tell,
+    )
 
 
 class _Once:

@@ -366,7 +366,7 @@ def qa_export(
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
     if gold is not None and tool != "mturk":
         raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
-    asked = _asking(out, pipeline, round)
+    asked = asking(out, pipeline, round)
     return export_questions(
         asked,
         out,
@@ -398,12 +398,16 @@ def qa_import(
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
-    asked = _asking(out, pipeline, round)
+    asked = asking(out, pipeline, round)
     return import_votes(asked, out, results, salt=salt or own_salt(out), replace=replace)
 
 
-def _asking(out: str, pipeline: str | None, name: str | None) -> Round:
-    """The round of that name; without a name the only one."""
+def asking(out: str, pipeline: str | None, name: str | None) -> Round:
+    """The round of that name; without a name the only one.
+
+    Raises:
+        WrongUse: where the pipeline asks nobody, or has no such round.
+    """
     rounds = job_of(out, pipeline=pipeline).rounds()
     if not rounds:
         raise WrongUse(f"{out}: this pipeline asks no annotators")

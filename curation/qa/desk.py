@@ -1,8 +1,8 @@
 """Who is asked what in the browser: each annotator's order and share of a round's questions, and what has been answered so far.
 
-A question has as many seats as it needs votes. A draw by seed, annotator and image says who takes them, also those of annotators
-who were removed. The order of an annotator's questions is another such draw. Both depend on the seed, the names
-and the answers alone: after a restart they are what they were.
+A question has as many seats as it needs votes. A draw by seed, annotator and image says who takes them, also those of people
+who were removed. The order of an annotator's questions is another such draw. Both depend on the seed, the names and the answers
+alone: after a restart they are what they were.
 """
 
 from __future__ import annotations
@@ -97,6 +97,11 @@ class Desk:
             self._record({"removed": name, "discarded": discard})
             self._recount()
 
+    def people(self) -> list[str]:
+        """All who are invited, or have answered."""
+        with self._alone:
+            return [*dict.fromkeys([*self.answers.invited, *filter(None, self.answers.stands)])]
+
     def token(self, name: str = "") -> str:
         """What stands in the link of an annotator; of nobody in that with which people give themselves a name."""
         return self._keyed(f"{self.answers.invited[name]}\0{name}" if name else "join")
@@ -175,15 +180,18 @@ class Desk:
             self._record({"by": name, "key": key, **given})
             self._mark(name, key, voted=True)
 
-    def undo(self, name: str) -> str | None:
-        """Take the last answer back, and say of which image; None where there is none."""
+    def last(self, name: str) -> str | None:
+        """The image that an annotator has answered last; None where there is none."""
+        with self._alone:
+            return next((key for key in reversed(self.answers.stands.get(name, {})) if key in self._ids), None)
+
+    def undo(self, name: str, key: str) -> None:
+        """Take an answer back; once, if this comes twice."""
         with self._alone:
             self._check_invited(name)
-            key = next((key for key in reversed(self.answers.stands.get(name, {})) if key in self._ids), None)
-            if key is not None:
+            if key in self.answers.stands.get(name, {}):
                 self._record({"by": name, "key": key, "undone": True})
                 self._mark(name, key, voted=False)
-            return key
 
     def put_off(self, name: str, key: str) -> None:
         """Ask it at the end."""

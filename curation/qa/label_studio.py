@@ -20,7 +20,15 @@ from ..files import write_whole
 from ..rows import Reject
 from .mturk import Images, check_needs, data_uri, read_json_file
 from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
-from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_answer
+from .options import (
+    LABELS_PROMPT,
+    NONE_OF_THE_ABOVE,
+    SENSITIVE_PROMPT,
+    Option,
+    answers_to_classes,
+    check_options,
+    read_answer,
+)
 
 
 class Project(NamedTuple):
@@ -41,6 +49,7 @@ def export_tasks(
     images: Images | None = None,
     thumbnail_px: int = 320,
     instructions: str = "",
+    prompt: str = "",
 ) -> Project:
     """Write ``folder/tasks.json`` and ``folder/config.xml``.
 
@@ -53,6 +62,7 @@ def export_tasks(
         images: key -> bytes or ``Blob``: put thumbnails into the tasks rather than URLs.
         thumbnail_px: longest side of a thumbnail.
         instructions: plain text above the question.
+        prompt: the question about the classes; "" for CLEAR's.
     """
     needs = ["key", "bucket"] + ([] if images is not None else ["url"])
     check_needs(table, "images", needs)
@@ -61,29 +71,27 @@ def export_tasks(
         address = row["url"] if images is None else data_uri(images, row["key"], side_px=thumbnail_px)
         tasks.append({"data": {"image": address, "key": row["key"], "bucket": row["bucket"]}})
     project = Project(Path(folder) / "tasks.json", Path(folder) / "config.xml")
-    config = labelling_config(options, background=background, instructions=instructions)
+    config = labelling_config(options, background=background, instructions=instructions, prompt=prompt)
     write_whole(project.tasks, (json.dumps(tasks, indent=1, ensure_ascii=False) + "\n").encode())
     write_whole(project.config, config.encode())
     return project
 
 
-def labelling_config(options: Sequence[Option], *, background: str, instructions: str = "") -> str:
+def labelling_config(options: Sequence[Option], *, background: str, instructions: str = "", prompt: str = "") -> str:
     """The labelling interface as XML. Answers come back under ``alias``, the option's name."""
     check_options(options, background=background)
     view = ET.Element("View")
     ET.SubElement(view, "Image", name="image", value="$image")
     if instructions:
         ET.SubElement(view, "Header", value=instructions)
-    ET.SubElement(view, "Header", value=f"Select one or more elements in this image. Or select '{NONE_OF_THE_ABOVE}'.")
+    ET.SubElement(view, "Header", value=prompt or LABELS_PROMPT)
     labels = ET.SubElement(view, "Choices", name="labels", toName="image", choice="multiple", required="true")
     for option in options:
         if option.shown.startswith("$"):
             raise ValueError(f"option {option.shown!r}: Label Studio reads a leading $ as the name of a task field")
         ET.SubElement(labels, "Choice", value=option.shown, alias=option.name)
     ET.SubElement(labels, "Choice", value=NONE_OF_THE_ABOVE)
-    ET.SubElement(
-        view, "Header", value="Does this image contain sensitive content (e.g., pornography, abuse, hate speech, etc.)?"
-    )
+    ET.SubElement(view, "Header", value=SENSITIVE_PROMPT)
     sensitive = ET.SubElement(view, "Choices", name="sensitive", toName="image", choice="single", required="true")
     for answer in ("Yes", "No"):
         ET.SubElement(sensitive, "Choice", value=answer)

@@ -30,7 +30,7 @@ from ..records import naming
 from ..rng import uniform
 from ..rows import Blob, Reject
 from ..streams import parse_json, read_stream
-from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
+from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
 
 Images = Mapping[str, bytes | Blob]
 """Key -> the bytes of an image file, in memory or referred to."""
@@ -118,6 +118,7 @@ def export_batches(
     thumbnail_px: int = 320,
     gold: Gold | None = None,
     instructions: str = "",
+    prompt: str = "",
 ) -> Export:
     """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV a batch) and ``folder/private/``.
 
@@ -135,6 +136,7 @@ def export_batches(
         gold: questions with known answers. Their keys stand in ``private/gold_key.json`` alone, which is not for
             upload.
         instructions: plain text above the question.
+        prompt: the question about the classes; "" for CLEAR's.
 
     Raises:
         ValueError: for a missing column, a class without option, an address that is no http(s) URL, a key that occurs
@@ -148,7 +150,8 @@ def export_batches(
     root = Path(folder)
     earlier = _earlier_files(root)
     staging = root.absolute().with_name(root.absolute().name + ".partial")
-    forms = {f"{name}.html": render_form(name, options, instructions=instructions) for name in ("labels", "sensitive")}
+    texts = {"instructions": instructions, "prompt": prompt}
+    forms = {f"{name}.html": render_form(name, options, **texts) for name in ("labels", "sensitive")}
     room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
@@ -174,7 +177,7 @@ def export_batches(
     return Export(tuple(written[:2]), tuple(written[2:]), placed)
 
 
-def render_form(name: str, options: Sequence[Option], *, instructions: str = "") -> bytes:
+def render_form(name: str, options: Sequence[Option], *, instructions: str = "", prompt: str = "") -> bytes:
     """The HTML of form ``labels`` or ``sensitive``, as pure ASCII (other characters are references).
 
     ``${image_url}`` stands where MTurk puts the image; any other ``$`` is written as ``&#36;``.
@@ -191,7 +194,11 @@ def render_form(name: str, options: Sequence[Option], *, instructions: str = "")
         loader=jinja2.FileSystemLoader(_FORMS), autoescape=True, undefined=jinja2.StrictUndefined, finalize=no_variables
     )
     text = environment.get_template(f"{name}.html").render(
-        options=options, none_of_the_above=NONE_OF_THE_ABOVE, instructions=instructions
+        options=options,
+        none_of_the_above=NONE_OF_THE_ABOVE,
+        instructions=instructions,
+        prompt=prompt or markupsafe.Markup(LABELS_PROMPT),
+        sensitive_prompt=SENSITIVE_PROMPT,
     )
     return text.encode("ascii", "xmlcharrefreplace")
 

@@ -10,6 +10,10 @@ from ..rows import Reject
 
 NONE_OF_THE_ABOVE = "None of the above"
 
+LABELS_PROMPT = f"Select one or more elements in this image. Or select '{NONE_OF_THE_ABOVE}'."
+SENSITIVE_PROMPT = "Does this image contain sensitive content (e.g., pornography, abuse, hate speech, etc.)?"
+"""What the two forms ask, where a round has no question of its own."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:

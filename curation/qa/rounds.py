@@ -100,6 +100,7 @@ class Round:
         group: column of whole numbers that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
         simulated: who answers in the place of people; None where people do.
+        prompt: the question about the classes, in a line; "" for CLEAR's.
 
     >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0, name="shape")
     >>> asked.votes_file
@@ -122,6 +123,7 @@ class Round:
     group: str = ""
     instructions: str = ""
     simulated: Simulated | None = None
+    prompt: str = ""
 
     def __post_init__(self) -> None:
         if self.name and (not _NAME.match(self.name) or self.name in _TAKEN):
@@ -288,10 +290,10 @@ def export_questions(
         raise ValueError(f"{out}: its images have no addresses: leave out --urls to send thumbnails")
     table = _questions(asked, rows, addresses=not thumbnails)
     images = images_of(asked, rows) if thumbnails else None
-    options, background, instructions = asked.options, asked.background, asked.instructions
+    options, background = asked.options, asked.background
+    texts = {"instructions": asked.instructions, "prompt": asked.prompt}
     if tool == "label-studio":
-        project = export_tasks(table, folder, options=options, background=background, images=images, instructions=instructions)
-        return list(project)
+        return list(export_tasks(table, folder, options=options, background=background, images=images, **texts))
     classes = {*(each.stands_for for each in options), background}
     written = export_batches(
         table,
@@ -302,7 +304,7 @@ def export_questions(
         batch_size=batch_size,
         images=images,
         gold=None if gold is None else gold_questions(gold, gold_per_batch, classes, thumbnails=thumbnails),
-        instructions=instructions,
+        **texts,
     )
     if written.gold:
         add_to_gold_key(store, asked.folder, written.gold)

@@ -82,6 +82,12 @@ def say(line: str) -> None:
     print(f"benchwright: {line}", file=sys.stderr, flush=True)
 
 
+def warn_of_host(host: str, what: str) -> None:
+    """Warn where a server listens at more than this machine."""
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        say(f"warning: --host {host}: everyone who reaches this machine and has the link {what}, unencrypted")
+
+
 def warnings_as_lines() -> None:
     """Let what the stages, and trackers of trainings, warn of be lines like the others."""
     logger = logging.getLogger("benchwright")

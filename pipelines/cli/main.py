@@ -16,6 +16,7 @@ from .models import estimate, export
 from .options import (
     AsJson,
     Config,
+    Host,
     Kind,
     Name,
     NewOut,
@@ -348,9 +349,7 @@ def view(
     other: Annotated[
         str | None, typer.Argument(metavar="[OTHER]", help="Folder of another run, to compare.", show_default=False)
     ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen. By default only this machine is served.")] = (
-        "127.0.0.1"
-    ),
+    host: Host = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any that is free.")] = 8470,
 ) -> None:
     """Show a run in the browser, finished or not.
@@ -366,8 +365,7 @@ def view(
     """
     from .. import api
 
-    if host not in ("127.0.0.1", "::1", "localhost"):
-        exits.say(f"warning: --host {host}: everyone who reaches this machine and has the link sees the run, unencrypted")
+    exits.warn_of_host(host, "sees the run")
     try:
         api.view(out, other and local_folder(other), host=host, port=port, tell=lambda link: print(link, flush=True))
     except KeyboardInterrupt:  # the way in which a server ends: there is nothing to resume

@@ -99,6 +99,7 @@ Pipeline = Annotated[
     typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
 ]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that is named only in the record of the run.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen. By default only this machine is served.")]
 Round = Annotated[
     str | None,
     typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),

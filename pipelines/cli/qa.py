@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .options import Out, Pipeline, Round, TrustCode, trust
+from .exits import warn_of_host
+from .options import Host, Out, Pipeline, Round, TrustCode, trust
+
+if TYPE_CHECKING:
+    from ...curation.qa.imports import Imported
 
 qa = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Export questions for annotators, and import their answers.
+    help="""Ask annotators in the browser; or export questions for them, and import their answers.
 
     \b
     Examples:
+      benchwright qa serve out --annotator ann --annotator ben
       benchwright qa export out
       benchwright qa import out results/*.csv
     """,
@@ -84,7 +89,8 @@ def qa_export(
 def qa_import(
     out: Out,
     results: Annotated[
-        list[str], typer.Argument(metavar="RESULTS", help="Result files: MTurk's .csv or Label Studio's .json.")
+        list[str],
+        typer.Argument(metavar="RESULTS", help="Result files: MTurk's .csv, Label Studio's .json, or answers.jsonl of serve."),
     ],
     salt: Annotated[
         str | None,
@@ -108,10 +114,64 @@ def qa_import(
       benchwright qa import out results/*.csv --replace
     """
     from .. import api
-    from .text import printed_kappa
 
     trust(out, trust_code)
     done = api.qa_import(out, results, salt=salt, replace=replace, round=round, pipeline=pipeline)
+    _tell(done)
+
+
+@qa.command("serve")
+def qa_serve(
+    out: Out,
+    annotator: Annotated[
+        list[str] | None,
+        typer.Option("--annotator", "-a", metavar="NAME", help="Invite somebody of this name; may be repeated."),
+    ] = None,
+    gold: Annotated[
+        str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file, class_name.")
+    ] = None,
+    gold_every: Annotated[int, typer.Option(metavar="N", min=2, help="Of so many questions one is a gold question.")] = 20,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any that is free.")] = 8471,
+    round: Round = None,
+    pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
+) -> None:
+    """Ask annotators in the browser.
+
+    Prints a link for you, one for everybody, and one for each annotator. An answer is in DIR/qa/answers.jsonl before the next
+    question is shown; after a kill, the same command goes on, and links to the same port stay good. Ctrl-C ends the server and
+    imports the answers.
+
+    \b
+    Examples:
+      benchwright qa serve out --annotator ann --annotator ben
+      benchwright qa serve out --gold gold.csv --gold-every 10
+      benchwright qa serve out --host 0.0.0.0 --port 9000
+    """
+    from .. import api
+
+    trust(out, trust_code)
+    warn_of_host(host, "answers under the name of the link")
+    done = api.qa_serve(
+        out,
+        annotators=annotator or (),
+        gold=gold,
+        gold_every=gold_every,
+        host=host,
+        port=port,
+        round=round,
+        pipeline=pipeline,
+        tell=lambda name, link: print(f"{name}: {link}", flush=True),
+    )
+    if done is not None:
+        _tell(done)
+
+
+def _tell(done: Imported) -> None:
+    """What an import gave."""
+    from .text import printed_kappa
+
     print(f"{done.added} votes added, {done.votes} in all")
     if done.withdrawn:
         print(f"{done.withdrawn} votes of earlier imports taken back: their assignments no longer count")

@@ -37,7 +37,7 @@ class Guard:
     """ASGI middleware. Every answer carries ``HEADERS``; what is refused reaches no page.
 
     Args:
-        app: what answers those who may ask. The ``visitors`` of its scope are those whose tokens came with the request, by role.
+        app: what answers those who may ask. ``visitors`` of its scope are those whose tokens came with the request, by role.
         host: the address that the server listens at.
         port: and the port.
         visitor: role and name of the bearer of a token, None where it is none. A token stands in a link, and afterwards in a

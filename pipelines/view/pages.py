@@ -75,7 +75,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
     stages = [(name, f"{run.base}/stage/{name}") for name in record.stages]
     values: dict[str, Any] = {"kind": kind, "title": title, "subtitle": subtitle, "out": run.out, "nav": nav, "stages": stages}
     values |= {"sections": [], "base": run.base, "linkable": _linkable, "live": False, "operators": OPERATORS}
-    return filled(own_source("view.html"), **{**values, **more})
+    return filled(own_source("frame.html") + own_source("view.html"), **{**values, **more})
 
 
 def _linkable(href: str) -> bool:

@@ -1,0 +1,114 @@
+// Answers without a new page: what the server answers takes the place of what is shown. Without this script all works as plain forms.
+"use strict";
+
+const LONGEST_WAIT_MS = 8000;
+const WANTED = "benchwright-keys";
+const pictures = [];
+let sending = false;
+
+const told = document.getElementById("told");
+const first = (what) => document.querySelector(what);
+
+function tell(text, said = false) {
+  told.textContent = text;
+  told.classList.toggle("said", said);
+}
+
+function remembered() {
+  try { return localStorage.getItem(WANTED) !== "no"; } catch { return true; }
+}
+
+// ------------------------------------------------------------------------------------------------------------ what is shown
+
+function prepare() {
+  const main = first("main");
+  for (const address of (main.dataset.ahead || "").split(" ").filter(Boolean)) {
+    const picture = new Image();
+    picture.src = address;
+    pictures.push(picture);
+  }
+  pictures.splice(0, Math.max(0, pictures.length - 12));
+  const keys = first("#keys");
+  if (!keys) return;
+  keys.checked = remembered();
+  keys.parentElement.hidden = false;
+  document.body.classList.toggle("no-keys", !keys.checked);
+}
+
+function show(html) {
+  const main = new DOMParser().parseFromString(html, "text/html").querySelector("main");
+  if (!main) return false;
+  first("main").replaceWith(document.adoptNode(main));
+  prepare();
+  const problem = first("#problem");
+  first("#title").focus({preventScroll: true});
+  window.scrollTo(0, 0);
+  tell(problem ? "" : `Saved. ${first("#title").textContent}`, true);
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------------------------ sending
+
+async function send(form) {
+  if (sending) return;
+  sending = true;
+  document.body.classList.add("sending");
+  const body = new URLSearchParams(new FormData(form));
+  for (let wait = 250; sending; wait = Math.min(2 * wait, LONGEST_WAIT_MS)) {
+    try {
+      const answer = await fetch(form.action, {method: "POST", body, headers: {"x-part": "main"}});
+      const text = await answer.text();
+      if (answer.status < 500) {
+        if (!show(text)) tell(text);
+        break;
+      }
+      tell("Not saved yet: the server cannot write. Trying again…");
+    } catch {
+      tell("Not saved yet: the server does not answer. Trying again…");
+    }
+    await new Promise((after) => setTimeout(after, wait));
+  }
+  sending = false;
+  document.body.classList.remove("sending");
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-send]")) return;
+  event.preventDefault();
+  send(event.target);
+});
+
+// ---------------------------------------------------------------------------------------------------------------- answering
+
+document.addEventListener("change", (event) => {
+  const changed = event.target;
+  if (changed.id === "keys") {
+    try { localStorage.setItem(WANTED, changed.checked ? "yes" : "no"); } catch { /* until the page is closed */ }
+    document.body.classList.toggle("no-keys", !changed.checked);
+  }
+  if (!changed.checked || !["label", "none"].includes(changed.name)) return;
+  const other = changed.name === "none" ? "label" : "none";
+  for (const box of changed.form.querySelectorAll(`[name=${other}]`)) box.checked = false;
+});
+
+// After a choice by pointer the space bar means "next" again, and does not take the choice back.
+document.addEventListener("click", (event) => {
+  const keys = first("#keys");
+  if (event.detail > 0 && event.target.matches(".option input") && keys && keys.checked) first("#title").focus({preventScroll: true});
+});
+
+document.addEventListener("keydown", (event) => {
+  const keys = first("#keys");
+  if (!keys || !keys.checked || event.ctrlKey || event.metaKey || event.altKey || event.repeat || sending) return;
+  const at = event.target;
+  const control = at.matches("input, button, a, select, textarea, summary");
+  if ((event.key === " " || event.key === "Enter") && !control) {
+    const form = first(".answer[data-send]");
+    if (form) { event.preventDefault(); form.requestSubmit(); }
+    return;
+  }
+  const meant = /^[a-z0-9]$/i.test(event.key) && first(`[data-key="${event.key.toLowerCase()}"]`);
+  if (meant && !meant.disabled) { event.preventDefault(); meant.click(); }
+});
+
+prepare();

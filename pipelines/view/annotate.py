@@ -1,0 +1,403 @@
+"""The server of ``benchwright qa serve``: annotators answer the questions of a round, and a requester looks on and decides."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ...curation.artifact import load_artifact
+from ...curation.journal import read, writing
+from ...curation.lock import Busy
+from ...curation.qa.agreement import worker_table
+from ...curation.qa.desk import Desk, NotPossible
+from ...curation.qa.imports import Imported, import_votes, own_salt
+from ...curation.qa.mturk_results import hash_worker
+from ...curation.qa.options import check_options
+from ...curation.qa.rounds import Round, add_to_gold_key, asked_rows, gold_key, gold_questions, images_of
+from ...curation.qa.served import votes_in
+from ...curation.records import JOURNAL
+from ...curation.rows import Blob
+from ...curation.store import StoreError
+from . import annotate_pages as pages
+from .guard import Guard
+from .payloads import LARGE_PX, payload_of, picture
+from .server import files_of_pages, serve_app
+from .table import Refused
+
+_MOST_BODY = 1 << 16
+_MOST_FIELDS = 2000
+_PICTURES = 32
+"""Pictures that are kept in memory: those that come next are asked for before they are shown."""
+_AHEAD = 3
+BUSY = "another `benchwright qa serve` asks this round of questions: end it first"
+
+Roles = Sequence[str]
+
+
+@dataclasses.dataclass
+class Asking:
+    """A round that is being asked by this server.
+
+    Attributes:
+        desk: who is asked what.
+        images: key -> what is shown.
+        gold: key -> right class of all gold questions that were ever asked.
+        out: the run.
+        salt: of the workers' hashes.
+        go_on: runs the pipeline, and tells how that ended.
+        going: how it goes, for the requester to read.
+        shown: annotator -> the question that they see, and since when.
+    """
+
+    desk: Desk
+    images: Mapping[str, bytes | Blob]
+    gold: Mapping[str, str]
+    out: str
+    salt: str
+    go_on: Callable[[], str]
+    going: str = ""
+    shown: dict[str, tuple[str, float]] = dataclasses.field(default_factory=dict[str, tuple[str, float]])
+    runs: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self.picture = functools.lru_cache(_PICTURES)(self._picture)
+
+    def _picture(self, key: str) -> bytes:
+        image = self.images[key]
+        return picture(payload_of("image", image.read() if isinstance(image, Blob) else image), LARGE_PX)
+
+    def journal(self) -> str:
+        """The file of the answers."""
+        return str(Path(self.out) / self.desk.asked.folder / JOURNAL)
+
+    def count(self) -> Imported:
+        """Bring the votes to where the run looks for them: what ``benchwright qa import`` of the journal does."""
+        return import_votes(self.desk.asked, self.out, [self.journal()], salt=self.salt)
+
+    def run(self) -> None:
+        """Let the run go on, beside the server."""
+        if self.runs is not None and self.runs.is_alive():
+            raise NotPossible("the run is going on already")
+        self.going = "The run goes on."
+        self.runs = threading.Thread(target=self._go_on, daemon=True)
+        self.runs.start()
+
+    def _go_on(self) -> None:
+        try:
+            self.going = self.go_on()
+        except Exception as error:  # whatever it is, the requester reads it, and annotators are not disturbed
+            self.going = f"The run ended with an error: {' '.join(str(error).split())[:500]}"
+
+
+Answering = Callable[["Asking", Request], Response]
+
+
+def make_app(asking: Asking, *, host: str, port: int, token: str) -> Starlette:
+    """The pages of a round, for the requester and for those with an invitation."""
+
+    def visitor(given: str) -> tuple[str, str] | None:
+        return pages.visitor(asking.desk, given, token)
+
+    addresses: list[tuple[str, str, Roles, Answering]] = [
+        ("/", "GET", ("requester", "annotator", "guest"), _start),
+        ("/join", "GET", ("guest",), lambda asking, request: _page(pages.join_page("", ""))),
+        ("/join", "POST", ("guest",), _join),
+        ("/question", "GET", ("annotator",), _question),
+        ("/answer", "POST", ("annotator",), _answer),
+        ("/undo", "POST", ("annotator",), _undo),
+        ("/later", "POST", ("annotator",), _later),
+        ("/picture", "GET", ("annotator", "requester"), _seen),
+        ("/invite", "POST", ("requester",), _invite),
+        ("/remove", "POST", ("requester",), _remove),
+        ("/decide", "GET", ("requester",), _to_decide),
+        ("/decide", "POST", ("requester",), _decide),
+        ("/finish", "POST", ("requester",), _finish),
+    ]
+    routes = [Route(path, _for(asking, roles, answer), methods=[method]) for path, method, roles, answer in addresses]
+    return Starlette(
+        routes=[*files_of_pages("view", "annotate"), *routes],
+        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, most_body=_MOST_BODY)],
+        exception_handlers={HTTPException: _not_found},
+    )
+
+
+def _for(asking: Asking, roles: Roles, answer: Answering) -> Any:
+    """The answer to visitors of these roles, or a page of one line on why there is none."""
+
+    def endpoint(request: Request) -> Response:
+        try:
+            if not {*roles} & {*request.scope["visitors"]}:
+                told = f"This page is for the {' or the '.join(roles)}: open the link that you were given."
+                return _page(pages.error_page(told), 403)
+            return answer(asking, request)
+        except (NotPossible, Refused) as error:
+            return _page(pages.error_page(str(error)), 400)
+        except (Busy, StoreError, OSError, ValueError) as error:
+            return _page(pages.error_page(f"This did not go: {error}"), 500)
+
+    return endpoint
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    return Response("no such page\n", 404, media_type="text/plain")
+
+
+def _page(html: str, status: int = 200) -> Response:
+    return Response(html, status, media_type="text/html")
+
+
+def _form(request: Request) -> dict[str, list[str]]:
+    """The fields of a form."""
+    try:
+        return parse_qs(request.scope["form"].decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise NotPossible("a form that is none: too many fields, or no UTF-8") from None
+
+
+def _start(asking: Asking, request: Request) -> Response:
+    visitors = request.scope["visitors"]
+    if "requester" not in visitors:
+        return RedirectResponse("/question" if "annotator" in visitors else "/join", 303)
+    return _page(_overview(asking, request))
+
+
+def _overview(asking: Asking, request: Request, problem: str = "") -> str:
+    address = f"{request.url.scheme}://{request.headers['host']}"
+    votes = votes_in(
+        asking.desk.snapshot(),
+        options=asking.desk.asked.options,
+        salt=asking.salt,
+        keys={**dict.fromkeys(asking.desk.keys), **asking.gold},
+    ).votes
+    workers = worker_table(votes, gold=asking.gold, background=asking.desk.asked.background)
+    by_hash = {row["worker"]: row for row in workers.to_pylist()}
+    people = {name: by_hash.get(hash_worker(name, asking.salt), {}) for name in asking.desk.people()}
+    return pages.overview_page(
+        asking.desk, votes, people, address=address, going=asking.going, journal=asking.journal(), problem=problem
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ annotators
+
+
+def _join(asking: Asking, request: Request) -> Response:
+    name = _form(request).get("name", [""])[0].strip()
+    try:
+        asking.desk.invite(name)
+    except NotPossible as error:
+        return _page(pages.join_page(name[:200], f"{error}. Choose another, or open the link of your own."), 400)
+    return RedirectResponse(f"/question?token={asking.desk.token(name)}", 303)
+
+
+def _next(asking: Asking, request: Request, *, key: str = "", status: int = 200, **more: Any) -> Response:
+    """The question of that image, or the next one. A script that puts it in its place takes it for no failure."""
+    name = request.scope["visitors"]["annotator"]
+    ahead = asking.desk.ahead(name, _AHEAD + 1)
+    now = key or next(iter(ahead), "")
+    if now and asking.shown.get(name, ("", 0.0))[0] != now:
+        asking.shown[name] = (now, time.monotonic())
+    return _page(
+        pages.question_page(asking.desk, name, now, [each for each in ahead if each != now][:_AHEAD], **more),
+        200 if _in_place(request) else status,
+    )
+
+
+def _in_place(request: Request) -> bool:
+    return request.headers.get("x-part") == "main"
+
+
+def _after(asking: Asking, request: Request, key: str = "") -> Response:
+    """The next question: as a page of its own, or at once to a script that puts it in its place."""
+    if _in_place(request):
+        return _next(asking, request, key=key)
+    return RedirectResponse(f"/question?id={asking.desk.id_of(key)}" if key else "/question", 303)
+
+
+def _question(asking: Asking, request: Request) -> Response:
+    told = request.query_params.get("id", "")
+    return _next(asking, request, key=asking.desk.key_of(told) if told else "")
+
+
+def _answer(asking: Asking, request: Request) -> Response:
+    name, form, desk = request.scope["visitors"]["annotator"], _form(request), asking.desk
+    key = desk.key_of(form.get("id", [""])[0])
+    labels, sensitive = _chosen(desk.asked, form)
+    chosen = {"chosen": labels, "nothing": "none" in form, "sensitive": sensitive}
+    if bool(labels) == ("none" in form):
+        told = "Choose an answer" if not labels else "Choose classes, or none of the above: not both"
+        return _next(asking, request, key=key, status=400, problem=f"{told}.", **chosen)
+    if sensitive is None:
+        return _next(asking, request, key=key, status=400, problem="Answer the second question, too: Yes or No.", **chosen)
+    seen, since = asking.shown.get(name, ("", 0.0))
+    seconds = round(time.monotonic() - since, 1) if seen == key else None
+    try:
+        desk.answer(name, key, labels, sensitive, seconds)
+    except NotPossible as error:
+        return _next(asking, request, status=400, note=f"That answer is not saved: {error}.")
+    return _after(asking, request)
+
+
+def _chosen(asked: Round, form: Mapping[str, Sequence[str]]) -> tuple[list[str], bool | None]:
+    """Names of the options chosen, in their order; and the Yes or No."""
+    chosen = {*form.get("label", ())}
+    labels = [option.name for number, option in enumerate(asked.options) if str(number) in chosen]
+    return labels, {"Yes": True, "No": False}.get(form.get("sensitive", [""])[0])
+
+
+def _undo(asking: Asking, request: Request) -> Response:
+    name = request.scope["visitors"]["annotator"]
+    key = asking.desk.key_of(_form(request).get("id", [""])[0])
+    asking.desk.undo(name, key)
+    return _after(asking, request, key)
+
+
+def _later(asking: Asking, request: Request) -> Response:
+    name = request.scope["visitors"]["annotator"]
+    asking.desk.put_off(name, asking.desk.key_of(_form(request).get("id", [""])[0]))
+    return _after(asking, request)
+
+
+def _seen(asking: Asking, request: Request) -> Response:
+    data = asking.picture(asking.desk.key_of(request.query_params.get("id", "")))
+    kind = "image/png" if data[:1] == b"\x89" else "image/jpeg"
+    return Response(data, media_type=kind, headers={"cache-control": "private, max-age=3600, immutable"})
+
+
+# ------------------------------------------------------------------------------------------------------------- requester
+
+
+def _invite(asking: Asking, request: Request) -> Response:
+    try:
+        asking.desk.invite(_form(request).get("name", [""])[0].strip())
+    except NotPossible as error:
+        return _page(_overview(asking, request, f"{error}."), 400)
+    return RedirectResponse("/", 303)
+
+
+def _remove(asking: Asking, request: Request) -> Response:
+    form = _form(request)
+    asking.desk.remove(form.get("name", [""])[0], discard="discard" in form)
+    return RedirectResponse("/", 303)
+
+
+def _to_decide(asking: Asking, request: Request) -> Response:
+    after = request.query_params.get("after", "")
+    return _page(pages.decide_page(asking.desk, after=asking.desk.key_of(after) if after else ""))
+
+
+def _decide(asking: Asking, request: Request) -> Response:
+    form, desk = _form(request), asking.desk
+    key = desk.key_of(form.get("id", [""])[0])
+    labels, sensitive = _chosen(desk.asked, form)
+    given = labels or None if "none" not in form else []
+    if (labels and "none" in form) or (given is None and sensitive is None):
+        return _page(pages.decide_page(desk, key=key, problem="Choose classes, or none of the above."), 400)
+    desk.decide(key, given, sensitive)
+    return RedirectResponse("/decide", 303)
+
+
+def _finish(asking: Asking, request: Request) -> Response:
+    try:
+        asking.count()
+        asking.run()
+    except (Busy, NotPossible) as error:
+        return _page(_overview(asking, request, f"{error}."), 409)
+    return RedirectResponse("/", 303)
+
+
+# --------------------------------------------------------------------------------------------------------------- serving
+
+
+@contextlib.contextmanager
+def asked_by(
+    asked: Round,
+    out: str,
+    *,
+    annotators: Sequence[str] = (),
+    gold: str | None = None,
+    gold_every: int = GOLD_EVERY,
+    go_on: Callable[[], str],
+) -> Iterator[Asking]:
+    """A round as this process asks it, and no other; see ``serve``."""
+    check_options(asked.options, background=asked.background)
+    store, rows = asked_rows(asked, out)
+    salt = own_salt(out)
+    images: dict[str, bytes | Blob] = dict(images_of(asked, rows))
+    golden: dict[str, bytes | Blob] = {}
+    if gold is not None:
+        classes = {*(each.stands_for for each in asked.options), asked.background}
+        questions = gold_questions(gold, 1, classes, thumbnails=True)
+        golden = dict(questions.images or {})
+        right = zip(questions.table["key"].to_pylist(), questions.table["concept"].to_pylist(), strict=True)
+        add_to_gold_key(store, asked.folder, dict(right))
+    path = Path(out) / asked.folder / JOURNAL
+    artifact = load_artifact(store, asked.stage)
+    with writing(path, f"{out}: {BUSY}") as journal:
+        desk = Desk(
+            asked,
+            images,
+            journal=journal,
+            records=read(path),
+            gold=list(golden),
+            every=gold_every,
+            salt=salt,
+            version=artifact.digest if artifact else "",
+        )
+        for name in annotators:
+            if name not in desk.answers.invited:
+                desk.invite(name)
+        yield Asking(desk, {**images, **golden}, gold_key(store, asked.folder), out, salt, go_on)
+
+
+def serve(
+    asked: Round,
+    out: str,
+    *,
+    host: str,
+    port: int,
+    tell: Callable[[str, str], None],
+    go_on: Callable[[], str],
+    **whom: Any,
+) -> Imported | None:
+    """Ask a round until the process is interrupted; then bring the votes to where the run looks for them.
+
+    Args:
+        asked: the round.
+        out: local folder of the run.
+        host, port: see ``server.serve_app``.
+        tell: is given a name and a link: of the requester, of those who give themselves a name, and of each annotator.
+        go_on: runs the pipeline, and tells how that ended.
+        whom: ``annotators``, names of people to invite, where they are not yet; ``gold``, CSV file of questions with known
+            answers, see ``rounds.export_questions``; ``gold_every``, of so many questions one is a gold question.
+
+    Returns:
+        What the import gave; None where nobody has answered.
+
+    Raises:
+        Busy: another server asks this round.
+        ValueError: gold questions that cannot be used, damaged answers, options that are ambiguous, a name that nobody can have.
+        StoreError: there are no rows to ask about yet.
+    """
+    with asked_by(asked, out, go_on=go_on, **whom) as asking:
+
+        def told(address: str, token: str) -> None:
+            for name, link in pages.links(asking.desk, address, token):
+                tell(name, link)
+
+        with contextlib.suppress(KeyboardInterrupt):  # the way in which a server ends
+            serve_app(lambda port, token: make_app(asking, host=host, port=port, token=token), host=host, port=port, tell=told)
+    return asking.count() if any(asking.desk.answers.stands.values()) else None

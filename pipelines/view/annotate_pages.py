@@ -1,0 +1,248 @@
+"""The pages of ``benchwright qa serve``."""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ...curation.qa.agreement import votes_kappa
+from ...curation.qa.desk import Desk
+from ...curation.qa.options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT
+from ...curation.qa.served import Answer, Answers
+from ...curation.qa.votes import FORMS
+from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
+from ...eval.report.html import filled
+from ..cli.text import printed_kappa
+from .pages import own_source
+
+_KEYS = "123456789abcdefghijkmopqrstvwxz"
+"""Keys of the options in their order; those of Yes and No, undo and later are others."""
+
+
+def visitor(desk: Desk, given: str, token: str) -> tuple[str, str] | None:
+    """Role and name of the bearer of a token: the requester, an annotator, or one who may become an annotator."""
+    if hmac.compare_digest(given.encode(), token.encode()):
+        return "requester", ""
+    name = desk.bearer(given)
+    return None if name is None else ("annotator", name) if name else ("guest", "")
+
+
+def links(desk: Desk, address: str, token: str = "") -> Iterator[tuple[str, str]]:
+    """Name and link of all who may come: the requester, where the token is given, everybody, and each annotator."""
+    if token:
+        yield "requester", f"{address}/?token={token}"
+    yield "join", f"{address}/join?token={desk.token()}"
+    for name in [*desk.answers.invited]:
+        yield name, f"{address}/question?token={desk.token(name)}"
+
+
+def _filled(kind: str, title: str, **more: Any) -> str:
+    values: dict[str, Any] = {"kind": kind, "title": title, "linkable": lambda href: href in ("/decide",), "problem": ""}
+    values |= {"none_of_the_above": NONE_OF_THE_ABOVE, "sensitive_prompt": SENSITIVE_PROMPT}
+    return filled(own_source("frame.html") + own_source("annotate.html"), **{**values, **more})
+
+
+def error_page(why: str) -> str:
+    """One line on why there is no other page."""
+    return _filled("error", "This is not possible", subtitle="", live=False, sections=[], problem=why[:1500])
+
+
+def join_page(name: str, problem: str) -> str:
+    """Where those who have the link for everybody give themselves a name."""
+    return _filled("join", "Help to judge pictures", name=name, problem=problem)
+
+
+# ------------------------------------------------------------------------------------------------------------ annotators
+
+
+def question_page(
+    desk: Desk,
+    name: str,
+    key: str,
+    ahead: Sequence[str],
+    *,
+    chosen: Sequence[str] = (),
+    nothing: bool = False,
+    sensitive: bool | None = None,
+    problem: str = "",
+    note: str = "",
+) -> str:
+    """One question to one annotator.
+
+    Args:
+        desk: who is asked what.
+        name: of the annotator.
+        key: of the image; "" where there is none left.
+        ahead: those that come next, whose pictures are fetched now.
+        chosen, nothing, sensitive: what is ticked; by default what the annotator has said of this image before.
+        problem: what is wrong with the answer that was given.
+        note: something else that the annotator should know.
+    """
+    before = desk.answer_of(name, key) if key and not problem else None
+    if before is not None:
+        chosen, sensitive = before.labels or (), before.sensitive
+        nothing = before.labels is not None and not before.labels
+    done, left, last = desk.done(name), desk.left(name), desk.last(name)
+    return _filled(
+        "question",
+        f"Question {done + 1}" if key else "Done",
+        name=name,
+        question=desk.id_of(key) if key else "",
+        last=desk.id_of(last) if last else "",
+        ahead=[f"/picture?id={desk.id_of(each)}" for each in ahead],
+        done=done,
+        total=done + left,
+        note=note,
+        problem=problem,
+        **_asked(desk),
+        chosen=chosen,
+        nothing=nothing,
+        sensitive=sensitive,
+    )
+
+
+def _asked(desk: Desk) -> dict[str, Any]:
+    asked = desk.asked
+    options = [
+        {"name": each.name, "hint": each.hint, "key": _KEYS[number] if number < len(_KEYS) else ""}
+        for number, each in enumerate(asked.options)
+    ]
+    return {"instructions": asked.instructions, "prompt": asked.prompt or LABELS_PROMPT, "options": options}
+
+
+# ------------------------------------------------------------------------------------------------------------- requester
+
+
+def overview_page(
+    desk: Desk,
+    votes: pa.Table,
+    people: Mapping[str, Mapping[str, Any]],
+    *,
+    address: str,
+    going: str,
+    journal: str,
+    problem: str,
+) -> str:
+    """How far the annotators are, how far they agree, and what the requester can do.
+
+    Args:
+        desk: who is asked what.
+        votes: so far, as an import would bring them.
+        people: annotator -> row of the table of workers.
+        address: of the server.
+        going: how the run goes.
+        journal: file of the answers.
+        problem: why what the requester wanted did not go.
+    """
+    answers = desk.snapshot()
+    to_decide = len(disagreements(desk, answers))
+    complete, total = desk.complete(), len(desk.keys)
+    cards = [
+        Card("images with all votes", f"{complete:,} of {total:,}", f"{desk.asked.workers} votes each"),
+        Card("answers", sum(len(each) for name, each in answers.stands.items() if name)),
+        *(Card(f"kappa, {form}", _kappa(votes, form), "Fleiss' kappa so far") for form in FORMS),
+        Card("disagreements to decide", to_decide, tone="note" if to_decide else "plain"),
+    ]
+    lines = [_line(desk, name, row, answers) for name, row in people.items()]
+    blocks: list[Block] = [Cards(cards)]
+    if to_decide:
+        blocks.append(Table(["", "images"], [[Cell("Decide where annotators disagree", href="/decide"), to_decide]]))
+    headings = ["annotator", "answered", "left", "agreement", "gold right", "gold asked", "median seconds", "flags"]
+    of_people: Block = Table(headings, lines, decimals=2) if lines else Text(["Nobody is invited yet."])
+    missing = total - complete
+    lack = f"{missing:,} images still lack votes: a run rejects them as missing_votes." if missing else "No image lacks votes."
+    finish = f"{lack} The answers are in {journal}; `benchwright qa import` reads that file, too."
+    return _filled(
+        "overview",
+        f"Questions of stage {desk.asked.stage}",
+        subtitle=f"Round {desk.asked.name}" if desk.asked.name else "",
+        live=True,
+        sections=[Section("How far it is", blocks), Section("Annotators", [of_people])],
+        join=next(link for name, link in links(desk, address)),
+        links=[{"name": name, "href": link} for name, link in links(desk, address)][1:],
+        finish=finish,
+        going=going,
+        problem=problem,
+    )
+
+
+def _kappa(votes: Any, form: Any) -> str:
+    kappa = votes_kappa(votes, form=form)
+    return printed_kappa(kappa) if votes.num_rows and not math.isnan(kappa) else "–"
+
+
+def _line(desk: Desk, name: str, worker: Mapping[str, Any], answers: Answers) -> list[Value]:
+    there = name in answers.invited
+    return [
+        Cell(name, note="" if there else "removed"),
+        desk.done(name),
+        desk.left(name) if there else None,
+        worker.get("agreement"),
+        worker.get("gold_right", 0),
+        worker.get("num_gold", 0),
+        worker.get("median_seconds"),
+        ", ".join(worker.get("flags", [])) or None,
+    ]
+
+
+def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
+    """Image -> forms on which its annotators disagree and the requester has not decided; those without a majority come first.
+
+    Of images that have all their votes.
+    """
+    given: dict[str, list[Answer]] = {key: [] for key in desk.keys}
+    for name, stands in answers.stands.items():
+        for key, answer in stands.items() if name else ():
+            if key in given:
+                given[key].append(answer)
+    found: list[tuple[bool, str, list[str]]] = []
+    for key, some in given.items():
+        if len(some) < desk.asked.workers:
+            continue
+        decided = answers.stands.get("", {}).get(key, Answer(None, None))
+        told = {"labels": [tuple(sorted(each.labels or ())) for each in some], "sensitive": [each.sensitive for each in some]}
+        forms = [form for form in FORMS if len({*told[form]}) > 1 and getattr(decided, form) is None]
+        if forms:
+            settled = all(2 * max(told[form].count(each) for each in told[form]) > len(some) for form in forms)
+            found.append((settled, key, forms))
+    return {key: forms for _, key, forms in sorted(found, key=lambda each: each[0])}
+
+
+def decide_page(desk: Desk, *, key: str = "", after: str = "", problem: str = "") -> str:
+    """A disagreement: who said what, and a form for the requester's word.
+
+    Args:
+        desk: who is asked what.
+        key: of the image; by default the first one.
+        after: or the one that comes after this.
+        problem: what is wrong with what was decided.
+    """
+    answers = desk.snapshot()
+    found = disagreements(desk, answers)
+    keys = [*found]
+    at = keys.index(after) + 1 if after in found else 0
+    key = key if key in found else keys[at] if at < len(keys) else ""
+    given = [
+        {
+            "name": name,
+            "labels": ", ".join(stands[key].labels or ()) or NONE_OF_THE_ABOVE,
+            "sensitive": "Yes" if stands[key].sensitive else "No",
+        }
+        for name, stands in answers.stands.items()
+        if name and key in stands
+    ]
+    return _filled(
+        "decide",
+        "Decide" if key else "Nothing to decide",
+        question=desk.id_of(key) if key else "",
+        after=bool(key) and key != keys[-1],
+        count=len(keys),
+        forms=found.get(key, []),
+        given=given,
+        problem=problem,
+        **_asked(desk),
+    )
