@@ -23,7 +23,7 @@ from ...curation.artifact import load_artifact
 from ...curation.journal import read, writing
 from ...curation.lock import Busy
 from ...curation.qa.agreement import worker_table
-from ...curation.qa.desk import Desk, NotPossible
+from ...curation.qa.desk import GOLD_EVERY, Desk, NotPossible
 from ...curation.qa.imports import Imported, import_votes, own_salt
 from ...curation.qa.mturk_results import hash_worker
 from ...curation.qa.options import check_options
@@ -389,7 +389,7 @@ def serve(
 
     Raises:
         Busy: another server asks this round.
-        ValueError: gold questions that cannot be used, damaged answers, options that are ambiguous, a name that nobody can have.
+        ValueError: gold questions that cannot be used, damaged answers, ambiguous options, a name that nobody can have.
         StoreError: there are no rows to ask about yet.
     """
     with asked_by(asked, out, go_on=go_on, **whom) as asking:

@@ -41,7 +41,7 @@ def links(desk: Desk, address: str, token: str = "") -> Iterator[tuple[str, str]
 
 
 def _filled(kind: str, title: str, **more: Any) -> str:
-    values: dict[str, Any] = {"kind": kind, "title": title, "linkable": lambda href: href in ("/decide",), "problem": ""}
+    values: dict[str, Any] = {"kind": kind, "title": title, "linkable": lambda href: False, "problem": ""}
     values |= {"none_of_the_above": NONE_OF_THE_ABOVE, "sensitive_prompt": SENSITIVE_PROMPT}
     return filled(own_source("frame.html") + own_source("annotate.html"), **{**values, **more})
 
@@ -148,9 +148,6 @@ def overview_page(
         Card("disagreements to decide", to_decide, tone="note" if to_decide else "plain"),
     ]
     lines = [_line(desk, name, row, answers) for name, row in people.items()]
-    blocks: list[Block] = [Cards(cards)]
-    if to_decide:
-        blocks.append(Table(["", "images"], [[Cell("Decide where annotators disagree", href="/decide"), to_decide]]))
     headings = ["annotator", "answered", "left", "agreement", "gold right", "gold asked", "median seconds", "flags"]
     of_people: Block = Table(headings, lines, decimals=2) if lines else Text(["Nobody is invited yet."])
     missing = total - complete
@@ -161,9 +158,10 @@ def overview_page(
         f"Questions of stage {desk.asked.stage}",
         subtitle=f"Round {desk.asked.name}" if desk.asked.name else "",
         live=True,
-        sections=[Section("How far it is", blocks), Section("Annotators", [of_people])],
+        sections=[Section("How far it is", [Cards(cards)]), Section("Annotators", [of_people])],
         join=next(link for name, link in links(desk, address)),
         links=[{"name": name, "href": link} for name, link in links(desk, address)][1:],
+        to_decide=to_decide,
         finish=finish,
         going=going,
         problem=problem,
