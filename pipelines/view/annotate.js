@@ -1,7 +1,7 @@
 // Answers without a new page: what the server answers takes the place of what is shown. Without this script all works as plain forms.
 "use strict";
 
-const LONGEST_WAIT_MS = 8000;
+const LONGEST_WAIT_MS = 2000;
 const WANTED = "benchwright-keys";
 const pictures = [];
 let sending = false;
@@ -35,7 +35,7 @@ function prepare() {
   document.body.classList.toggle("no-keys", !keys.checked);
 }
 
-function show(html) {
+function show(html, what) {
   const main = new DOMParser().parseFromString(html, "text/html").querySelector("main");
   if (!main) return false;
   first("main").replaceWith(document.adoptNode(main));
@@ -43,7 +43,7 @@ function show(html) {
   const problem = first("#problem");
   first("#title").focus({preventScroll: true});
   window.scrollTo(0, 0);
-  tell(problem ? "" : `Saved. ${first("#title").textContent}`, true);
+  tell(problem ? "" : `${what} ${first("#title").textContent}`, true);
   return true;
 }
 
@@ -59,7 +59,7 @@ async function send(form) {
       const answer = await fetch(form.action, {method: "POST", body, headers: {"x-part": "main"}});
       const text = await answer.text();
       if (answer.status < 500) {
-        if (!show(text)) tell(text);
+        if (!show(text, form.dataset.send)) tell(text);
         break;
       }
       tell("Not saved yet: the server cannot write. Trying again…");

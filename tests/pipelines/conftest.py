@@ -42,6 +42,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="session")
+def shapes_waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the documentation's own pipeline, 200 pictures of which wait for people. Only to be copied."""
+    folder = tmp_path_factory.mktemp("shapes")
+    example = Path(__file__).resolve().parents[2] / "docs/examples/shapes.py"
+    (folder / "shapes.py").write_text(example.read_text().replace(', simulated=rounds.Simulated("concept")', ""))
+    run = ["run", str(folder / "shapes.py"), "--out", str(folder / "out"), "--set", "count=240", "--quiet"]
+    (folder / "shapes.toml").write_text("count = 60\n")
+    assert cli.call(run) == 0
+    return folder / "out"
+
+
 @pytest.fixture
 def copy(tiny: Path, tmp_path: Path) -> Path:
     """A copy of that run, to be damaged."""

@@ -30,7 +30,11 @@ class _Reader(HTMLParser):
             self.faults.append(f"{shown} has no alt text")
         if tag == "svg" and told.get("aria-hidden") != "true" and not (told.get("role") == "img" and told.get("aria-label")):
             self.faults.append(f"{shown} has no label")
-        if tag == "input" and told.get("type") != "hidden" and not (told.get("aria-label") or any(name == "label" for name, _ in self.open)):
+        if (
+            tag == "input"
+            and told.get("type") != "hidden"
+            and not (told.get("aria-label") or any(name == "label" for name, _ in self.open))
+        ):
             self.faults.append(f"{shown} has no label")
         if tag == "table" and not scrolled:
             self.faults.append(f"{shown} may be wider than a phone, and does not scroll by itself")

@@ -8,9 +8,6 @@ import http.client
 import json
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,29 +27,17 @@ from benchwright.pipelines.view.annotate import Asking, asked_by, make_app
 from PIL import Image
 from starlette.testclient import TestClient
 
+from tests.pipelines.annotating import PEOPLE, Server
 from tests.pipelines.conftest import Cli
 from tests.pipelines.pages import faults
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "docs/examples/shapes.py"
 HOST, PORT, TOKEN = "127.0.0.1", 8471, "the-requester"
 BASE = f"http://{HOST}:{PORT}"
-PEOPLE = ("anna", "ben", "cleo")
-
-
-@pytest.fixture(scope="module")
-def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The documentation's own pipeline, 200 pictures of which wait for people. Only to be copied."""
-    folder = tmp_path_factory.mktemp("shapes")
-    (folder / "shapes.py").write_text(EXAMPLE.read_text().replace(', simulated=rounds.Simulated("concept")', ""))
-    assert "Simulated" not in (folder / "shapes.py").read_text()
-    with contextlib.chdir(folder):
-        api.run(api.job(str(folder / "shapes.py"), overrides=["count=240"]), str(folder / "out"))
-    return folder / "out"
 
 
 @pytest.fixture
-def out(waiting: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(waiting, tmp_path / "out"))
+def out(shapes_waiting: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shapes_waiting, tmp_path / "out"))
 
 
 @contextlib.contextmanager
@@ -203,7 +188,7 @@ def test_the_requester_sees_agreement_decides_and_lets_the_run_go_on(out: Path) 
         after = requester.get("/decide").text
         assert 'name="label"' not in after
         assert "1 image to decide" in after
-        assert requester.post("/finish").headers["location"] == "/"
+        assert requester.post("/finish", data={"go": "1"}).headers["location"] == "/"
         assert asking.runs is not None
         asking.runs.join()
         assert "gone on" in requester.get("/").text
@@ -289,9 +274,9 @@ def test_who_is_let_in(lone: Asking, who: str, method: str, path: str, headers: 
 
 
 @pytest.fixture(scope="module")
-def lone(waiting: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+def lone(shapes_waiting: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
     """A round with one annotator, which nothing may change."""
-    with asked(Path(shutil.copytree(waiting, tmp_path_factory.mktemp("lone") / "out")), "anna") as asking:
+    with asked(Path(shutil.copytree(shapes_waiting, tmp_path_factory.mktemp("lone") / "out")), "anna") as asking:
         yield asking
 
 
@@ -394,34 +379,6 @@ def test_one_server_at_a_time_and_wrong_uses(bw: Cli, out: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- a kill in the middle
-
-
-class Server:
-    """``benchwright qa serve`` in a process of its own; started again at the same port."""
-
-    def __init__(self, out: Path) -> None:
-        self._out, self.links, self.port = out, dict[str, str](), 0
-        self.up = threading.Event()
-
-    def start(self) -> None:
-        people = [word for name in PEOPLE for word in ("--annotator", name)]
-        command = [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", "qa", "serve", str(self._out), *people]
-        self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.links = dict(self.process.stdout.readline().strip().split(": ", 1) for _ in range(5))
-        self.port = urlsplit(self.links["anna"]).port or 0
-        self.up.set()
-
-    def kill(self) -> None:
-        self.up.clear()
-        self.process.kill()
-        self.process.communicate()
-
-    def end(self) -> str:
-        self.process.send_signal(signal.SIGINT)
-        told, _ = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0
-        return told
 
 
 def answer_of(name: str, question: str) -> dict[str, str]:
