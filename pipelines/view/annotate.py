@@ -127,10 +127,11 @@ def make_app(asking: Asking, *, host: str, port: int, token: str) -> Starlette:
         ("/decide", "POST", ("requester",), _decide),
         ("/finish", "POST", ("requester",), _finish),
     ]
+    takes = {path: _MOST_BODY for path, method, _, _ in addresses if method == "POST"}
     routes = [Route(path, _for(asking, roles, answer), methods=[method]) for path, method, roles, answer in addresses]
     return Starlette(
         routes=[*files_of_pages("view", "annotate"), *routes],
-        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, most_body=_MOST_BODY)],
+        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, takes=takes)],
         exception_handlers={HTTPException: _not_found},
     )
 
@@ -163,7 +164,7 @@ def _page(html: str, status: int = 200) -> Response:
 def _form(request: Request) -> dict[str, list[str]]:
     """The fields of a form."""
     try:
-        return parse_qs(request.scope["form"].decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+        return parse_qs(request.scope["body"].decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
     except ValueError:
         raise NotPossible("a form that is none: too many fields, or no UTF-8") from None
 

@@ -1,11 +1,11 @@
-"""Who may ask a server, and what: from the page's own address, with the token of a link; where it is only read, GET alone."""
+"""Who may ask the server, and what: from the page's own address, with the token of the link; a body only where one is taken."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -20,7 +20,6 @@ _SLOWEST_BODY_S = 10.0
 _KEPT_S = 60 * 86_400
 """For which a browser keeps the token of a role: an annotator comes back tomorrow."""
 _MOST_ROLES = 4
-_FORM = "application/x-www-form-urlencoded"
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
@@ -37,12 +36,13 @@ class Guard:
     """ASGI middleware. Every answer carries ``HEADERS``; what is refused reaches no page.
 
     Args:
-        app: what answers those who may ask. ``visitors`` of its scope are those whose tokens came with the request, by role.
+        app: what answers those who may ask. ``visitors`` of its scope are those whose tokens came with the request, by role,
+            and ``body`` is what was posted.
         host: the address that the server listens at.
         port: and the port.
-        visitor: role and name of the bearer of a token, None where it is none. A token stands in a link, and afterwards in a
-            cookie, one for each role. Comparing takes as long for any token.
-        most_body: bytes of a form that may be sent; 0 where the server is only read.
+        visitor: role and name of the bearer of a token; None where it is none. A token stands in a link, and afterwards in a
+            cookie, one for each role. It is compared in a time that tells nothing.
+        takes: paths that take POST, and the bytes of a body at most.
     """
 
     def __init__(
@@ -52,9 +52,10 @@ class Guard:
         host: str,
         port: int,
         visitor: Callable[[str], tuple[str, str] | None],
-        most_body: int = 0,
+        takes: Mapping[str, int] | None = None,
     ) -> None:
-        self._app, self._port, self._visitor, self._most_body = app, port, visitor, most_body
+        self._app, self._port, self._visitor = app, port, visitor
+        self._takes = takes or {}
         self._wild = host in _WILD
         own = {"localhost", "127.0.0.1", "::1"}
         self._hosts = own | ({socket.gethostname(), socket.getfqdn()} if self._wild else {host})
@@ -77,11 +78,12 @@ class Guard:
         if answer is None and scope["method"] == "POST":
             try:
                 async with asyncio.timeout(_SLOWEST_BODY_S):
-                    scope["form"] = await _body(receive)
-                if scope["form"] is None:
+                    scope["body"] = await _body(receive)
+                if scope["body"] is None:
                     return
+                receive = _again(scope["body"], receive)
             except TimeoutError:
-                answer = _told(408, "a form that does not come", {"connection": "close"})
+                answer = _told(408, "a body that does not come", {"connection": "close"})
         if answer is None:
             await self._app(scope, receive, sending)
         else:
@@ -90,41 +92,39 @@ class Guard:
     def _refused(self, scope: Scope) -> Response | None:
         """What those are told who may not ask; a redirect for those who bring the token; None for those who have brought it."""
         headers = Headers(scope=scope)
-        changes = scope["method"] == "POST" and self._most_body > 0
-        if scope["method"] not in ("GET", "HEAD") and not changes:
-            return _told(405, f"{scope['method'][:20]}: this server is only read", {"allow": "GET, HEAD"})
+        posted = scope["method"] == "POST" and scope["path"] in self._takes
+        if not posted and scope["method"] not in ("GET", "HEAD"):
+            return _told(405, f"{scope['method'][:20]}: this is only read", {"allow": "GET, HEAD"})
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
             return _told(414, f"an address of more than {LONGEST_ADDRESS} bytes")
-        length = headers.get("content-length", "0")
-        if "transfer-encoding" in headers or not length.isdigit() or int(length[:12]) > (self._most_body if changes else 0):
-            return _told(413, f"a form of more than {self._most_body:,} bytes" if changes else "a request with a body")
-        if changes and headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-            return _told(415, f"what is sent has to be {_FORM}")
+        length, most = headers.get("content-length", "0"), self._takes[scope["path"]] if posted else 0
+        if "transfer-encoding" in headers or not (
+            length.isascii() and length.isdigit() and len(length) < 16 and int(length) <= most
+        ):
+            return _told(413, f"a body of {length[:16]} bytes: {most} at most" if posted else "a request with a body")
         host = headers.get("host", "")
         if headers.getlist("host") != [host] or not self._is_own(host):
             return _told(403, "the Host of the request is not this server's: open the link that it printed")
         origin = headers.get("origin")
-        if origin is None and changes:
-            return _told(403, "a change without an Origin: is this a browser?")
-        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        if (origin is not None or posted) and origin not in (f"http://{host}", f"https://{host}"):
             return _told(403, "a request from a page of another origin")
-        if headers.get("sec-fetch-site") == "cross-site" and (changes or headers.get("sec-fetch-mode") != "navigate"):
+        if headers.get("sec-fetch-site") == "cross-site" and (posted or headers.get("sec-fetch-mode") != "navigate"):
             return _told(403, "a request from a page of another site")
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = next((value for name, value in asked if name == "token"), None)
         if given is not None and (visitor := self._visitor(given)):
-            return self._welcome(scope, [pair for pair in asked if pair[0] != "token"], self._cookie_name(visitor[0]), given)
+            return self._welcome(scope, [pair for pair in asked if pair[0] != "token"], visitor[0], given)
         scope["visitors"] = self._visitors(headers)
         if scope["visitors"]:
             return None
         return _told(403, "no token: open the link that was printed or that you were given, with its token")
 
-    def _welcome(self, scope: Scope, asked: Sequence[tuple[str, str]], cookie: str, token: str) -> Response:
+    def _welcome(self, scope: Scope, asked: Sequence[tuple[str, str]], role: str, token: str) -> Response:
         # The path is taken as it came, and begins with one slash: a redirect never leaves this server.
         path = "/" + scope["raw_path"].decode("latin-1").lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(asked)}" if asked else ""), 303)
-        kept = None if cookie == self._cookie else _KEPT_S
-        answer.set_cookie(cookie, token, max_age=kept, httponly=True, samesite="lax", path="/")
+        kept = _KEPT_S if role else None
+        answer.set_cookie(self._cookie_of(role), token, max_age=kept, httponly=True, samesite="lax", path="/")
         return answer
 
     def _visitors(self, headers: Headers) -> dict[str, str]:
@@ -135,9 +135,9 @@ class Guard:
             return {}
         own = [(name, morsel.value) for name, morsel in cookies.items() if name.startswith(self._cookie)][:_MOST_ROLES]
         found = [(name, self._visitor(token)) for name, token in own]
-        return dict(visitor for name, visitor in found if visitor and name == self._cookie_name(visitor[0]))
+        return dict(visitor for name, visitor in found if visitor and name == self._cookie_of(visitor[0]))
 
-    def _cookie_name(self, role: str) -> str:
+    def _cookie_of(self, role: str) -> str:
         return f"{self._cookie}-{role}" if role else self._cookie
 
     def _is_own(self, host: str) -> bool:
@@ -152,13 +152,23 @@ class Guard:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """A form, None of one who went away while sending; the server in front sees that it is no longer than its head says."""
+    """What is posted, None of one who went away before its end; the server in front sees to its length."""
     parts: list[bytes] = []
     while (message := await receive())["type"] == "http.request":
         parts.append(message.get("body", b""))
         if not message.get("more_body", False):
             return b"".join(parts)
     return None
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """What was read, for those who read it themselves."""
+    read: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receiving() -> Message:
+        return read.pop() if read else await receive()
+
+    return receiving
 
 
 def _is_address(name: str) -> bool:
