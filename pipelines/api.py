@@ -27,7 +27,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
 from .errors import WrongUse, did_you_mean
 from .experiments import reading_once
-from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
+from .jobs import LOGGER, Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import asking, estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train, view
 from .schema import schema
@@ -317,6 +317,8 @@ def qa_serve(
     from .view.annotate import serve
 
     asked, todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
+    if asked.simulated is not None:
+        LOGGER.warning("%s: simulated annotators answer this round: votes of people count where the settings ask people", out)
 
     def go_on() -> str:
         done = run(todo, out)

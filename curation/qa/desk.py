@@ -109,7 +109,8 @@ class Desk:
     def bearer(self, token: str) -> str | None:
         """Whose token it is, "" for that of nobody; None where it is none."""
         with self._alone:
-            return next((name for name in ("", *self.answers.invited) if hmac.compare_digest(self.token(name), token)), None)
+            names, given = ("", *self.answers.invited), token.encode("utf-8", "replace")
+            return next((name for name in names if hmac.compare_digest(self.token(name).encode(), given)), None)
 
     # ------------------------------------------------------------------------------------------------------- questions
 

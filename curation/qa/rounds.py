@@ -172,7 +172,7 @@ def ask(
     >>> flow.last
     'voted'
     >>> flow.stage("voted").waits
-    'ask the annotators (`benchwright qa export shapes`), import their answers (...), and run again'
+    'ask the annotators in the browser (`benchwright qa serve shapes`); or export the questions (...), ... and run again'
     """
     if flow.last != asked.stage:
         raise PlanError(f"{asked.title} is about stage {asked.stage!r}, and its votes are counted after {flow.last!r}")
@@ -189,13 +189,14 @@ def ask(
         question=asked.question,
     )
     which = f" --round {asked.name}" if asked.name else ""
-    export, imported = f"`benchwright qa export {out}{which}`", f"`benchwright qa import {out} RESULTS...{which}`"
+    serve, export = f"`benchwright qa serve {out}{which}`", f"`benchwright qa export {out}{which}`"
     return flow.whole(
         f"voted_{asked.name}" if asked.name else "voted",
         counted,
         gives=Voted,
         max_rejects=None,
-        waits=f"ask the annotators ({export}), import their answers ({imported}), and run again",
+        waits=f"ask the annotators in the browser ({serve}); or export the questions ({export}), import the answers "
+        f"(`benchwright qa import {out} RESULTS...{which}`), and run again",
     )
 
 

@@ -22,13 +22,14 @@ from starlette.routing import Route
 from ...curation.artifact import load_artifact
 from ...curation.journal import read, writing
 from ...curation.lock import Busy
-from ...curation.qa.agreement import worker_table
+from ...curation.qa.agreement import votes_kappa, worker_table
 from ...curation.qa.desk import GOLD_EVERY, Desk, NotPossible
 from ...curation.qa.imports import Imported, import_votes, own_salt
 from ...curation.qa.mturk_results import hash_worker
 from ...curation.qa.options import check_options
 from ...curation.qa.rounds import Round, add_to_gold_key, asked_rows, gold_key, gold_questions, images_of
 from ...curation.qa.served import votes_in
+from ...curation.qa.votes import FORMS
 from ...curation.records import JOURNAL
 from ...curation.rows import Blob
 from ...curation.store import StoreError
@@ -75,10 +76,25 @@ class Asking:
 
     def __post_init__(self) -> None:
         self.picture = functools.lru_cache(_PICTURES)(self._picture)
+        self._found: pages.Found | None = None
 
     def _picture(self, key: str) -> bytes:
         image = self.images[key]
         return picture(payload_of("image", image.read() if isinstance(image, Blob) else image), LARGE_PX)
+
+    def found(self) -> pages.Found:
+        """What the answers amount to so far, by the functions of the import."""
+        answers = self.desk.snapshot()
+        if self._found is None or self._found.length != answers.length:
+            asked, keys = self.desk.asked, {**dict.fromkeys(self.desk.keys), **self.gold}
+            votes = votes_in(answers, options=asked.options, salt=self.salt, keys=keys).votes
+            table = worker_table(votes, gold=self.gold, background=asked.background).to_pylist()
+            rows = {row["worker"]: row for row in table}
+            workers = {name: rows.get(hash_worker(name, self.salt), {}) for name in self.desk.people()}
+            kappas = {form: votes_kappa(votes, form=form) for form in FORMS}
+            to_decide = len(pages.disagreements(self.desk, answers))
+            self._found = pages.Found(answers.length, kappas, workers, to_decide)
+        return self._found
 
     def journal(self) -> str:
         """The file of the answers."""
@@ -178,17 +194,9 @@ def _start(asking: Asking, request: Request) -> Response:
 
 def _overview(asking: Asking, request: Request, problem: str = "") -> str:
     address = f"{request.url.scheme}://{request.headers['host']}"
-    votes = votes_in(
-        asking.desk.snapshot(),
-        options=asking.desk.asked.options,
-        salt=asking.salt,
-        keys={**dict.fromkeys(asking.desk.keys), **asking.gold},
-    ).votes
-    workers = worker_table(votes, gold=asking.gold, background=asking.desk.asked.background)
-    by_hash = {row["worker"]: row for row in workers.to_pylist()}
-    people = {name: by_hash.get(hash_worker(name, asking.salt), {}) for name in asking.desk.people()}
+    found = asking.found()
     return pages.overview_page(
-        asking.desk, votes, people, address=address, going=asking.going, journal=asking.journal(), problem=problem
+        asking.desk, found, address=address, going=asking.going, journal=asking.journal(), problem=problem
     )
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from ...curation.qa.agreement import votes_kappa
 from ...curation.qa.desk import Desk
 from ...curation.qa.options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT
 from ...curation.qa.served import Answer, Answers
 from ...curation.qa.votes import FORMS
 from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
 from ...eval.report.html import filled
-from ..cli.text import printed_kappa
 from .pages import own_source
 
 _KEYS = "123456789abcdefghijkmopqrstvwxz"
@@ -117,37 +114,46 @@ def _asked(desk: Desk) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------- requester
 
 
-def overview_page(
-    desk: Desk,
-    votes: pa.Table,
-    people: Mapping[str, Mapping[str, Any]],
-    *,
-    address: str,
-    going: str,
-    journal: str,
-    problem: str,
-) -> str:
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What the answers amount to.
+
+    Attributes:
+        length: of the journal.
+        kappas: Fleiss' kappa by form.
+        workers: annotator -> row of the table of workers; empty where they have not answered.
+        to_decide: images on which annotators disagree, and the requester has not decided.
+    """
+
+    length: int
+    kappas: Mapping[str, float]
+    workers: Mapping[str, Mapping[str, Any]]
+    to_decide: int
+
+
+def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal: str, problem: str) -> str:
     """How far the annotators are, how far they agree, and what the requester can do.
 
     Args:
         desk: who is asked what.
-        votes: so far, as an import would bring them.
-        people: annotator -> row of the table of workers.
+        found: what the answers amount to.
         address: of the server.
         going: how the run goes.
         journal: file of the answers.
         problem: why what the requester wanted did not go.
     """
     answers = desk.snapshot()
-    to_decide = len(disagreements(desk, answers))
     complete, total = desk.complete(), len(desk.keys)
     cards = [
         Card("images with all votes", f"{complete:,} of {total:,}", f"{desk.asked.workers} votes each"),
         Card("answers", sum(len(each) for name, each in answers.stands.items() if name)),
-        *(Card(f"kappa, {form}", _kappa(votes, form), "Fleiss' kappa so far") for form in FORMS),
-        Card("disagreements to decide", to_decide, tone="note" if to_decide else "plain"),
+        *(
+            Card(f"kappa, {form}", "–" if math.isnan(kappa) else kappa, "Fleiss' so far")
+            for form, kappa in found.kappas.items()
+        ),
+        Card("disagreements to decide", found.to_decide, tone="note" if found.to_decide else "plain"),
     ]
-    lines = [_line(desk, name, row, answers) for name, row in people.items()]
+    lines = [_line(desk, name, row, answers) for name, row in found.workers.items()]
     headings = ["annotator", "answered", "left", "agreement", "gold right", "gold asked", "median seconds", "flags"]
     of_people: Block = Table(headings, lines, decimals=2) if lines else Text(["Nobody is invited yet."])
     missing = total - complete
@@ -161,16 +167,11 @@ def overview_page(
         sections=[Section("How far it is", [Cards(cards)]), Section("Annotators", [of_people])],
         join=next(link for name, link in links(desk, address)),
         links=[{"name": name, "href": link} for name, link in links(desk, address)][1:],
-        to_decide=to_decide,
+        to_decide=found.to_decide,
         finish=finish,
         going=going,
         problem=problem,
     )
-
-
-def _kappa(votes: Any, form: Any) -> str:
-    kappa = votes_kappa(votes, form=form)
-    return printed_kappa(kappa) if votes.num_rows and not math.isnan(kappa) else "–"
 
 
 def _line(desk: Desk, name: str, worker: Mapping[str, Any], answers: Answers) -> list[Value]:

@@ -71,8 +71,8 @@ def test_people_answer_a_round_that_is_not_simulated(tmp_path: Path) -> None:
     flow = ask(source("tiles", step(tiles)), asked, out)
     done = go(flow, Path(out), asked)
     assert done.waiting == (
-        f"ask the annotators (`benchwright qa export {out}`), "
-        f"import their answers (`benchwright qa import {out} RESULTS...`), and run again"
+        f"ask the annotators in the browser (`benchwright qa serve {out}`); or export the questions "
+        f"(`benchwright qa export {out}`), import the answers (`benchwright qa import {out} RESULTS...`), and run again"
     )
     names = [path.name for path in export_questions(asked, out, f"{out}/qa/export")]
     assert names == ["labels.html", "sensitive.html", "bucket00.csv", "bucket01.csv"]
@@ -83,12 +83,15 @@ def test_people_answer_a_round_that_is_not_simulated(tmp_path: Path) -> None:
     assert not verify(out)
 
 
-def test_instructions_are_on_the_forms_of_both_tools(tmp_path: Path) -> None:
-    asked = shades(instructions="Is it <dark>?")
+def test_instructions_and_questions_of_ones_own_are_on_the_forms_of_both_tools(tmp_path: Path) -> None:
+    asked = shades(instructions="Is it <dark>?", prompt="How <bright>?")
     run(source("tiles", step(tiles)), str(tmp_path / "out"), scheduler="sync")
     for tool, file in (("mturk", "upload/labels.html"), ("label-studio", "config.xml")):
         export_questions(asked, str(tmp_path / "out"), str(tmp_path / tool), tool=tool)  # type: ignore[arg-type]
-        assert "Is it &lt;dark&gt;?" in (tmp_path / tool / file).read_text()
+        text = (tmp_path / tool / file).read_text()
+        assert "Is it &lt;dark&gt;?" in text
+        assert "How &lt;bright&gt;?" in text
+        assert "Select one or more" not in text
 
 
 # ------------------------------------------------------------------------------------------------------- several rounds

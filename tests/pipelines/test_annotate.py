@@ -233,6 +233,8 @@ def test_the_run_goes_on_by_one_call(out: Path) -> None:
     [
         ("anna", "GET", "/question", {"cookie": ""}, 403),
         ("anna", "GET", "/question", {"cookie": f"benchwright-{PORT}-annotator=another"}, 403),
+        ("anna", "GET", "/question?token=%C3%A9%FF", {"cookie": ""}, 403),
+        ("anna", "GET", "/question", {"cookie": f'benchwright-{PORT}-annotator="\\351"; a=b'}, 403),
         ("anna", "GET", "/question", {"host": "evil.example"}, 403),
         ("anna", "GET", "/question?id=gold", {}, 400),
         ("anna", "GET", "/picture?id=../../run.json", {}, 400),
