@@ -162,6 +162,7 @@ def test_what_is_not_run_is_marked_and_counted() -> None:
         "pipelines.md": 4,
         "reading.md": 5,
         "tables.md": 6,
+        "tutorials/annotating.md": 1,
         "tutorials/cluster.md": 4,
         "view.md": 1,
     }
