@@ -5,6 +5,7 @@ const LONGEST_WAIT_MS = 2000;
 const WANTED = "benchwright-keys";
 const pictures = [];
 let sending = false;
+let byKeys = remembered();
 
 const told = document.getElementById("told");
 const first = (what) => document.querySelector(what);
@@ -29,10 +30,11 @@ function prepare() {
   }
   pictures.splice(0, Math.max(0, pictures.length - 12));
   const keys = first("#keys");
-  if (!keys) return;
-  keys.checked = remembered();
-  keys.parentElement.hidden = false;
-  document.body.classList.toggle("no-keys", !keys.checked);
+  if (keys) {
+    keys.checked = byKeys;
+    keys.parentElement.hidden = false;
+  }
+  document.body.classList.toggle("no-keys", !byKeys);
 }
 
 function show(html, what) {
@@ -83,8 +85,9 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("change", (event) => {
   const changed = event.target;
   if (changed.id === "keys") {
-    try { localStorage.setItem(WANTED, changed.checked ? "yes" : "no"); } catch { /* until the page is closed */ }
-    document.body.classList.toggle("no-keys", !changed.checked);
+    byKeys = changed.checked;
+    try { localStorage.setItem(WANTED, byKeys ? "yes" : "no"); } catch { /* until the page is closed */ }
+    document.body.classList.toggle("no-keys", !byKeys);
   }
   if (!changed.checked || !["label", "none"].includes(changed.name)) return;
   const other = changed.name === "none" ? "label" : "none";
@@ -93,17 +96,15 @@ document.addEventListener("change", (event) => {
 
 // After a choice by pointer the space bar means "next" again, and does not take the choice back.
 document.addEventListener("click", (event) => {
-  const keys = first("#keys");
-  if (event.detail > 0 && event.target.matches(".option input") && keys && keys.checked) first("#title").focus({preventScroll: true});
+  if (byKeys && event.detail > 0 && event.target.matches(".option input")) first("#title").focus({preventScroll: true});
 });
 
 document.addEventListener("keydown", (event) => {
-  const keys = first("#keys");
-  if (!keys || !keys.checked || event.ctrlKey || event.metaKey || event.altKey || event.repeat || sending) return;
+  if (!byKeys || event.ctrlKey || event.metaKey || event.altKey || event.repeat || sending) return;
   const at = event.target;
   const control = at.matches("input, button, a, select, textarea, summary");
   if ((event.key === " " || event.key === "Enter") && !control) {
-    const form = first(".answer[data-send]");
+    const form = first(".answer");
     if (form) { event.preventDefault(); form.requestSubmit(); }
     return;
   }

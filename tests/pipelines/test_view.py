@@ -388,7 +388,8 @@ def test_a_server_of_its_own(served: tuple[str, subprocess.Popen[str]], bw: Cli,
     assert process.stderr.read() == ""
 
 
-def test_slow_requests_are_closed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_slow_requests_are_closed(tiny: Path, monkeypatch: pytest.MonkeyPatch, earlier: int) -> None:
     import asyncio
 
     import uvicorn
@@ -402,6 +403,10 @@ def test_slow_requests_are_closed(tiny: Path, monkeypatch: pytest.MonkeyPatch) -
         running = uvicorn.Server(server.config_of(app))
         task = asyncio.create_task(running.serve(sockets=[listening]))
         reader, writer = await asyncio.open_connection(*listening.getsockname())
+        for _ in range(earlier):  # of the same connection
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: ")  # and no end
         await writer.drain()
         data = await asyncio.wait_for(reader.read(), 30)
