@@ -24,7 +24,7 @@ from .mturk import guard_formula
 from .mturk_results import Votes, clean, hash_worker, read_mturk_results
 from .options import Option
 from .rounds import BUSY, FOLDER, Round, asked_rows, gold_key, questions_of
-from .votes import VOTES, missing_votes, read_votes, write_votes
+from .votes import FORMS, VOTES, missing_votes, read_votes, write_votes
 
 _REJECTS = "import.rejects.csv"
 """File of a round that lists the answers that the last import rejected."""
@@ -92,7 +92,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
                 f"{path}: its worker ids were hashed with another salt: give the same --salt, or --replace the votes"
             )
         gold = gold_key(store, asked.folder)
-        read = read_results(results, asked.options, salt, {**questions, **gold}, earlier, gold)
+        read = read_results(results, asked.options, salt, {**questions, **gold}, earlier, gold, asked.forms)
         kept = np.delete(np.arange(earlier.num_rows), list(read.withdrawn))
         votes = in_order(pa.concat_tables([earlier.take(kept), read.votes]))
         write_votes(votes.replace_schema_metadata(mark), path)
@@ -109,7 +109,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
         known=read.known,
         rejects=dict(sorted(reasons.items())),
         rejects_file=posixpath.join(out, rejects_file),
-        missing=missing_votes(list(questions), votes, workers=asked.workers),
+        missing=missing_votes(list(questions), votes, workers=asked.workers, forms=asked.forms),
         kappas={form: votes_kappa(votes, form=form) for form in sorted(pc.unique(votes["form"]).to_pylist())},
     )
 
@@ -126,11 +126,12 @@ def read_results(
     questions: Mapping[str, str],
     earlier: pa.Table | None = None,
     gold: Collection[str] = (),
+    forms: Sequence[str] = FORMS,
 ) -> Votes:
     """The votes of result files of MTurk (all ``.csv``), or of exports of Label Studio (all ``.json``)."""
     endings = {Path(name).suffix.lower() for name in results}
     if endings == {".json"}:
-        return read_label_studio(results, options=options, salt=salt, keys=questions, earlier=earlier)
+        return read_label_studio(results, options=options, salt=salt, keys=questions, earlier=earlier, forms=forms)
     if endings != {".csv"}:
         raise ValueError(f"results {', '.join(results)}: all of them .csv (MTurk), or all of them .json (Label Studio)")
     return read_mturk_results(results, options=options, salt=salt, queries=questions, earlier=earlier, gold=gold)

@@ -160,19 +160,19 @@ def count_votes(
         yield Sifted(part.filter(verdicts["reason"].is_null()), _rejects(verdicts))
 
 
-def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3) -> pa.Table:
+def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3, forms: Sequence[str] = FORMS) -> pa.Table:
     """Images that have fewer than ``workers`` votes on a form: ``key``, ``form``, ``num_votes``; in the order of
     ``keys``.
     """
-    asked, forms = pa.array(keys, pa.string()), pa.array(FORMS)
-    key, form = _positions(votes["key"], asked), _positions(votes["form"], forms)
+    asked, named = pa.array(keys, pa.string()), pa.array(forms, pa.string())
+    key, form = _positions(votes["key"], asked), _positions(votes["form"], named)
     there = (key >= 0) & (form >= 0)
     places = key[there] * len(forms) + form[there]
     counts = np.bincount(places, minlength=len(asked) * len(forms)).reshape(len(asked), len(forms))
     # Of a key that is asked for twice, the votes are found at its first place.
     counts = counts[_positions(asked, asked)]
     row, column = np.nonzero(counts < workers)
-    return pa.table({"key": asked.take(row), "form": forms.take(column), "num_votes": counts[row, column]})
+    return pa.table({"key": asked.take(row), "form": named.take(column), "num_votes": counts[row, column]})
 
 
 def read_votes(path: str) -> pa.Table:

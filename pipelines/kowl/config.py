@@ -238,11 +238,39 @@ class AvaLists:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class People:
+    """Labels from people, asked for by ``benchwright qa export`` and given back by ``qa import``: trainings called ``feedback
+    AMOUNT by people``. The others are SIMULATED: their labels are those of the lists. A training waits in each increment.
+
+    Attributes:
+        feedback: shares of an increment's training samples about which people are asked, a run each.
+        address: where annotators see a sample: http or https, with columns of the samples in braces, such as
+            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``.
+        shows: what is there: a page that they open beside the form, a video file, or an image.
+        predictors: whose requests go to people; none named: of all.
+        workers: annotators a sample.
+        majority: of these, how many must choose a class; a sample without majority stays without label.
+        instructions: plain text above the question.
+    """
+
+    feedback: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+    address: str
+    shows: Literal["page", "video", "image"] = "page"
+    predictors: list[Annotated[str, OneOf(PREDICTORS)]] = Field(default_factory=list[str])
+    workers: Annotated[int, Field(ge=1)] = 3
+    majority: Annotated[int, Field(ge=1)] = 2
+    instructions: str = "Which activity does the clip show?"
+
+
+@dataclass(frozen=True, config=_STRICT)
 class KowlEvaluation:
     """The open-world loop.
 
     Attributes:
-        feedback: shares of the training labels that are given, a run each.
+        feedback: shares of the training labels that are given, a run each. They are those of the lists: SIMULATED feedback.
+        scores: whether there is a run, too, whose feedback is no label, but measures of what was predicted for the training
+            samples; for predictors with ``take_scores``, ``ann`` among the built-in ones.
+        people: None: nobody is asked.
         predictors: names of ``training.predictors.registry``, or predictors of one's own.
         prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
             It belongs to the settings of every training; an empty table claims that there is none.
@@ -259,6 +287,8 @@ class KowlEvaluation:
     experience_limit: Annotated[int, Field(ge=1)] | None = None
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     device: str = "cpu"
+    scores: bool = False
+    people: People | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -291,6 +291,7 @@ BENCHMARK = built_in(
     KowlConfig,
     plan,
     card.publish,
+    asked=later(f"{__package__}.people:rounds_of"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",
