@@ -15,6 +15,7 @@ from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later, Preset
 from ...datasets.kowl.own_lists import Shares, TableColumns, TableFile
 from ...datasets.kowl.splits import Turn
+from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
@@ -221,7 +222,58 @@ class ExtractedFeatures:
     device: str = "cpu"
 
 
-Features = StoredFeatures | DrawnFeatures | ExtractedFeatures
+@dataclass(frozen=True, config=_STRICT)
+class VideoFeatures:
+    """Features taken from video files by a frozen backbone, in one go; see ``datasets/features/videos.py``.
+
+    Attributes:
+        root: folder of the videos.
+        backbone: what turns a view into a vector; that of kind ``network`` is X3D or TimeSformer.
+        width: numbers of a vector: with ``join = "beside"`` those of all views together.
+        frames: of a view.
+        stride: frames of the video from one to the next.
+        clips: views in time.
+        crops: squares of each view: 1, the centre; or 3 along the longer side.
+        starts: ``as_released``: of every stride-th frame, the first view at the start; or ``even``, from the start to the end.
+        join: of the views' vectors: ``beside``: one behind the other; or their ``mean``.
+        resize_px: shorter side after scaling, pixels.
+        side_px: side of the squares, pixels.
+        names: how samples name their videos: ``youtube``; or the id is the ``path`` in the folder, or the ``stem`` of a file.
+        bare: what a file named by an id alone holds: the ``whole`` video, or the ``clip``.
+        checkpoint: file of the backbone's weights; none for the built-in one, and for RANDOM ones.
+        transforms: None: every clip of the stream is seen as it is.
+        nuisances: the whole set goes through each of these transforms, too: see ``ExtractedFeatures``.
+        max_rejects: clips whose video cannot be read, or a share below 1.
+        max_missing: clips without a video, or a share below 1.
+        device: where the backbone runs.
+    """
+
+    kind: Literal["videos"]
+    root: Location
+    backbone: Backbone
+    width: Annotated[int, Field(ge=1)]
+    frames: Annotated[int, Field(ge=1)]
+    stride: Annotated[int, Field(ge=1)]
+    clips: Annotated[int, Field(ge=1)]
+    resize_px: Annotated[int, Field(ge=8)]
+    side_px: Annotated[int, Field(ge=8)]
+    crops: Literal[1, 3] = 1
+    starts: Literal["as_released", "even"] = "as_released"
+    join: Literal["beside", "mean"] = "beside"
+    names: Names = "youtube"
+    bare: Literal["whole", "clip"] = "whole"
+    checkpoint: Location | None = None
+    transforms: Transforms | None = None
+    nuisances: tuple[Annotated[str, OneOf(TRANSFORMS)], ...] = ()
+    max_rejects: Rejects = 0
+    max_missing: Rejects = 0
+    device: str = "cpu"
+
+
+Features = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
+
+
+FeatureSet = StoredFeatures | DrawnFeatures | VideoFeatures
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -319,7 +371,5 @@ class KowlConfig:
     evaluation: KowlEvaluation
     videos: Inventory | None = None
     features: Annotated[Features, Field(discriminator="kind")] | None = None
-    feature_sets: dict[str, Annotated[StoredFeatures | DrawnFeatures, Field(discriminator="kind")]] = field(
-        default_factory=dict[str, StoredFeatures | DrawnFeatures]
-    )
+    feature_sets: dict[str, Annotated[FeatureSet, Field(discriminator="kind")]] = field(default_factory=dict[str, FeatureSet])
     ava: AvaLists | None = None

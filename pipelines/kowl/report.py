@@ -25,7 +25,7 @@ from ..experiments import results
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .card import NEEDED
-from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
+from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
 from .people import answers_table
 from .pictures import transformed_clips
 from .protocols import START
@@ -82,8 +82,14 @@ def _notes(config: KowlConfig) -> list[str]:
         "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
         + (", but in trainings by people." if config.evaluation.people else ".")
     )
-    if isinstance(config.features, ExtractedFeatures) and config.features.backbone.kind == "built_in":
-        told.append("Features are of the built-in backbone, colours and edges: scores say nothing about networks.")
+    for name, features in {"": config.features, **config.feature_sets}.items():
+        if not isinstance(features, ExtractedFeatures | VideoFeatures):
+            continue
+        which = f"Features {name}" if name else "Features"
+        if features.backbone.kind == "built_in":
+            told.append(f"{which} are of the built-in backbone, colours and edges: scores say nothing about networks.")
+        elif features.backbone.kind == "network" and not features.checkpoint:
+            told.append(f"{which} are of a network with RANDOM weights: scores say nothing about {features.backbone.model}.")
     return told
 
 
