@@ -85,11 +85,13 @@ class Inventory:
         path: text file with a video a line, such as ``find videos -type f`` prints.
         means: what the listed videos are in this copy.
         max_rejects: lines of it that name no video, or a share below 1; blank ones and a header do not count.
+        id_pattern: regular expression of a whole id, that of YouTube by default; ".+" where each line is an id of any form.
     """
 
     path: Location
     means: Literal["present", "missing"]
     max_rejects: Rejects = 0
+    id_pattern: str = ID
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -318,7 +318,8 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
 def _inventory(name: str, inventory: Inventory) -> Flow:
     budget = Budget(inventory.max_rejects, "videos.max_rejects", ("blank_line", "header"))
     nothing = inventory.means == "missing"
-    return source(name, step(read_inventory, path=where(inventory.path)), gives=Held, max_rejects=budget, may_be_empty=nothing)
+    read = step(read_inventory, path=where(inventory.path), id_pattern=inventory.id_pattern)
+    return source(name, read, gives=Held, max_rejects=budget, may_be_empty=nothing)
 
 
 def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Flow:
