@@ -19,10 +19,11 @@ PIP_ENV := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt P
 PIP := $(PIP_ENV) $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench docs clean distclean
+.PHONY: help install demo container-check test lint format bench docs clean distclean
 
 help:
 	@echo 'make demo       build a small benchmark from real photos and write an HTML report (OUT=$(OUT))'
+	@echo 'make container-check  build the container of the Dockerfile and run the demo in it (ROOT=FOLDER: without docker)'
 	@echo 'make test       run the tests (ARGS="..." goes to pytest)'
 	@echo 'make lint       ruff check, ruff format --check, pyright'
 	@echo 'make format     let ruff mend and format the code'
@@ -50,6 +51,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/benchwright demo --out '$(OUT)'
+
+# As root and with debootstrap, ROOT=/tmp/container carries out the Dockerfile's steps in that folder.
+container-check:
+	python3 benchmarks/check_container.py $(if $(ROOT),--root '$(ROOT)') $(ARGS)
 
 # Bytecode is written also where the environment forbids it: each of hundreds of processes would compile the project anew. The
 # tests' files lie in memory where there is plenty: a disk is waited for at each of many thousand fsyncs.

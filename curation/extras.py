@@ -28,6 +28,7 @@ EXTRAS = {
     "onnxruntime": "export",
     "open_clip": "encoders",
     "polars": "tables",
+    "pytorchvideo": "backbones",
     "rawpy": "images",
     "s3fs": "s3",
     "safetensors": "train",
@@ -37,6 +38,7 @@ EXTRAS = {
     "timm": "train",
     "torch": "train",
     "torchvision": "train",
+    "transformers": "backbones",
     "uvicorn": "view",
     "webdataset": "train",
 }

@@ -29,7 +29,22 @@ from .errors import WrongUse, did_you_mean
 from .experiments import reading_once
 from .jobs import LOGGER, Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
-from .outputs import asking, estimate, export, push, qa_export, qa_import, release, report, scores, skipped, stale, train, view
+from .outputs import (
+    asking,
+    awaited,
+    estimate,
+    export,
+    push,
+    qa_export,
+    qa_import,
+    release,
+    report,
+    scores,
+    skipped,
+    stale,
+    train,
+    view,
+)
 from .schema import schema
 
 if TYPE_CHECKING:
@@ -39,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Job",
     "allow",
+    "awaited",
     "check_finished",
     "compare",
     "dataset_of",

@@ -37,6 +37,7 @@ class Benchmark:
         plan: ``plan(config, out) -> Flow``.
         publish: what is written beside the stages when the plan is done; by default its shards, with a card that has no prose.
         rounds: what people are asked, by ``rounds(config)``; see ``curation.qa.rounds``.
+        asked: what people are asked in the course of trainings, whose folder holds the rows: ``asked(config, out)``.
         trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
             those of the settings.
         check: raise ``WrongUse`` where the settings of the baselines do not fit, before a run begins.
@@ -66,6 +67,7 @@ class Benchmark:
     plan: Callable[[Any, str], Flow]
     publish: Publish = publish_plainly
     rounds: Callable[[Any], Sequence[Round]] = lambda config: ()
+    asked: Callable[[Any, str], Sequence[Round]] = lambda config, out: ()
     trainings: Callable[[Any, str, Sequence[str], Sequence[str]], Sequence[Training]] | None = None
     check: Callable[[Any], None] = lambda config: None
     kept: Callable[[Any, Mapping[str, Any]], Sequence[str]] = lambda config, given: ()

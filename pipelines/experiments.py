@@ -90,6 +90,8 @@ class Training:
         change: the setting to change where it diverges.
         data: folder of the run that holds the dataset it learns from.
         leaves: what is written of its rows when it is finished.
+        before: makes the stages that come before it, where they wait for people: of itself, the digest of its dataset, the run
+            and what makes a plan. Gives them, and the settings that ``learn`` has of them; None where it has to wait.
 
     >>> from benchwright.pipelines.column_streams import stream_trainings
     >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
@@ -111,6 +113,7 @@ class Training:
     change: str = "the learning rate"
     data: str = DATASET
     leaves: Leaves | None = None
+    before: Callable[[Training, str, str, Callable[[Flow], object]], tuple[Flow, Mapping[str, Any]] | None] | None = None
 
     def facts(self) -> dict[str, Any]:
         """What tells it from others, as JSON values."""
@@ -186,11 +189,10 @@ def run_trainings(
     """
     record = load_run(Store(out))
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
-    pairs = [_tracked(one, track).stages(digests[one.data]) for one in trainings]
+    pairs = [_tracked(one, track).stages(digests[one.data]) for one in trainings if one.before is None]
     made: set[str] = set()
-    # All are learned side by side, and then measured.
-    flow = Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
-    with _listening(progress):
+
+    def make(flow: Flow) -> None:
         engine.run(
             flow,
             posixpath.join(out, FOLDER),
@@ -203,8 +205,18 @@ def run_trainings(
             add=True,
             on_progress=_teller(flow, progress, made),
         )
+
+    with _listening(progress):
+        if pairs:  # all are learned side by side, and then measured
+            make(Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured))))
+        for one in trainings:
+            if one.before is None or (found := one.before(one, digests[one.data], out, make)) is None:
+                continue
+            learn = dataclasses.replace(one.learn, settings={**one.learn.settings, **found[1]})
+            learned, measured = _tracked(dataclasses.replace(one, learn=learn), track).stages(digests[one.data])
+            make(Flow((*found[0].stages, learned, *measured)))
     (_read.get() or {}).clear()
-    stages = [(one, learned.name) for one, (learned, _) in zip(trainings, pairs, strict=True)]
+    stages = [(one, f"{_LEARNED}{one.name(digests[one.data])}") for one in trainings]
     for one, name in stages:
         if one.leaves is not None:
             _leave(one.leaves, name, out, progress)

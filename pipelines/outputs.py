@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -157,7 +158,7 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     from .report import waiting_for
 
     try:
-        with waiting_for(_awaited(todo, out)):
+        with waiting_for(_waits(todo, out)):
             return todo.benchmark.report(todo.config, out)
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
@@ -199,7 +200,7 @@ def view(
     serve(out, other, host=host, port=port, tell=tell)
 
 
-def _awaited(todo: Job, out: str) -> str:
+def _waits(todo: Job, out: str) -> str:
     """What a person has to do before the run can go on, "" for nothing."""
     store = Store(out)
     waiting = [stage for stage in todo.flow(out).stages if stage.waits and load_artifact(store, stage.name) is None]
@@ -366,11 +367,11 @@ def qa_export(
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
     if gold is not None and tool != "mturk":
         raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
-    asked = asking(out, pipeline, round)
+    asked, place = asking(out, pipeline, round)
     return export_questions(
         asked,
-        out,
-        folder or f"{out}/{asked.folder}/export",
+        place,
+        folder or f"{place}/{asked.folder}/export",
         tool=tool,
         batch_size=batch_size,
         thumbnails=thumbnails,
@@ -398,21 +399,49 @@ def qa_import(
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
-    asked = asking(out, pipeline, round)
-    return import_votes(asked, out, results, salt=salt or own_salt(out), replace=replace)
+    asked, place = asking(out, pipeline, round)
+    return import_votes(asked, place, results, salt=salt or own_salt(place), replace=replace)
 
 
-def asking(out: str, pipeline: str | None, name: str | None) -> Round:
-    """The round of that name; without a name the only one.
+def awaited(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Trainings that wait for people: the name of each round of questions, and how many answers it waits for.
+
+    >>> awaited("out")  # nobody is asked
+    {}
+    """
+    from ..curation.qa.rounds import unanswered
+
+    todo = job_of(out, pipeline=pipeline)
+    place = posixpath.join(out, experiments.FOLDER)
+    found = {each.name: unanswered(each, place) for each in todo.benchmark.asked(todo.config, out)}
+    return {
+        name: f"waits for {sum(short.values()):,} answers about {len(short):,} samples: `benchwright qa export {out} --round "
+        f"{name}`, `benchwright qa import {out} RESULTS... --round {name}`, and train again"
+        for name, short in found.items()
+        if short
+    }
+
+
+def asking(out: str, pipeline: str | None, name: str | None) -> tuple[Round, str]:
+    """The round of that name, and the folder in which its rows lie; without a name the only one, or the only one that waits.
 
     Raises:
         WrongUse: where the pipeline asks nobody, or has no such round.
     """
-    rounds = job_of(out, pipeline=pipeline).rounds()
+    from ..curation.qa.rounds import unanswered
+
+    todo = job_of(out, pipeline=pipeline)
+    place = posixpath.join(out, experiments.FOLDER)
+    inside = {each.name: (each, place) for each in todo.benchmark.asked(todo.config, out)}
+    rounds = {each: (asked, out) for each, asked in todo.rounds().items()} | inside
     if not rounds:
         raise WrongUse(f"{out}: this pipeline asks no annotators")
     if name is None and len(rounds) > 1:
-        raise WrongUse(f"{out}: this pipeline asks annotators in several rounds: give --round, one of {', '.join(rounds)}")
+        waiting = [each for each in rounds if each not in inside or unanswered(inside[each][0], place)]
+        if len(waiting) != 1:
+            told = ", ".join(waiting or rounds)
+            raise WrongUse(f"{out}: this pipeline asks annotators in several rounds: give --round, one of {told}")
+        name = waiting[0]
     name = next(iter(rounds)) if name is None else name
     if name not in rounds:
         known = ", ".join(each for each in rounds if each) or "the only round has no name: leave out --round"

@@ -25,7 +25,7 @@ from .mturk_results import Votes, clean, hash_worker, read_mturk_results
 from .options import Option
 from .rounds import BUSY, FOLDER, Round, asked_rows, gold_key, questions_of
 from .served import read_served
-from .votes import VOTES, missing_votes, read_votes, write_votes
+from .votes import FORMS, VOTES, missing_votes, read_votes, write_votes
 
 _REJECTS = "import.rejects.csv"
 """File of a round that lists the answers that the last import rejected."""
@@ -94,7 +94,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
                 f"{path}: its worker ids were hashed with another salt: give the same --salt, or --replace the votes"
             )
         gold = gold_key(store, asked.folder)
-        read = read_results(results, asked.options, salt, {**questions, **gold}, earlier, gold)
+        read = read_results(results, asked.options, salt, {**questions, **gold}, earlier, gold, asked.forms)
         kept = np.delete(np.arange(earlier.num_rows), list(read.withdrawn))
         votes = in_order(pa.concat_tables([earlier.take(kept), read.votes]))
         write_votes(votes.replace_schema_metadata(mark), path)
@@ -111,7 +111,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
         known=read.known,
         rejects=dict(sorted(reasons.items())),
         rejects_file=posixpath.join(out, rejects_file),
-        missing=missing_votes(list(questions), votes, workers=asked.workers),
+        missing=missing_votes(list(questions), votes, workers=asked.workers, forms=asked.forms),
         kappas={form: votes_kappa(votes, form=form) for form in sorted(pc.unique(votes["form"]).to_pylist())},
     )
 
@@ -128,15 +128,16 @@ def read_results(
     questions: Mapping[str, str],
     earlier: pa.Table | None = None,
     gold: Collection[str] = (),
+    forms: Sequence[str] = FORMS,
 ) -> Votes:
     """The votes of result files of MTurk (all ``.csv``), of exports of Label Studio (all ``.json``), or of a journal of answers
     (one ``.jsonl``).
     """
     endings = {Path(name).suffix.lower() for name in results}
     if endings == {".json"}:
-        return read_label_studio(results, options=options, salt=salt, keys=questions, earlier=earlier)
+        return read_label_studio(results, options=options, salt=salt, keys=questions, earlier=earlier, forms=forms)
     if endings == {".jsonl"} and len(results) == 1:
-        return read_served(results[0], options=options, salt=salt, keys=questions, earlier=earlier)
+        return read_served(results[0], options=options, salt=salt, keys=questions, earlier=earlier, forms=forms)
     if endings != {".csv"}:
         told = "all of them .csv (MTurk), all of them .json (Label Studio), or one .jsonl (`benchwright qa serve`)"
         raise ValueError(f"results {', '.join(results)}: {told}")

@@ -7,6 +7,7 @@ answer of "None of the above" beside a class is a reject on import.
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from ..files import write_whole
 from ..rows import Reject
-from .mturk import Images, check_needs, data_uri, read_json_file
+from .mturk import Images, Medium, check_needs, data_uri, read_json_file
 from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
 from .options import (
     LABELS_PROMPT,
@@ -29,6 +30,7 @@ from .options import (
     check_options,
     read_answer,
 )
+from .votes import FORMS
 
 
 class Project(NamedTuple):
@@ -50,6 +52,8 @@ def export_tasks(
     thumbnail_px: int = 320,
     instructions: str = "",
     prompt: str = "",
+    medium: Medium = "image",
+    forms: Sequence[str] = FORMS,
 ) -> Project:
     """Write ``folder/tasks.json`` and ``folder/config.xml``.
 
@@ -63,25 +67,41 @@ def export_tasks(
         thumbnail_px: longest side of a thumbnail.
         instructions: plain text above the question.
         prompt: the question about the classes; "" for CLEAR's.
+        medium: what the URLs are of.
+        forms: those that are asked.
     """
     needs = ["key", "bucket"] + ([] if images is not None else ["url"])
     check_needs(table, "images", needs)
     tasks: list[dict[str, Any]] = []
     for row in table.select(needs).to_pylist():
         address = row["url"] if images is None else data_uri(images, row["key"], side_px=thumbnail_px)
+        if medium == "page":
+            address = f'<a href="{html.escape(address)}" target="_blank" rel="noreferrer">{html.escape(address)}</a>'
         tasks.append({"data": {"image": address, "key": row["key"], "bucket": row["bucket"]}})
     project = Project(Path(folder) / "tasks.json", Path(folder) / "config.xml")
-    config = labelling_config(options, background=background, instructions=instructions, prompt=prompt)
+    texts = {"instructions": instructions, "prompt": prompt}
+    config = labelling_config(options, background=background, medium=medium, forms=forms, **texts)
     write_whole(project.tasks, (json.dumps(tasks, indent=1, ensure_ascii=False) + "\n").encode())
     write_whole(project.config, config.encode())
     return project
 
 
-def labelling_config(options: Sequence[Option], *, background: str, instructions: str = "", prompt: str = "") -> str:
+_TAGS = {"image": "Image", "video": "Video", "page": "HyperText"}
+
+
+def labelling_config(
+    options: Sequence[Option],
+    *,
+    background: str,
+    instructions: str = "",
+    prompt: str = "",
+    medium: Medium = "image",
+    forms: Sequence[str] = FORMS,
+) -> str:
     """The labelling interface as XML. Answers come back under ``alias``, the option's name."""
     check_options(options, background=background)
     view = ET.Element("View")
-    ET.SubElement(view, "Image", name="image", value="$image")
+    ET.SubElement(view, _TAGS[medium], name="image", value="$image")
     if instructions:
         ET.SubElement(view, "Header", value=instructions)
     ET.SubElement(view, "Header", value=prompt or LABELS_PROMPT)
@@ -91,10 +111,11 @@ def labelling_config(options: Sequence[Option], *, background: str, instructions
             raise ValueError(f"option {option.shown!r}: Label Studio reads a leading $ as the name of a task field")
         ET.SubElement(labels, "Choice", value=option.shown, alias=option.name)
     ET.SubElement(labels, "Choice", value=NONE_OF_THE_ABOVE)
-    ET.SubElement(view, "Header", value=SENSITIVE_PROMPT)
-    sensitive = ET.SubElement(view, "Choices", name="sensitive", toName="image", choice="single", required="true")
-    for answer in ("Yes", "No"):
-        ET.SubElement(sensitive, "Choice", value=answer)
+    if "sensitive" in forms:
+        ET.SubElement(view, "Header", value=SENSITIVE_PROMPT)
+        sensitive = ET.SubElement(view, "Choices", name="sensitive", toName="image", choice="single", required="true")
+        for answer in ("Yes", "No"):
+            ET.SubElement(sensitive, "Choice", value=answer)
     ET.indent(view)
     return ET.tostring(view, encoding="unicode") + "\n"
 
@@ -123,6 +144,7 @@ def read_label_studio(
     salt: str,
     keys: Mapping[str, Any] | None = None,
     earlier: pa.Table | None = None,
+    forms: Sequence[str] = FORMS,
 ) -> Votes:
     """Votes of one or more JSON exports; each annotation gives a label vote and a sensitive vote.
 
@@ -132,6 +154,7 @@ def read_label_studio(
         keys: the images asked about; None takes whatever comes.
         earlier: votes read before with the same salt, of which none counts again: the same answer is known, another one of
             the same worker a repeated one.
+        forms: those that were asked.
 
     Returns:
         Votes in file order (label votes and sensitive votes of an annotation next to one another), and rejects:
@@ -155,10 +178,10 @@ def read_label_studio(
             key = str(key) if isinstance(key, int | str) else f"(a {type(key).__name__})"
             for number, annotation in enumerate(task["annotations"]):
                 try:
-                    votes += _votes(key, annotation, classes, salt, keys, voted)
+                    votes += _votes(key, annotation, classes, salt, keys, voted, forms)
                 except Reject as refused:
                     if refused.reason == "duplicate_worker":
-                        again = _first_votes(key, annotation, classes, salt, keys)
+                        again = _first_votes(key, annotation, classes, salt, keys, forms)
                         if again and all(before.get(vote[:3]) == vote[3:5] for vote in again):
                             known += len(again)
                             continue
@@ -168,11 +191,16 @@ def read_label_studio(
 
 
 def _first_votes(
-    key: str, annotation: Any, classes: Mapping[str, str], salt: str, keys: Mapping[str, Any] | None
+    key: str,
+    annotation: Any,
+    classes: Mapping[str, str],
+    salt: str,
+    keys: Mapping[str, Any] | None,
+    forms: Sequence[str],
 ) -> list[tuple[Any, ...]]:
     """The votes of an annotation as if nobody had voted before; none where it is rejected all the same."""
     try:
-        return _votes(key, annotation, classes, salt, keys, set())
+        return _votes(key, annotation, classes, salt, keys, set(), forms)
     except Reject:
         return []
 
@@ -195,8 +223,9 @@ def _votes(
     salt: str,
     keys: Mapping[str, Any] | None,
     voted: set[tuple[str, str]],
+    forms: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """The two votes of an annotation, as rows of ``VOTES``; raises ``Reject``."""
+    """The votes of an annotation, one a form, as rows of ``VOTES``; raises ``Reject``."""
     if not key:
         raise Reject("no_image", "data.key is empty")
     if clean(key) != key or (keys is not None and key not in keys):
@@ -216,16 +245,16 @@ def _votes(
     hashed = hash_worker(str(worker), salt)
     if (hashed, key) in voted:
         raise Reject("duplicate_worker", f"worker {hashed} has answered for this image before")
-    answers = {name: _choices(annotation["result"], name) for name in ("labels", "sensitive")}
+    answers = {name: _choices(annotation["result"], name) for name in forms}
     labels = read_answer(answers["labels"], classes)
-    if answers["sensitive"] not in (["Yes"], ["No"]):
+    if "sensitive" in forms and answers["sensitive"] not in (["Yes"], ["No"]):
         raise Reject("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
     voted.add((hashed, key))
     seconds = _seconds(annotation.get("lead_time"))
-    return [
-        (key, "labels", hashed, labels, None, seconds, None),
-        (key, "sensitive", hashed, None, answers["sensitive"] == ["Yes"], seconds, None),
-    ]
+    votes: list[tuple[Any, ...]] = [(key, "labels", hashed, labels, None, seconds, None)]
+    if "sensitive" in forms:
+        votes.append((key, "sensitive", hashed, None, answers["sensitive"] == ["Yes"], seconds, None))
+    return votes
 
 
 def _seconds(lead_time: Any) -> float | None:

@@ -20,7 +20,7 @@ import shutil
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from ..rng import uniform
 from ..rows import Blob, Reject
 from ..streams import parse_json, read_stream
 from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
+from .votes import FORMS
 
 Images = Mapping[str, bytes | Blob]
 """Key -> the bytes of an image file, in memory or referred to."""
@@ -80,6 +81,9 @@ COLUMNS = ("image_url", "ID", "bucket_index", "query")
 FIELD_LIMIT_BYTES = 65_535
 """Largest question that MTurk takes: the form with its variables filled in."""
 
+Medium = Literal["image", "video", "page"]
+"""What is behind an address: an image, a video file, or a page that is opened beside the form."""
+
 _FORMS = Path(__file__).parent / "forms"
 _FORMULA = ("=", "+", "-", "@")
 
@@ -119,6 +123,8 @@ def export_batches(
     gold: Gold | None = None,
     instructions: str = "",
     prompt: str = "",
+    medium: Medium = "image",
+    forms: Sequence[str] = FORMS,
 ) -> Export:
     """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV a batch) and ``folder/private/``.
 
@@ -137,6 +143,8 @@ def export_batches(
             upload.
         instructions: plain text above the question.
         prompt: the question about the classes; "" for CLEAR's.
+        medium: what the addresses are of.
+        forms: those that are asked.
 
     Raises:
         ValueError: for a missing column, a class without option, an address that is no http(s) URL, a key that occurs
@@ -151,13 +159,16 @@ def export_batches(
     earlier = _earlier_files(root)
     staging = root.absolute().with_name(root.absolute().name + ".partial")
     texts = {"instructions": instructions, "prompt": prompt}
-    forms = {f"{name}.html": render_form(name, options, **texts) for name in ("labels", "sensitive")}
-    room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
+    pages = {f"{name}.html": render_form(name, options, medium=medium, **texts) for name in forms}
+    room = FIELD_LIMIT_BYTES - max(map(len, pages.values()))
+    if room < 0:
+        size = f"{FIELD_LIMIT_BYTES - room:,} bytes with its {len(options)} options, and MTurk takes {FIELD_LIMIT_BYTES:,}"
+        raise ValueError(f"the form has {size}: ask in Label Studio (--tool label-studio)")
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
     shutil.rmtree(staging, ignore_errors=True)  # of an interrupted export
     try:
-        for name, text in forms.items():
+        for name, text in pages.items():
             sums[name] = _write(staging / "upload" / name, text)
         for number, (name, rows) in enumerate(_batches(table, batch_size)):
             lines = [_line(row, images, thumbnail_px, room) for row in rows]
@@ -174,10 +185,12 @@ def export_batches(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     written = [root / "upload" / name for name in sums]
-    return Export(tuple(written[:2]), tuple(written[2:]), placed)
+    return Export(tuple(written[: len(pages)]), tuple(written[len(pages) :]), placed)
 
 
-def render_form(name: str, options: Sequence[Option], *, instructions: str = "", prompt: str = "") -> bytes:
+def render_form(
+    name: str, options: Sequence[Option], *, instructions: str = "", prompt: str = "", medium: Medium = "image"
+) -> bytes:
     """The HTML of form ``labels`` or ``sensitive``, as pure ASCII (other characters are references).
 
     ``${image_url}`` stands where MTurk puts the image; any other ``$`` is written as ``&#36;``.
@@ -199,6 +212,7 @@ def render_form(name: str, options: Sequence[Option], *, instructions: str = "",
         instructions=instructions,
         prompt=prompt or markupsafe.Markup(LABELS_PROMPT),
         sensitive_prompt=SENSITIVE_PROMPT,
+        medium=medium,
     )
     return text.encode("ascii", "xmlcharrefreplace")
 

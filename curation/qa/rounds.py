@@ -24,10 +24,10 @@ from ..rows import Blob, is_blob, is_text, printable
 from ..run import lock
 from ..store import Rows, Store, StoreError
 from .label_studio import export_tasks
-from .mturk import Gold, export_batches
+from .mturk import Gold, Medium, export_batches
 from .mturk_results import clean, csv_records
 from .options import Option
-from .votes import Rule, Sensitive, Voted, count_votes, read_votes
+from .votes import FORMS, Rule, Sensitive, Voted, count_votes, missing_votes, read_votes
 
 FOLDER = "qa"
 """What the rounds of a run leave in its folder, and the salt of their workers' ids."""
@@ -95,8 +95,10 @@ class Round:
         workers: votes that an image needs on each form.
         background: the class whose right answer is "None of the above"; "" for none.
         question: text column: the class that an image is believed to show.
-        image: column of the encoded images.
+        image: column of the encoded images; "" where there are addresses alone.
         address: column of the images' addresses, for ``qa export --urls``.
+        medium: what is behind an address: an image, a video file, or a page that annotators open beside the form.
+        forms: of ``votes.FORMS``, those that are asked.
         group: column of whole numbers that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
         simulated: who answers in the place of people; None where people do.
@@ -120,6 +122,8 @@ class Round:
     question: str = "concept"
     image: str = "image"
     address: str = "url"
+    medium: Medium = "image"
+    forms: Sequence[str] = FORMS
     group: str = ""
     instructions: str = ""
     simulated: Simulated | None = None
@@ -222,6 +226,16 @@ def votes_of(asked: Round, out: str) -> pa.Table | None:
     return read_votes(place) if Path(place).is_file() else None
 
 
+def unanswered(asked: Round, out: str) -> dict[str, int]:
+    """Key -> answers that are still wanted, of every row that is short of them on the label form."""
+    _, rows = asked_rows(asked, out)
+    keys, votes = rows.table(["key"])["key"].to_pylist(), votes_of(asked, out)
+    if votes is None:
+        return dict.fromkeys(keys, asked.workers)
+    short = missing_votes(keys, votes, workers=asked.workers, forms=("labels",))
+    return {row["key"]: asked.workers - row["num_votes"] for row in short.to_pylist()}
+
+
 def asked_rows(asked: Round, out: str) -> tuple[Store, Rows]:
     """The rows that annotators are asked about.
 
@@ -243,7 +257,7 @@ def asked_rows(asked: Round, out: str) -> tuple[Store, Rows]:
 def _check_columns(asked: Round, schema: pa.Schema) -> None:
     rules = {
         "question": (pa.types.is_string, "text"),
-        "image": (lambda kind: is_blob(pa.field("image", kind)), "encoded images (Blob)"),
+        **({"image": (lambda kind: is_blob(pa.field("image", kind)), "encoded images (Blob)")} if asked.image else {}),
         **({"group": (pa.types.is_integer, "whole numbers")} if asked.group else {}),
     }
     for setting, (holds, what) in rules.items():
@@ -287,14 +301,16 @@ def export_questions(
         The files to upload.
     """
     store, rows = asked_rows(asked, out)
+    thumbnails = thumbnails and bool(asked.image)
     if not thumbnails and asked.address not in rows.column_names:
         raise ValueError(f"{out}: its images have no addresses: leave out --urls to send thumbnails")
     table = _questions(asked, rows, addresses=not thumbnails)
     images = images_of(asked, rows) if thumbnails else None
     options, background = asked.options, asked.background
     texts = {"instructions": asked.instructions, "prompt": asked.prompt}
+    how: dict[str, Any] = {"medium": asked.medium if images is None else "image", "forms": asked.forms}
     if tool == "label-studio":
-        return list(export_tasks(table, folder, options=options, background=background, images=images, **texts))
+        return list(export_tasks(table, folder, options=options, background=background, images=images, **texts, **how))
     classes = {*(each.stands_for for each in options), background}
     written = export_batches(
         table,
@@ -306,6 +322,7 @@ def export_questions(
         images=images,
         gold=None if gold is None else gold_questions(gold, gold_per_batch, classes, thumbnails=thumbnails),
         **texts,
+        **how,
     )
     if written.gold:
         add_to_gold_key(store, asked.folder, written.gold)

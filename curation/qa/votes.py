@@ -171,12 +171,12 @@ def count_votes(
         yield Sifted(part.filter(verdicts["reason"].is_null()), _rejects(verdicts))
 
 
-def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3) -> pa.Table:
+def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3, forms: Sequence[str] = FORMS) -> pa.Table:
     """Images that have fewer than ``workers`` votes on a form, and no decision: ``key``, ``form``, ``num_votes``; in the order
     of ``keys``.
     """
-    asked, forms = pa.array(keys, pa.string()), pa.array(FORMS)
-    key, form = _positions(votes["key"], asked), _positions(votes["form"], forms)
+    asked, named = pa.array(keys, pa.string()), pa.array(forms, pa.string())
+    key, form = _positions(votes["key"], asked), _positions(votes["form"], named)
     there = (key >= 0) & (form >= 0)
     places = key[there] * len(forms) + form[there]
     weights = np.where(pc.equal(votes["worker"], ADJUDICATOR).to_numpy()[there], workers, 1)
@@ -184,7 +184,7 @@ def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3) -> 
     # Of a key that is asked for twice, the votes are found at its first place.
     counts = counts[_positions(asked, asked)]
     row, column = np.nonzero(counts < workers)
-    return pa.table({"key": asked.take(row), "form": forms.take(column), "num_votes": counts[row, column]})
+    return pa.table({"key": asked.take(row), "form": named.take(column), "num_votes": counts[row, column]})
 
 
 def people_of(votes: pa.Table) -> pa.Table:

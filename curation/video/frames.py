@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..rows import Blob
 from ..stages.folder import open_folder
 from .child import WALL_LIMIT_S, in_child
@@ -144,6 +146,25 @@ def sample_frames(
     asked = {"limits": limits, "stream": stream, "plan": plan, "settings": settings, "cut": _cut(row)}
     facts, jpegs = in_child("sample", open_folder(root).local_path(row.video), wall_limit_s=wall_limit_s, **asked)
     return sampled_clip(row, jpegs, **facts)
+
+
+def decode_frames(
+    row: Clip,
+    *,
+    root: str,
+    plan: FramePlan,
+    settings: FrameSettings = AS_USUAL,
+    stream: StreamChoice = "best",
+    limits: VideoLimits = NO_SURPRISES,
+    wall_limit_s: float = WALL_LIMIT_S,
+) -> np.ndarray:
+    """The frames of a clip that a plan chooses, as pixels: uint8 of shape (frames, height, width, 3). Arguments and errors are
+    those of ``sample_frames``; ``jpeg_quality`` is not used."""
+    asked = {"limits": limits, "stream": stream, "plan": plan, "settings": settings, "cut": _cut(row)}
+    facts, frames = in_child("decode", open_folder(root).local_path(row.video), wall_limit_s=wall_limit_s, **asked)
+    places = sorted(set(facts["frame_index"]))
+    pixels = np.frombuffer(b"".join(frames), np.uint8).reshape(len(places), facts["height_px"], facts["width_px"], 3)
+    return pixels[np.searchsorted(places, facts["frame_index"])]
 
 
 def sampled_clip(row: Clip, jpegs: Sequence[bytes], **facts: Any) -> SampledClip:

@@ -77,6 +77,37 @@ def dense_frames(n_frames: int, n: int, stride: int, draws: np.random.Generator 
     return start + stride * np.arange(n, dtype=np.int64)
 
 
+def view_frames(n_frames: int, n: int, stride: int, clips: int, starts: Literal["as_released", "even"]) -> np.ndarray:
+    """Frames of several windows of a video, one after another: of each window ``n`` frames, ``stride`` apart.
+
+    Args:
+        n_frames: of the video.
+        n: frames of a window.
+        stride: frames from one to the next, at least 1.
+        clips: windows.
+        starts: ``as_released`` (KOWL): of every stride-th frame there are k; windows begin at i * ((k - n) // clips), the first
+            at 0; ``even``: the first window begins with the video, the last one ends with it, a single one lies in the middle.
+
+    Returns:
+        int64 of shape (clips * n,), in [0, n_frames); the last frame stands for those that a short video lacks.
+
+    >>> view_frames(40, 4, 2, 2, "as_released").tolist(), view_frames(40, 4, 2, 2, "even").tolist()
+    ([0, 2, 4, 6, 16, 18, 20, 22], [0, 2, 4, 6, 33, 35, 37, 39])
+    >>> view_frames(5, 4, 2, 1, "even").tolist()
+    [0, 2, 4, 4]
+    """
+    _check_counts(n_frames, n)
+    if stride < 1 or clips < 1:
+        raise ValueError(f"{clips} windows of stride {stride}: at least 1 each")
+    room = max(n_frames - ((n - 1) * stride + 1), 0)
+    if starts == "as_released":
+        step = max(-(-n_frames // stride) - n, 0) // clips
+        begins = stride * step * np.arange(clips)
+    else:
+        begins = np.array([room // 2]) if clips == 1 else room * np.arange(clips) // (clips - 1)
+    return np.minimum(begins[:, None] + stride * np.arange(n), n_frames - 1).reshape(-1).astype(np.int64)
+
+
 def memory_frames(n_frames: int, n: int | None) -> np.ndarray:
     """Frames that an episodic memory keeps of a clip: ``n`` uniform ones, or all where n is None or not below ``n_frames``.
 
@@ -96,22 +127,29 @@ class FramePlan:
     """How frames are chosen from a clip.
 
     Attributes:
-        kind: ``uniform`` (n evenly placed), ``segments`` (one drawn from each of n segments) or ``all``.
+        kind: ``uniform`` (n evenly placed), ``segments`` (one drawn from each of n segments), ``views`` (``view_frames``) or
+            ``all``.
         n: how many; None for ``all``.
         fps: rate of the clock on which frames are counted; None for the file's own frames.
         min_frames: clips with fewer frames are rejected (vCLIMB: 8).
         seed: of the draws of ``segments``; None for the other kinds.
+        stride, clips, starts: of ``views``.
     """
 
-    kind: Literal["uniform", "segments", "all"]
+    kind: Literal["uniform", "segments", "views", "all"]
     n: int | None = None
     fps: float | None = None
     min_frames: int = 1
     seed: int | None = None
+    stride: int = 1
+    clips: int = 1
+    starts: Literal["as_released", "even"] = "as_released"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("uniform", "segments", "all"):
-            raise ValueError(f"plan of kind {self.kind!r}: uniform, segments or all")
+        if self.kind not in ("uniform", "segments", "views", "all"):
+            raise ValueError(f"plan of kind {self.kind!r}: uniform, segments, views or all")
+        if self.starts not in ("as_released", "even"):
+            raise ValueError(f"plan with starts={self.starts!r}: as_released or even")
         if (self.n is None) != (self.kind == "all") or (self.n is not None and self.n < 1):
             raise ValueError(f"plan {self.kind!r} with n={self.n}: 'all' takes none, the others at least 1")
         if (self.seed is None) != (self.kind != "segments"):
@@ -154,6 +192,8 @@ def choose_frames(
         raise Reject("too_few_frames", f"{len(clock)} frames{place}, at least {plan.min_frames} wanted")
     if plan.kind == "uniform":
         clock = clock[uniform_frames(len(clock), plan.n or 1)]
+    elif plan.kind == "views":
+        clock = clock[view_frames(len(clock), plan.n or 1, plan.stride, plan.clips, plan.starts)]
     elif plan.kind == "segments":
         clock = clock[segment_frames(len(clock), plan.n or 1, rng(plan.seed or 0, "tsn_segments", key))]
     return clock.tolist(), end - begin

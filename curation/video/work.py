@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -85,14 +85,35 @@ def sample_file(
     Args:
         cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose_frames``.
     """
+    facts, jpegs = _read(path, limits, stream, plan, settings, cut, lambda pixels: encode_jpeg(pixels, settings.jpeg_quality))
+    return facts, [jpegs[place] for place in facts["frame_index"]]
+
+
+def decode_file(
+    path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
+) -> tuple[FileFacts, list[bytes]]:
+    """The same frames as the bytes of their pixels, each once, in the order of their places."""
+    facts, pixels = _read(path, limits, stream, plan, settings, cut, np.ndarray.tobytes)
+    return facts, [pixels[place] for place in sorted(pixels)]
+
+
+def _read(
+    path: str,
+    limits: VideoLimits,
+    stream: StreamChoice,
+    plan: FramePlan,
+    settings: FrameSettings,
+    cut: Mapping[str, Any],
+    encode: Callable[[np.ndarray], bytes],
+) -> tuple[FileFacts, dict[int, bytes]]:
     budget = CpuBudget(limits)
     index = read_index(path, budget=budget, stream=stream)
     try:
-        return _sampled(index, budget, plan, settings, cut)
+        return _sampled(index, budget, plan, settings, cut, encode)
     except Miscounted:
         index = counted(index, budget=budget)
     try:
-        return _sampled(index, budget, plan, settings, cut)
+        return _sampled(index, budget, plan, settings, cut, encode)
     except Miscounted as told:
         raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
 
@@ -116,8 +137,14 @@ def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
 
 
 def _sampled(
-    index: VideoIndex, budget: CpuBudget, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
-) -> tuple[FileFacts, list[bytes]]:
+    index: VideoIndex,
+    budget: CpuBudget,
+    plan: FramePlan,
+    settings: FrameSettings,
+    cut: Mapping[str, Any],
+    encode: Callable[[np.ndarray], bytes],
+) -> tuple[FileFacts, dict[int, bytes]]:
+    """Facts, and place -> encoded frame."""
     places, n_available = choose_frames(plan, index.times_s, fps=index.fps, **cut)
     converter = RgbConverter(index, settings.short_side_px)
     orientation: Orientation | None = None
@@ -129,7 +156,7 @@ def _sampled(
             orientation = orientation_of(told) if told is not None else Orientation()
         pixels = converter.rgb(frame, orientation)
         height, width = pixels.shape[:2]
-        jpegs[place] = encode_jpeg(pixels, settings.jpeg_quality)
+        jpegs[place] = encode(pixels)
     facts = {
         "n_available": n_available,
         "frame_index": places,
@@ -137,8 +164,8 @@ def _sampled(
         "width_px": width,
         "height_px": height,
     }
-    return facts, [jpegs[place] for place in places]
+    return facts, jpegs
 
 
-WORK = {"probe": probe_file, "sample": sample_file}
+WORK = {"probe": probe_file, "sample": sample_file, "decode": decode_file}
 """What a child process may be asked to do, by name."""

@@ -3,13 +3,15 @@
 ``built_in`` needs no file: colours and edges of a grid, in plain numpy. It is for trying and for tests, and no match for a
 network. ``state_dict`` is a file of weights (safetensors, or ``torch.save(model.state_dict(), file)``, read with
 ``weights_only``) for a model of torchvision by its name; the feature is what goes into its last layer, the ``head``.
-``torchscript`` is a model with its code in one file (``torch.jit.save``), whose output is the feature: a program, which may
-write any file (``aten::from_file``), and is run only with ``run_code_from_weights``. Files of ``torch.export`` are not read:
-torch unpickles what is in them, and says itself that they are not to be loaded from strangers.
+``network`` is X3D or TimeSformer by name, with weights from such a file; see ``video_networks.py``. ``torchscript`` is a model
+with its code in one file (``torch.jit.save``), whose output is the feature: a program, which may write any file
+(``aten::from_file``), and is run only with ``run_code_from_weights``. Files of ``torch.export`` are not read: torch unpickles
+what is in them, and says itself that they are not to be loaded from strangers.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -34,22 +36,25 @@ class Backbone:
 
     Attributes:
         kind: see the module.
-        model: of ``state_dict``: name of the model in torchvision (``resnet18``, ``r3d_18``).
+        model: of ``state_dict``: name of the model in torchvision (``resnet18``, ``r3d_18``); of ``network``: ``x3d_m``,
+            ``timesformer`` or another of ``video_networks.VIDEO_NETWORKS``.
         head: of ``state_dict``: name of the layer whose input is the feature (``fc``; ``heads.head`` of vision transformers).
         takes: what the model is given: "frames" (n, 3, side, side), whose vectors are averaged, or "clips"
             (1, 3, n, side, side).
         mean, std: of red, green and blue, where white is 1.
+        random_weights: of ``network``: seed of RANDOM weights, which see nothing, for trying without a file.
         run_code_from_weights: of ``torchscript``, which is refused without: the file is a program, and whoever made it can read
             and write all that you can. Only for files of your own, or of somebody whose programs you would run.
     """
 
-    kind: Literal["built_in", "torchscript", "state_dict"]
+    kind: Literal["built_in", "torchscript", "state_dict", "network"]
     model: str = ""
     head: str = "fc"
     takes: Literal["frames", "clips"] = "frames"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     run_code_from_weights: bool = False
+    random_weights: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind == "torchscript" and not self.run_code_from_weights:
@@ -59,12 +64,13 @@ class Backbone:
             )
 
 
-def load_backbone(backbone: Backbone, *, checkpoint: str, device: str = "cpu") -> Embed:
+def load_backbone(backbone: Backbone, *, checkpoint: str, device: str = "cpu", frames: int = 0, side_px: int = 0) -> Embed:
     """The backbone, loaded once a process.
 
     Args:
-        checkpoint: local file of the weights; "" for ``built_in``.
+        checkpoint: local file of the weights; "" for ``built_in``, and for RANDOM ones.
         device: "cpu", "cuda".
+        frames, side_px: of the clips that it is given, for ``network``.
 
     Raises:
         ValueError: no such kind or model, or a file that does not hold what it should.
@@ -72,16 +78,24 @@ def load_backbone(backbone: Backbone, *, checkpoint: str, device: str = "cpu") -
     """
     if backbone.kind == "built_in":
         return describe
-    if backbone.kind not in ("torchscript", "state_dict"):
-        raise ValueError(f"backbone kind {backbone.kind!r}: built_in, torchscript or state_dict")
+    if backbone.kind not in ("torchscript", "state_dict", "network"):
+        raise ValueError(f"backbone kind {backbone.kind!r}: network, built_in, torchscript or state_dict")
+    if backbone.kind == "network" and not checkpoint and backbone.random_weights is not None:
+        return _load(backbone, "", device, 0, frames, side_px)
     file = Path(checkpoint)
     if not file.is_file():
         raise FileNotFoundError(f"checkpoint {checkpoint!r}: no such file")
-    return _load(backbone, checkpoint, device, file.stat().st_mtime_ns)
+    return _load(backbone, checkpoint, device, file.stat().st_mtime_ns, frames, side_px)
 
 
 @functools.lru_cache(maxsize=2)
-def _load(backbone: Backbone, checkpoint: str, device: str, modified: int) -> Embed:
+def _load(backbone: Backbone, checkpoint: str, device: str, modified: int, frames: int, side_px: int) -> Embed:
+    if backbone.kind == "network":
+        from .video_networks import video_network
+
+        seed = backbone.random_weights
+        made = video_network(backbone.model, frames=frames, side_px=side_px, checkpoint=checkpoint, seed=seed)
+        return functools.partial(_run, made.to(device).eval(), dataclasses.replace(backbone, takes="clips"), device)
     read = _torchscript if backbone.kind == "torchscript" else _state_dict
     return functools.partial(_run, read(backbone, checkpoint, device), backbone, device)
 

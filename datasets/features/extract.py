@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 
@@ -122,16 +122,41 @@ def extract_features(
         ValueError: a backbone that cannot be loaded, or whose vectors are not ``width`` wide or not finite.
         ShardError: a shard changed under the run.
     """
-    embed = load_backbone(backbone, checkpoint=checkpoint, device=device)
-    chosen = _transformed(rows, nuisance, seed, transforms)
+    embed = load_backbone(backbone, checkpoint=checkpoint, device=device, frames=frames, side_px=crop.side_px)
     files = ShardFiles(root)
-    spans = files.read([(row.clip_shard, row.clip_offset, row.clip_size) for row in rows])
+    spans = iter(files.read([(row.clip_shard, row.clip_offset, row.clip_size) for row in rows]))
+
+    def vector(at: int, see: See) -> np.ndarray:
+        row = rows[at]
+        members = read_sample(next(spans), row.clip_sample, place=files.place(row.clip_shard), base=row.clip_offset)
+        return _vector(frames_of(members, frames), see, crop, embed)
+
+    return each_extracted(rows, vector, width=width, nuisance=nuisance, ranges=ranges, seed=seed, transforms=transforms)
+
+
+See = Callable[[np.ndarray], np.ndarray]
+"""What a clip's frames (n, height, width, 3) look like through its visual transform."""
+
+
+def each_extracted(
+    rows: Sequence[Any],
+    vector_of: Callable[[int, See], np.ndarray],
+    *,
+    width: int,
+    nuisance: Nuisance | None,
+    ranges: Ranges,
+    seed: int,
+    transforms: Mapping[str, OwnTransform],
+) -> list[Extracted | Rejected]:
+    """The rows with the vectors that a function makes of them by their number and transform; it may raise ``Reject``.
+
+    The other arguments are those of ``extract_features``; rows have ``key``, ``role`` and ``increment``.
+    """
     found: list[Extracted | Rejected] = []
-    for row, span, kind in zip(rows, spans, chosen, strict=True):
-        members = read_sample(span, row.clip_sample, place=files.place(row.clip_shard), base=row.clip_offset)
+    for at, (row, kind) in enumerate(zip(rows, _transformed(rows, nuisance, seed, transforms), strict=True)):
         see = functools.partial(see_through, kind=kind, seed=seed, key=row.key, ranges=ranges, own=transforms)
         try:
-            vector = _vector(frames_of(members, frames), see, crop, embed)
+            vector = vector_of(at, see)
         except Reject as reject:
             found.append(Rejected(row.key, reject.reason, reject.detail))
             continue
@@ -144,7 +169,7 @@ def extract_features(
 
 
 def _transformed(
-    rows: Sequence[ClipPlace], nuisance: Nuisance | None, seed: int, own: Mapping[str, OwnTransform]
+    rows: Sequence[Any], nuisance: Nuisance | None, seed: int, own: Mapping[str, OwnTransform]
 ) -> list[str | None]:
     """The transform of every clip."""
     if nuisance is None:
@@ -169,7 +194,7 @@ def see_through(
     return transform_frames(pixels, cast(Kind, kind), seed, key, ranges=ranges)
 
 
-def _vector(files: Sequence[bytes], see: functools.partial[np.ndarray], crop: Crop, embed: Embed) -> np.ndarray:
+def _vector(files: Sequence[bytes], see: See, crop: Crop, embed: Embed) -> np.ndarray:
     pixels = [decode_rgb(data) for data in files]
     if len({frame.shape for frame in pixels}) > 1:
         raise Reject("frame_sizes", f"frames of {len({frame.shape for frame in pixels})} sizes in one clip")

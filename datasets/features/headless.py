@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...curation.encoders.torchvision_compat import ensure_torchvision
@@ -44,7 +44,14 @@ def headless(library: str, name: str, *, clips: bool = False) -> tuple[Any, tupl
     return _of_timm(name) if library == "timm" else _of_torchvision(name)
 
 
-def load_weights(network: Any, name: str, left_out: Sequence[str], place: str, prefix: str | None = None) -> None:
+def load_weights(
+    network: Any,
+    name: str,
+    left_out: Sequence[str],
+    place: str,
+    prefix: str | None = None,
+    rename: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
     """Give a network the weights of a file, in any form that ``checkpoints`` finds them in.
 
     Args:
@@ -52,6 +59,7 @@ def load_weights(network: Any, name: str, left_out: Sequence[str], place: str, p
         name: of the network, for errors.
         place: path or URL of the file.
         prefix: what stands before the names of the weights there; None: what is found.
+        rename: names of a release -> those of the network.
 
     Raises:
         ValueError: the file does not hold them.
@@ -60,7 +68,7 @@ def load_weights(network: Any, name: str, left_out: Sequence[str], place: str, p
     last, *beside = left_out or ("",)
     shapes = {key: tuple(value.shape) for key, value in network.state_dict().items()}
     wanted = Wanted(name, shapes, last, [child for child, _ in network.named_children()])
-    held = read_checkpoint(place)
+    held = read_checkpoint(place) if rename is None else rename(read_checkpoint(place))
     held = {key: value for key, value in held.items() if not any(f".{part}." in f".{key}" for part in beside)}
     network.load_state_dict(weights_of(held, wanted, place, prefix), strict=False)  # all are there but for counters
 

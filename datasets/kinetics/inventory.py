@@ -6,11 +6,13 @@ One video a line, in any of the forms in which such lists circulate::
     train/playing guitar/-3B32lodo2M_000059_000069.mp4        v_-3B32lodo2M.mkv
     abseiling/-3B32lodo2M_000059_000069.mp4 0                 abseiling,-3B32lodo2M,59,69,train,0
 
-``find videos -type f > held.txt`` makes one. A line without times stands for every clip of its video.
+``find videos -type f > held.txt`` makes one. A line without times stands for every clip of its video. Ids are those of YouTube,
+or of a pattern of one's own: a line that it matches as a whole is an id, whatever stands in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -22,13 +24,15 @@ import pyarrow as pa
 from ...curation.rows import Sifted, schema_of, sift, with_column
 from ...curation.streams import text_blocks
 from ..videos.rows import ListedClip
+from .lists import ID
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
 
-_FILE = r"(?:^|[/\\])(?:v_)?([A-Za-z0-9_-]{11})(?:_(\d{1,6})_(\d{1,6}))?(?:$|[.,\s])"
-_CSV = r"(?:^|,)([A-Za-z0-9_-]{11}),(\d{1,6})(?:\.0*)?,(\d{1,6})(?:\.0*)?(?:$|,)"
+_FILE = r"(?:^|[/\\])(?:v_)?(ID)(?:_(\d{1,6})_(\d{1,6}))?(?:$|[.,\s])"
+_CSV = r"(?:^|,)(ID),(\d{1,6})(?:\.0*)?,(\d{1,6})(?:\.0*)?(?:$|,)"
+_WHOLE = r"^(ID)$"
 _HEADER = r"^[A-Za-z_ ]+(?:,[A-Za-z_ ]+)+$"
 
 
@@ -42,18 +46,39 @@ class Held:
     time_end: int | None
 
 
-def read_inventory(*, path: str) -> Iterator[Sifted]:
+def read_inventory(*, path: str, id_pattern: str = ID) -> Iterator[Sifted]:
     """Source step: the lines of a text file. Rejected: ``blank_line``, ``header`` (a first line of words with commas), and
     ``no_video_name``, such as other files.
+
+    Args:
+        path: of the file.
+        id_pattern: regular expression of a whole id, without groups.
+
+    Raises:
+        ValueError: an ``id_pattern`` that is none.
     """
+    check_id_pattern(id_pattern)
     for start, lines in text_blocks(path):
-        yield _sifted(lines, start)
+        yield _sifted(lines, start, id_pattern)
 
 
-def _sifted(lines: list[str], start: int) -> Sifted:
+def check_id_pattern(pattern: str) -> None:
+    """Raise ``ValueError`` where a pattern is no regular expression, or has groups of its own."""
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"id_pattern {pattern!r} is no regular expression: {error}") from None
+    if groups:
+        raise ValueError(f"id_pattern {pattern!r} has groups: write (?:...) in place of (...)")
+
+
+def _sifted(lines: list[str], start: int, id_pattern: str) -> Sifted:
     text = pl.DataFrame({"line": lines}, schema={"line": pl.String})
     line = pl.col("line").str.strip_chars().str.strip_chars('"')
-    parts = [pl.coalesce(line.str.extract(_CSV, n), line.str.extract(_FILE, n)) for n in (1, 2, 3)]
+    csv, file, whole = (pattern.replace("ID", f"(?:{id_pattern})") for pattern in (_CSV, _FILE, _WHOLE))
+    timed = [pl.coalesce(line.str.extract(csv, n), line.str.extract(file, n)) for n in (1, 2, 3)]
+    parts = [pl.coalesce(line.str.extract(whole, 1), timed[0])]
+    parts += [pl.when(line.str.contains(whole)).then(None).otherwise(part) for part in timed[1:]]
     table: pa.Table = text.select(
         key=(pl.int_range(1, pl.len() + 1) + start).cast(pl.String),
         youtube_id=parts[0],

@@ -4,7 +4,8 @@ For every increment t (Prijatelj et al., "Human Activity Recognition in an Open 
 
 a. *pre-feedback*: predictions for its training, validation and test rows, labels hidden (not for increment 0);
 b. feedback: the predictor names its training rows in the order in which it wants labels, and gets the first
-   floor(amount x n); increment 0 is always labelled whole, its validation rows too;
+   floor(amount x n), from the stored truth or from people; increment 0 is always labelled whole, its validation rows too.
+   Or it gets no label, and the measures of what it has just said of these rows (section 4.2);
 c. the rows join the experience, and the predictor fits on all of it;
 d. *post-feedback*: predictions for the same rows.
 
@@ -31,6 +32,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...curation.checkpoint import Checkpoint
+from ..metrics.confusion import top_labels
+from .open_world_measures import TOP, matrices, ordered_measures
 from .open_world_predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
@@ -99,6 +102,7 @@ class Setting:
     Attributes:
         feedback: share in [0, 1] of an increment's training rows whose labels are given, increment 0 excepted.
         experience_limit: rows that the predictor may learn from; the newest stay (our choice). None: all.
+        scores: whether the predictor is given measures of its predictions for the training rows (``Predictor.take_scores``).
 
     >>> Setting(feedback=0.5).labels_given(increment=0, rows=7), Setting(feedback=0.5).labels_given(increment=1, rows=7)
     (7, 3)
@@ -110,6 +114,7 @@ class Setting:
 
     feedback: float
     experience_limit: int | None = None
+    scores: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.feedback <= 1:
@@ -122,6 +127,23 @@ class Setting:
         return rows if increment == 0 else math.floor(Fraction(repr(float(self.feedback))) * rows)
 
 
+Answers = Mapping[int, Mapping[str, int]]
+"""Increment -> uid -> class index that people gave."""
+
+
+class Unanswered(Exception):
+    """People have not been asked about an increment yet.
+
+    Attributes:
+        increment: its number.
+        uids: what to ask them about, in the order asked for.
+    """
+
+    def __init__(self, increment: int, uids: list[str]) -> None:
+        super().__init__(f"increment {increment}: {len(uids)} labels are asked for")
+        self.increment, self.uids = increment, uids
+
+
 def run_open_world(
     predictor: Predictor,
     increments: Sequence[Increment],
@@ -132,6 +154,7 @@ def run_open_world(
     tell: Callable[[str], None] = _LOGGER.info,
     nuisances: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
     twin: Callable[[], Predictor] | None = None,
+    answers: Answers | None = None,
 ) -> Iterator[pa.Table]:
     """Run, or go on from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
@@ -145,9 +168,12 @@ def run_open_world(
         tell: told a line after each increment.
         nuisances: visual transform -> the increments as they are seen through it.
         twin: makes a fresh predictor like ``predictor``; needed where there are nuisances.
+        answers: labels that people gave, in place of those of the increments; a row that is asked for and not among them
+            stays without label.
 
     Raises:
         ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
+        Unanswered: at the first increment that ``answers`` does not have.
 
     >>> class Majority:  # see eval.protocols.predictor.Predictor
     ...     def fit(self, experience, validation):
@@ -178,7 +204,8 @@ def run_open_world(
     experience: list[Seen] = []
     if checkpoint.state is not None:
         for told, increment in zip(past, increments, strict=False):
-            _extend(experience, increment.train, told.labelled, setting.experience_limit)
+            labels = _labels(increment.train, told.labelled, _said(answers, len(experience)))
+            _extend(experience, increment.train, told.labelled, labels, setting.experience_limit)
         predictor.restore(checkpoint.arrays(), tuple(experience))
     for t in range(len(past), len(increments)):
         place = folder / f"increment-{t:04}.parquet"
@@ -186,7 +213,7 @@ def run_open_world(
             if t > 0:
                 for row in _apart(twin, predictor, nuisances, experience, t, "pre"):
                     writer.write_table(row)
-            for row in _step(predictor, increments, t, setting, past, experience, list(classes)):
+            for row in _step(predictor, increments, t, setting, past, experience, list(classes), answers):
                 writer.write_table(row)
             for row in _apart(twin, predictor, nuisances, experience, t, "post"):
                 writer.write_table(row)
@@ -194,6 +221,10 @@ def run_open_world(
         checkpoint.commit_arrays({name: np.asarray(state[name]) for name in sorted(state)}, place)
         told = past[t]
         given = f"{len(told.labelled)} of {told.samples} labels given"
+        if t > 0 and setting.scores:
+            given += ", and scores"
+        elif t > 0 and len(told.labelled):
+            given += ", simulated from the lists" if answers is None else ", by people"
         tell(f"increment {t} ({told.name}, {t + 1} of {len(increments)}): {given}")
     for place in checkpoint.files:
         with pq.ParquetFile(place) as file:
@@ -208,6 +239,7 @@ def _step(
     past: list[Feedback],
     experience: list[Seen],
     classes: list[str],
+    answers: Answers | None,
 ) -> Iterator[pa.Table]:
     """One increment: its rows. Extends ``past`` and ``experience`` in place."""
     increment, validation = increments[t], increments[0].validate
@@ -216,17 +248,25 @@ def _step(
         yield from _predicted(predictor, increment, t, "pre")
     rows = np.arange(len(train.y), dtype=np.int64)
     given = setting.labels_given(t, len(rows))
-    if 0 < given < len(rows):
+    if t > 0 and setting.scores and len(rows):
+        _score(predictor, train, past[-1].known_to_predictor)
+    asks, by_people = answers is not None and t > 0, _said(answers, t)
+    if 0 < given < len(rows) or (asks and given):
         rows = _requested(predictor, train, given)
     rows = rows[:given]
-    _extend(experience, train, rows, setting.experience_limit)
+    if asks and given:
+        if by_people is None:
+            raise Unanswered(t, train.uid[rows].tolist())
+        rows = rows[[uid in by_people for uid in train.uid[rows].tolist()]]
+    labels = _labels(train, rows, by_people)
+    _extend(experience, train, rows, labels, setting.experience_limit)
     predictor.fit(tuple(experience), (validation.uid, validation.X, validation.y))
     told = Feedback(
         increment.name,
         len(train.y),
         rows,
         _union(past[-1].known_to_evaluator if past else [], train.y),
-        _union(past[-1].known_to_predictor if past else [], train.y[rows]),
+        _union(past[-1].known_to_predictor if past else [], labels),
         sum(len(y) for _, _, y in experience),
     )
     past.append(told)
@@ -287,9 +327,31 @@ def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
     return np.array([row_of[uid] for uid in wanted], dtype=np.int64)
 
 
-def _extend(experience: list[Seen], train: SplitSamples, rows: Labels, limit: int | None) -> None:
+def _said(answers: Answers | None, t: int) -> Mapping[str, int] | None:
+    """What people said about an increment; None where they were not asked, as about increment 0."""
+    return None if answers is None or t == 0 else answers.get(t)
+
+
+def _labels(train: SplitSamples, rows: Labels, by_people: Mapping[str, int] | None) -> Labels:
+    """Those of some rows: the stored truth, or what people said."""
+    if by_people is None:
+        return train.y[rows]
+    return np.array([by_people[uid] for uid in train.uid[rows].tolist()], dtype=np.int64)
+
+
+def _score(predictor: Predictor, train: SplitSamples, known: list[int]) -> None:
+    """Tell the predictor the measures of what it says of training rows whose labels it is not shown."""
+    if (take := getattr(predictor, "take_scores", None)) is None:
+        raise ValueError(f"{type(predictor).__name__} takes no scores: give it a method take_scores(uid, X, scores)")
+    columns, probabilities = predictor.predict(train.uid, train.X)
+    ordered = matrices(train.y, top_labels(columns, probabilities, TOP), {"predictor": known})
+    named = ((task, ordered_measures(each)) for (_, task), each in ordered.items())
+    take(train.uid, train.X, {f"{task}.{measure}": value for task, found in named for measure, value in found.items()})
+
+
+def _extend(experience: list[Seen], train: SplitSamples, rows: Labels, given: Labels, limit: int | None) -> None:
     labels = np.full(len(train.y), HIDDEN, dtype=np.int64)
-    labels[rows] = train.y[rows]
+    labels[rows] = given
     experience.append((train.uid, train.X, labels))
     if limit is None:
         return

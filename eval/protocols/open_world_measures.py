@@ -335,12 +335,16 @@ def tidy(results: pa.Table) -> pa.Table:
         orient="row",
     )
     labels = [(*key, label) for key, label in predictor_labels(results).items()]
-    predictors = pl.DataFrame(labels, schema=[*_SETTINGS, "predictor"], orient="row")
+    predictors = pl.DataFrame(labels, schema=[*_SETTINGS, "label"], orient="row")
     columns = ["protocol", *_SETTINGS, "position", "split", "stratum", "metric", "value"]
     frame = pl.DataFrame(pl.from_arrow(results.select(columns))).with_columns(pl.col(pl.Categorical).cast(pl.String))
     frame = frame.filter(pl.col("position").is_not_null())
     frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
-    of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "from_start", "phase"]
+    # Labels by people, and scores in their place, are lines of their own beside the amounts that the lists give.
+    frame = frame.with_columns(pl.col("protocol").str.extract(_AMOUNT, 1).fill_null("0").alias("amount"))
+    other = pl.col("protocol").str.replace(_AMOUNT, "").str.strip_chars()
+    frame = frame.with_columns(predictor=pl.col("label") + pl.when(other == "").then(pl.lit("")).otherwise(", " + other))
+    of = ["protocol", "amount", "predictor", "position", "split", "stratum", "cumulative", "from_start", "phase"]
     frame = frame.group_by(*of, *_PARTS[1:], maintain_order=True).agg(pl.col("value").mean())
     counts = frame.filter(pl.col("measure") == "samples").select(*of, n=pl.col("value").cast(pl.Int64))
     frame = frame.filter(pl.col("measure") != "samples").join(counts, on=of, how="left", maintain_order="left")
@@ -348,7 +352,7 @@ def tidy(results: pa.Table) -> pa.Table:
     frame = frame.with_columns(
         increment=place,
         at=place + pl.when(pl.col("phase") == "post").then(0.5).otherwise(0.0),
-        feedback=pl.col("protocol").str.strip_prefix(PROTOCOL).cast(pl.Float64),
+        feedback=pl.col("amount").cast(pl.Float64),
         stratification=strata.struct.field("field_0"),
         stratum=strata.struct.field("field_1").fill_null(""),
     )
@@ -356,7 +360,9 @@ def tidy(results: pa.Table) -> pa.Table:
 
 
 PROTOCOL = "feedback "
-"""How protocols are called: this, and the share of labels that are given."""
+"""How protocols are called: this, and the share of labels that are given, or another kind of feedback."""
+
+_AMOUNT = rf"^{PROTOCOL}(\d[\d.e-]*)?"
 
 _SETTINGS = ["method", "model", "settings"]
 _PARTS = ["phase", "task", "novel_to", "measure"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -87,11 +88,17 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust
 
 
 def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool = False) -> None:
+    from .. import api
     from .text import print_lines, score_lines
 
     stale, skipped = _tell_left_out(out, pipeline)
+    waiting = api.awaited(out, pipeline=pipeline)
+    for name, told in waiting.items():
+        print(f"{name}: {told}", file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps(results, indent=1))
+        return
+    if not results and waiting:
         return
     if not results:
         if skipped and not stale:

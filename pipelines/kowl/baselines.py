@@ -20,7 +20,7 @@ from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols import open_world_doubts
-from ...eval.protocols.open_world_measures import PROTOCOL, measure_nuisances, measure_open_world, measure_start
+from ...eval.protocols.open_world_measures import measure_nuisances, measure_open_world, measure_start
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
@@ -29,8 +29,10 @@ from ..metrics import with_metrics
 from ..own import shown
 from ..streams import short
 from .config import KowlConfig, StoredFeatures
+from .people import by_people, check_people
 from .pipeline import stage_apart
-from .stream import START, learn_open_world, measure_strata
+from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
+from .stream import learn_open_world, measure_strata
 
 
 def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -50,8 +52,9 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     chosen = [_predictor(config, name) for name in list(methods) or e.predictors]
     _check_settings(config, [name for name, _, _ in chosen])
-    asked = [START if name == START else _protocol(_amount(name)) for name in protocols]
-    asked = asked or [_protocol(amount) for amount in e.feedback]
+    asked = [read_protocol(name) for name in protocols] or _of_settings(config)
+    if any(protocol.endswith(BY_PEOPLE) for protocol in asked):
+        check_people(config, out)
     measures = {START: {START: Step(measure_start, {})}}
     measures |= {protocol: _measures(config, out) for protocol in asked if protocol != START}
     found: list[Training] = []
@@ -78,13 +81,35 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
         change = f"evaluation.settings.{name}"
         found += [
-            Training(protocol, name, model, facts, config.seed, learn, COLUMNS, measures[protocol], change=change)
+            by_people(
+                config, Training(protocol, name, model, facts, config.seed, learn, COLUMNS, measures[protocol], change=change)
+            )
             for protocol in asked
+            if _fits(config, protocol, name, reference)
         ]
+    if not found and SCORES in asked:
+        raise WrongUse(f"{SCORES}: none of {', '.join(name for name, _, _ in chosen)} has take_scores: add --method ann")
     if not found:
         rule = "predictor 'original' takes a feature set with outputs, a file of class names, and no other predictor does"
         raise WrongUse(f"nothing to train: {rule}: set features.outputs or feature_sets.NAME.outputs")
     return found
+
+
+def _of_settings(config: KowlConfig) -> list[str]:
+    """The protocols that the settings name."""
+    e = config.evaluation
+    people = [] if e.people is None else e.people.feedback
+    scores = [SCORES] if e.scores else []
+    return [*map(protocol_of, e.feedback), *scores, *(protocol_of(amount, people=True) for amount in people)]
+
+
+def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
+    """Whether a predictor is trained by a protocol: some need a method of it, some are for those that are named."""
+    people = config.evaluation.people
+    if protocol.endswith(BY_PEOPLE):
+        return people is None or not people.predictors or name in map(short, people.predictors)
+    found = load_name(PREDICTORS, reference)
+    return protocol != SCORES or not inspect.isclass(found) or hasattr(found, "take_scores")
 
 
 def _outputs(config: KowlConfig, features: str) -> list[str] | None:
@@ -157,18 +182,3 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     known = {*PREDICTORS.builtin, *chosen, *map(short, config.evaluation.predictors)}
     if strange := [name for name in config.evaluation.settings if short(name) not in known]:
         raise WrongUse(f"evaluation.settings.{strange[0]}: no predictor {strange[0]!r}: there are {', '.join(sorted(known))}")
-
-
-def _amount(text: str) -> float:
-    try:
-        amount = float(text.removeprefix("feedback-").removeprefix(PROTOCOL))
-    except ValueError:
-        amount = -1.0
-    if not 0 <= amount <= 1:
-        raise WrongUse(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5, or {START!r}")
-    return amount
-
-
-def _protocol(amount: float) -> str:
-    """``feedback 1``, ``feedback 0.5``: no digit of the amount is lost."""
-    return f"{PROTOCOL}{int(amount) if amount in (0, 1) else repr(amount)}"

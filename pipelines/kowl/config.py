@@ -15,6 +15,7 @@ from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later, Preset
 from ...datasets.kowl.own_lists import Shares, TableColumns, TableFile
 from ...datasets.kowl.splits import Turn
+from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
@@ -84,11 +85,13 @@ class Inventory:
         path: text file with a video a line, such as ``find videos -type f`` prints.
         means: what the listed videos are in this copy.
         max_rejects: lines of it that name no video, or a share below 1; blank ones and a header do not count.
+        id_pattern: regular expression of a whole id, that of YouTube by default; ".+" where each line is an id of any form.
     """
 
     path: Location
     means: Literal["present", "missing"]
     max_rejects: Rejects = 0
+    id_pattern: str = ID
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -221,7 +224,58 @@ class ExtractedFeatures:
     device: str = "cpu"
 
 
-Features = StoredFeatures | DrawnFeatures | ExtractedFeatures
+@dataclass(frozen=True, config=_STRICT)
+class VideoFeatures:
+    """Features taken from video files by a frozen backbone, in one go; see ``datasets/features/videos.py``.
+
+    Attributes:
+        root: folder of the videos.
+        backbone: what turns a view into a vector; that of kind ``network`` is X3D or TimeSformer.
+        width: numbers of a vector: with ``join = "beside"`` those of all views together.
+        frames: of a view.
+        stride: frames of the video from one to the next.
+        clips: views in time.
+        crops: squares of each view: 1, the centre; or 3 along the longer side.
+        starts: ``as_released``: of every stride-th frame, the first view at the start; or ``even``, from the start to the end.
+        join: of the views' vectors: ``beside``: one behind the other; or their ``mean``.
+        resize_px: shorter side after scaling, pixels.
+        side_px: side of the squares, pixels.
+        names: how samples name their videos: ``youtube``; or the id is the ``path`` in the folder, or the ``stem`` of a file.
+        bare: what a file named by an id alone holds: the ``whole`` video, or the ``clip``.
+        checkpoint: file of the backbone's weights; none for the built-in one, and for RANDOM ones.
+        transforms: None: every clip of the stream is seen as it is.
+        nuisances: the whole set goes through each of these transforms, too: see ``ExtractedFeatures``.
+        max_rejects: clips whose video cannot be read, or a share below 1.
+        max_missing: clips without a video, or a share below 1.
+        device: where the backbone runs.
+    """
+
+    kind: Literal["videos"]
+    root: Location
+    backbone: Backbone
+    width: Annotated[int, Field(ge=1)]
+    frames: Annotated[int, Field(ge=1)]
+    stride: Annotated[int, Field(ge=1)]
+    clips: Annotated[int, Field(ge=1)]
+    resize_px: Annotated[int, Field(ge=8)]
+    side_px: Annotated[int, Field(ge=8)]
+    crops: Literal[1, 3] = 1
+    starts: Literal["as_released", "even"] = "as_released"
+    join: Literal["beside", "mean"] = "beside"
+    names: Names = "youtube"
+    bare: Literal["whole", "clip"] = "whole"
+    checkpoint: Location | None = None
+    transforms: Transforms | None = None
+    nuisances: tuple[Annotated[str, OneOf(TRANSFORMS)], ...] = ()
+    max_rejects: Rejects = 0
+    max_missing: Rejects = 0
+    device: str = "cpu"
+
+
+Features = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
+
+
+FeatureSet = StoredFeatures | DrawnFeatures | VideoFeatures
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -238,11 +292,39 @@ class AvaLists:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class People:
+    """Labels from people, asked for by ``benchwright qa export`` and given back by ``qa import``: trainings called ``feedback
+    AMOUNT by people``. The others are SIMULATED: their labels are those of the lists. A training waits in each increment.
+
+    Attributes:
+        feedback: shares of an increment's training samples about which people are asked, a run each.
+        address: where annotators see a sample: http or https, with columns of the samples in braces, such as
+            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``.
+        shows: what is there: a page that they open beside the form, a video file, or an image.
+        predictors: whose requests go to people; none named: of all.
+        workers: annotators a sample.
+        majority: of these, how many must choose a class; a sample without majority stays without label.
+        instructions: plain text above the question.
+    """
+
+    feedback: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
+    address: str
+    shows: Literal["page", "video", "image"] = "page"
+    predictors: list[Annotated[str, OneOf(PREDICTORS)]] = Field(default_factory=list[str])
+    workers: Annotated[int, Field(ge=1)] = 3
+    majority: Annotated[int, Field(ge=1)] = 2
+    instructions: str = "Which activity does the clip show?"
+
+
+@dataclass(frozen=True, config=_STRICT)
 class KowlEvaluation:
     """The open-world loop.
 
     Attributes:
-        feedback: shares of the training labels that are given, a run each.
+        feedback: shares of the training labels that are given, a run each. They are those of the lists: SIMULATED feedback.
+        scores: whether there is a run, too, whose feedback is no label, but measures of what was predicted for the training
+            samples; for predictors with ``take_scores``, ``ann`` among the built-in ones.
+        people: None: nobody is asked.
         predictors: names of ``training.predictors.registry``, or predictors of one's own.
         prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
             It belongs to the settings of every training; an empty table claims that there is none.
@@ -259,6 +341,8 @@ class KowlEvaluation:
     experience_limit: Annotated[int, Field(ge=1)] | None = None
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     device: str = "cpu"
+    scores: bool = False
+    people: People | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -289,7 +373,5 @@ class KowlConfig:
     evaluation: KowlEvaluation
     videos: Inventory | None = None
     features: Annotated[Features, Field(discriminator="kind")] | None = None
-    feature_sets: dict[str, Annotated[StoredFeatures | DrawnFeatures, Field(discriminator="kind")]] = field(
-        default_factory=dict[str, StoredFeatures | DrawnFeatures]
-    )
+    feature_sets: dict[str, Annotated[FeatureSet, Field(discriminator="kind")]] = field(default_factory=dict[str, FeatureSet])
     ava: AvaLists | None = None

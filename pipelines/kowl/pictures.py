@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from ...curation.stages.decode import decode_rgb
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
 from ...curation.store import Rows, Store
+from ...curation.video.frames import Clip, decode_frames
+from ...curation.video.plans import FramePlan
+from ...curation.video.work import FrameSettings
 from ...datasets.features.extract import see_through
 from ...datasets.features.frames import frames_of
 from ...datasets.reader.index import ShardFiles
@@ -24,7 +27,7 @@ from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
 from ..experiments import FOLDER, finished_trainings
 from ..own import shown
-from .config import ExtractedFeatures, KowlConfig
+from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 
 _CLIPS = 3
 _PREDICTORS = 3
@@ -42,10 +45,13 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
         out: the run.
         rows: of its samples in their increments.
     """
-    features = config.features
-    if not isinstance(features, ExtractedFeatures) or not features.nuisances:
+    every = [
+        each for each in (config.features, *config.feature_sets.values()) if isinstance(each, ExtractedFeatures | VideoFeatures)
+    ]
+    features = next((each for each in every if each.nuisances), None)
+    if features is None:
         return []
-    chosen = _chosen(rows)
+    chosen = _chosen(rows, _VIDEO if isinstance(features, VideoFeatures) else _FRAMES)
     if not chosen:
         return []
     kinds = ["", *(shown(TRANSFORMS.find(kind).name) for kind in features.nuisances)]
@@ -58,9 +64,14 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
     return [Section("Clips through transforms", [Text(_ABOUT), Sheet(columns, sheet, side_px=128)])]
 
 
-def _chosen(rows: Rows) -> list[dict[str, Any]]:
+_FRAMES = ("clip_sample", "clip_shard", "clip_offset", "clip_size")
+_VIDEO = ("video", "t_start", "t_end")
+"""Columns that say where a clip lies: of shards of frames, and of video files."""
+
+
+def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
     """The first clip of each of some classes, of validation where there is any."""
-    names = ["key", "role", "increment", "label_recent_first", "clip_sample", "clip_shard", "clip_offset", "clip_size"]
+    names = ["key", "role", "increment", "label_recent_first", *place]
     found: dict[str, dict[str, dict[str, Any]]] = {"val": {}, "test": {}}
     for table in rows.batches(names):
         for row in table.to_pylist():
@@ -90,20 +101,29 @@ def _said(out: str, keys: set[str]) -> dict[tuple[str, str], list[tuple[str, str
     return found
 
 
+def _pixels(features: ExtractedFeatures | VideoFeatures, row: Mapping[str, Any]) -> np.ndarray:
+    """Frames of a clip. Raises ``Reject`` or ``ValueError`` where it cannot be read."""
+    if isinstance(features, VideoFeatures):
+        clip = Clip(row["key"], row["video"], row["t_start"], row["t_end"])
+        plan, small = FramePlan("uniform", features.frames), FrameSettings(short_side_px=features.resize_px)
+        return decode_frames(clip, root=features.root, plan=plan, settings=small)
+    files = ShardFiles(features.root)
+    [span] = files.read([(row["clip_shard"], row["clip_offset"], row["clip_size"])])
+    members = read_sample(span, row["clip_sample"], place=files.place(row["clip_shard"]), base=row["clip_offset"])
+    return np.stack([decode_rgb(data) for data in frames_of(members, features.frames)])
+
+
 def _thumb(
     config: KowlConfig,
-    features: ExtractedFeatures,
+    features: ExtractedFeatures | VideoFeatures,
     row: Mapping[str, Any],
     kind: str,
     said: Mapping[tuple[str, str], list[tuple[str, str]]],
 ) -> Thumb | None:
-    files = ShardFiles(features.root)
-    [span] = files.read([(row["clip_shard"], row["clip_offset"], row["clip_size"])])
-    members = read_sample(span, row["clip_sample"], place=files.place(row["clip_shard"]), base=row["clip_offset"])
     found = map(TRANSFORMS.find, features.nuisances)
     own = {shown(entry.name): load_entry(entry) for entry in found if entry.origin != BUILT_IN}
     try:
-        pixels = np.stack([decode_rgb(data) for data in frames_of(members, features.frames)])
+        pixels = _pixels(features, row)
     except (Reject, ValueError):
         return None
     seen = see_through(pixels, kind=kind or None, seed=config.seed, key=row["key"], ranges=our_ranges(), own=own)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from ...curation.budget import Budget
 from ...curation.encoders.preprocess import Crop
@@ -30,6 +31,7 @@ from ...datasets.features.rows import (
     feature_pieces,
     read_stored_features,
 )
+from ...datasets.features.videos import NamedClip, Views, extract_videos, name_clips
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
 from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
@@ -46,6 +48,7 @@ from ...datasets.kowl.synthetic import (
     drawing,
 )
 from ...datasets.kowl.unify import unified_row, unify
+from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..own import OwnSource, own_source, shown, source_of
@@ -57,12 +60,14 @@ from .config import (
     DrawnLists,
     ExtractedFeatures,
     Features,
+    FeatureSet,
     Inventory,
     KowlConfig,
     ListSource,
     StoredFeatures,
     TableSource,
     Transforms,
+    VideoFeatures,
 )
 
 _DRAWN_AT_ONCE = 4096
@@ -79,7 +84,12 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _held(flow, gone, "with_video", "missing", "no_video")
     if c.videos is not None:
         flow = _held(flow, _inventory("videos", c.videos), "with_listed_video", c.videos.means, "no_video")
-    if isinstance(c.features, ExtractedFeatures):
+    videos = videos_of(c)
+    if videos is not None:
+        flow = _with_videos(flow, videos)
+    if isinstance(c.features, VideoFeatures):
+        pass  # taken from their video when it is settled what they are for
+    elif isinstance(c.features, ExtractedFeatures):
         flow = _with_frames(flow, c.features)
     elif c.features is not None:
         flow = _with_features(flow, c, c.features)
@@ -96,7 +106,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
         gives=Incremented,
     )
     placed = flow
-    if isinstance(c.features, ExtractedFeatures):
+    if isinstance(c.features, ExtractedFeatures | VideoFeatures):
         flow = _extracted(flow, c, c.features)
     if c.ava is not None:
         flow = _stratified(flow, c.ava)
@@ -132,8 +142,10 @@ def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
     return found
 
 
-def _set_apart(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures, name: str, number: int) -> Flow:
+def _set_apart(flow: Flow, c: KowlConfig, features: FeatureSet, name: str, number: int) -> Flow:
     stage = stage_apart(name, "")
+    if isinstance(features, VideoFeatures):
+        return _extracted(flow, c, features, stage=stage)
     if isinstance(features, StoredFeatures):
         return _attached(flow, c, features, features.files, stage)
     return _drawn(flow, c, features, f"centred_{name}", stage, c.seed + number)
@@ -236,27 +248,55 @@ def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
     return join(clips, flow).whole("with_frames", attach, gives=WithFrames, max_rejects=None)
 
 
+def videos_of(c: KowlConfig) -> VideoFeatures | None:
+    """The first features that are taken from videos; all others of the kind are of the same videos."""
+    sets = {"features": c.features, **{f"feature_sets.{name}": each for name, each in c.feature_sets.items()}}
+    found = {name: each for name, each in sets.items() if isinstance(each, VideoFeatures)}
+    places = {(each.root, each.names, each.bare) for each in found.values()}
+    if len(places) > 1:
+        raise ConfigError(f"{', '.join(found)}: root, names and bare are to be the same of all features from videos")
+    return next(iter(found.values()), None)
+
+
+def _with_videos(flow: Flow, features: VideoFeatures) -> Flow:
+    """Leave out the samples without a video file."""
+    budget = Budget(features.max_rejects, "features.max_rejects", ("hidden", "not_a_video"))
+    files = source("video_files", step(list_videos, root=where(features.root)), gives=VideoFile, max_rejects=budget)
+    named = flow.table("named", step(name_clips), gives=NamedClip)
+    match = step(match_videos, videos=rows_of("video_files"), names=features.names, bare=features.bare)  # type: ignore[arg-type]
+    missing = Budget(features.max_missing, "features.max_missing")
+    return join(files, named).whole("with_video_file", match, gives=WithVideo, max_rejects=missing)
+
+
 def _extracted(
-    flow: Flow, c: KowlConfig, features: ExtractedFeatures, *, stage: str = "extracted", transforms: Transforms | None = None
+    flow: Flow,
+    c: KowlConfig,
+    features: ExtractedFeatures | VideoFeatures,
+    *,
+    stage: str = "extracted",
+    transforms: Transforms | None = None,
 ) -> Flow:
     told = transforms or features.transforms
     kinds = [TRANSFORMS.find(kind) for kind in told.kinds] if told else []
     own = {shown(entry.name): named(entry.reference) for entry in kinds if entry.origin != BUILT_IN}
     names = tuple(shown(entry.name) for entry in kinds)
-    extract = step(
-        extract_features,
-        root=where(features.root),
-        backbone=features.backbone,
-        checkpoint=where(features.checkpoint) if features.checkpoint else "",
-        frames=features.frames,
-        crop=Crop(features.resize_px, features.side_px, "bilinear"),
-        width=features.width,
-        nuisance=None if told is None else Nuisance(names, told.share, told.roles, told.from_increment),
-        ranges=our_ranges(),
-        seed=c.seed,
-        transforms=own,
-        device=how(features.device),
-    )
+    shared: dict[str, Any] = {
+        "root": where(features.root),
+        "backbone": features.backbone,
+        "checkpoint": where(features.checkpoint) if features.checkpoint else "",
+        "width": features.width,
+        "nuisance": None if told is None else Nuisance(names, told.share, told.roles, told.from_increment),
+        "ranges": our_ranges(),
+        "seed": c.seed,
+        "transforms": own,
+        "device": how(features.device),
+    }
+    if isinstance(features, VideoFeatures):
+        views = Views(**{name: getattr(features, name) for name in Views.__dataclass_fields__})
+        extract = step(extract_videos, views=views, **shared)
+    else:
+        crop = Crop(features.resize_px, features.side_px, "bilinear")
+        extract = step(extract_features, frames=features.frames, crop=crop, **shared)
     return flow.each_batch(
         stage, extract, max_rejects=Budget(features.max_rejects, "features.max_rejects"), rows_per_part=_CLIPS_AT_ONCE
     )
@@ -278,7 +318,8 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
 def _inventory(name: str, inventory: Inventory) -> Flow:
     budget = Budget(inventory.max_rejects, "videos.max_rejects", ("blank_line", "header"))
     nothing = inventory.means == "missing"
-    return source(name, step(read_inventory, path=where(inventory.path)), gives=Held, max_rejects=budget, may_be_empty=nothing)
+    read = step(read_inventory, path=where(inventory.path), id_pattern=inventory.id_pattern)
+    return source(name, read, gives=Held, max_rejects=budget, may_be_empty=nothing)
 
 
 def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Flow:
@@ -291,6 +332,7 @@ BENCHMARK = built_in(
     KowlConfig,
     plan,
     card.publish,
+    asked=later(f"{__package__}.people:rounds_of"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",

@@ -25,9 +25,11 @@ from ..experiments import results
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .card import NEEDED
-from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
+from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
+from .people import answers_table
 from .pictures import transformed_clips
-from .stream import START, TRANSFORM
+from .protocols import START
+from .stream import TRANSFORM
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
@@ -47,6 +49,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         sections += [_increments(config, samples), density_section(class_density(samples))]
         if run.lines:
             sections += [*_trained(run), *transformed_clips(config, out, increments)]
+        sections += _people(config, out)
     cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
         ("unified", "labelled samples", "by id, start and end"),
@@ -75,9 +78,26 @@ def _notes(config: KowlConfig) -> list[str]:
         )
     if told:
         told.append("Drawn data: the paper's figures cannot be compared with these.")
-    if isinstance(config.features, ExtractedFeatures) and config.features.backbone.kind == "built_in":
-        told.append("Features are of the built-in backbone, colours and edges: scores say nothing about networks.")
+    told.append(
+        "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
+        + (", but in trainings by people." if config.evaluation.people else ".")
+    )
+    for name, features in {"": config.features, **config.feature_sets}.items():
+        if not isinstance(features, ExtractedFeatures | VideoFeatures):
+            continue
+        which = f"Features {name}" if name else "Features"
+        if features.backbone.kind == "built_in":
+            told.append(f"{which} are of the built-in backbone, colours and edges: scores say nothing about networks.")
+        elif features.backbone.kind == "network" and not features.checkpoint:
+            told.append(f"{which} are of a network with RANDOM weights: scores say nothing about {features.backbone.model}.")
     return told
+
+
+def _people(config: KowlConfig, out: str) -> list[Section]:
+    rows = answers_table(config, out) if config.evaluation.people else []
+    about = "Labels that annotators gave in place of the lists. A sample without majority stays without label."
+    columns = ["round", "increment", "asked about", "answered", "labelled", "as in the lists"]
+    return [Section("Feedback by people", [Text([about]), Table(columns, rows)])] if rows else []
 
 
 def _trained(run: ReportedRun) -> list[Section]:

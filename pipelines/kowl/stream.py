@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from ...datasets.kowl.samples import FEATURE
 from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
-from ...eval.protocols.open_world_measures import PROTOCOL, measures_by_stratum
+from ...eval.protocols.open_world import Increment, Setting, SplitSamples, Unanswered, run_open_world
+from ...eval.protocols.open_world_measures import measures_by_stratum
 from ...eval.protocols.open_world_predictions import COLUMNS
 from ...eval.results import Value
 from ...training.core.devices import device_of
@@ -28,11 +29,10 @@ from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
 from ..experiments import LOGGER, told
 from ..streams import diverged
+from .protocols import BY_PEOPLE, START, told_of
+from .requests import Asked, address_of
 
 LABEL = "label_recent_first"
-START = "start"
-"""Protocol of the paper's Table 3: the starting release alone, with its own labels."""
-
 TRANSFORM = "transform"
 """The stratification by visual transform."""
 
@@ -50,6 +50,7 @@ def learn_open_world(
     run: str,
     outputs: Sequence[str],
     first: str,
+    answers: Rows | None = None,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: take a predictor through the increments and give its predictions.
 
@@ -67,37 +68,122 @@ def learn_open_world(
         run: folder of the run that holds these stages.
         outputs: names of the vectors' numbers, where these are a classifier's.
         first: the release that is known at the start: protocol ``start`` is about its samples with its own labels.
+        answers: rows of ``people.Answered``, where people give the labels; None: the lists do.
     """
-    settings = training["settings"]
-    index, place = DatasetIndex.open(dataset), Path(features)
-
-    def seen(name: str) -> np.ndarray:
-        if name not in vectors:
-            return _mapped(index, place / f"features-{digest[:16]}.npy")
-        stage, _, content = vectors[name].partition(":")
-        return _mapped_apart(index, run, stage, place / f"vectors-{digest[:16]}-{content[:16]}.npy")
-
-    start = training["protocol"] == START
-    label = f"label_{first}" if start else LABEL
-    increments, classes = _increments(index, seen(""), label, 1 if start else None)
-    nuisances = {kind: _increments(index, seen(kind), label, len(increments))[0] for kind in vectors if kind}
-
-    def make() -> Any:
-        where, hyper = device_of(device), settings["predictor"]
-        return new_predictor(predictor, hyper, seed=training["seed"], device=where, names=classes, outputs=outputs)
-
-    fresh = make()
-    amount = 1.0 if start else float(training["protocol"].removeprefix(PROTOCOL))
-    setting = Setting(amount, settings["experience_limit"])
+    given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
+    world = _world(training, digest, given, predictor, device, outputs)
     tell = functools.partial(LOGGER.info, "%s: %s", told(training))
     try:
         yield from run_open_world(
-            fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell, nuisances=nuisances, twin=make
+            world.make(),
+            world.increments,
+            world.classes,
+            setting=world.setting,
+            folder=Path(folder),
+            tell=tell,
+            nuisances={kind: world.seen_through(kind) for kind in vectors if kind},
+            twin=world.make,
+            answers=world.labels(answers, until=len(world.increments)) if training["protocol"].endswith(BY_PEOPLE) else None,
         )
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
         yield diverged(COLUMNS, error)
+
+
+def request_labels(
+    *,
+    training: Mapping[str, Any],
+    digest: str,
+    dataset: str,
+    features: str,
+    predictor: Callable[..., Any],
+    device: str,
+    folder: str,
+    vectors: Mapping[str, str],
+    run: str,
+    outputs: Sequence[str],
+    first: str,
+    increment: int,
+    address: str,
+    answers: Rows | None = None,
+) -> Iterator[Asked]:
+    """Source step: the samples of an increment of which a predictor wants labels, in its order, as many as it may have.
+
+    Args:
+        increment: which one; before it, the predictor learns from ``answers``.
+        address: see ``config.People``.
+
+    The others are those of ``learn_open_world``.
+    """
+    given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
+    world = _world(training, digest, given, predictor, device, outputs)
+    try:
+        learned = run_open_world(
+            world.make(),
+            world.increments[: increment + 1],
+            world.classes,
+            setting=world.setting,
+            folder=Path(folder),
+            tell=lambda _: None,
+            answers=world.labels(answers, until=increment),
+        )
+        for _ in learned:  # nothing is asked where the budget is of no sample
+            pass
+    except Unanswered as asked:
+        rows = DatasetIndex.open(dataset).table
+        row_of = {key: row for row, key in enumerate(rows["key"].to_pylist())}
+        for place, uid in enumerate(asked.uids):
+            yield Asked(uid, asked.increment, place, "", address_of(address, rows, row_of[uid]) if address else "")
+
+
+@dataclass(frozen=True)
+class _World:
+    """What a predictor is taken through."""
+
+    make: Callable[[], Any]
+    increments: list[Increment]
+    classes: list[str]
+    setting: Setting
+    seen_through: Callable[[str], list[Increment]]
+
+    def labels(self, answers: Rows | None, *, until: int) -> dict[int, dict[str, int]]:
+        """Increment below ``until`` -> uid -> class index, of what people said."""
+        found: dict[int, dict[str, int]] = {t: {} for t in range(1, until)}
+        place = {name: number for number, name in enumerate(self.classes)}
+        for row in [] if answers is None else answers.table(["key", "increment", "label"]).to_pylist():
+            found[row["increment"]][row["key"]] = place[row["label"]]
+        return found
+
+
+def _world(
+    training: Mapping[str, Any],
+    digest: str,
+    given: Mapping[str, Any],
+    predictor: Callable[..., Any],
+    device: str,
+    outputs: Sequence[str],
+) -> _World:
+    settings, vectors = training["settings"], given["vectors"]
+    index, place = DatasetIndex.open(given["dataset"]), Path(given["features"])
+
+    def seen(name: str) -> np.ndarray:
+        if name not in vectors:
+            return _mapped(index, place / f"features-{digest[:16]}.npy")
+        stage, _, content = vectors[name].partition(":")
+        return _mapped_apart(index, given["run"], stage, place / f"vectors-{digest[:16]}-{content[:16]}.npy")
+
+    start = training["protocol"] == START
+    label = f"label_{given['first']}" if start else LABEL
+    increments, classes = _increments(index, seen(""), label, 1 if start else None)
+
+    def make() -> Any:
+        where, hyper = device_of(device), settings["predictor"]
+        return new_predictor(predictor, hyper, seed=training["seed"], device=where, names=classes, outputs=outputs)
+
+    amount, scores = (1.0, False) if start else told_of(training["protocol"])
+    setting = Setting(amount, settings["experience_limit"], scores)
+    return _World(make, increments, classes, setting, lambda kind: _increments(index, seen(kind), label, len(increments))[0])
 
 
 def measure_strata(*, predictions: Rows, dataset: str, digest: str) -> Iterator[Value]:

@@ -205,6 +205,29 @@ def test_names_that_downloaders_leave(tmp_path: Path, line: str, clip: tuple | N
     assert rejects == ([("1", reason, line)] if clip is None else [])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "line", "clip"),
+    [
+        (".+", "cam-1/clip 0.mp4", ("cam-1/clip 0.mp4", None, None)),
+        (".+", "über, alles", ("über, alles", None, None)),
+        ("clip[0-9]+", "videos/clip12.avi", ("clip12", None, None)),
+        ("clip[0-9]+", "clip12_3_9.avi", ("clip12", 3, 9)),
+    ],
+)
+def test_names_of_any_form(tmp_path: Path, pattern: str, line: str, clip: tuple) -> None:
+    path = tmp_path / "held.txt"
+    path.write_text(f"{line}\n", "utf-8")
+    table, _ = gathered(read_inventory(path=str(path), id_pattern=pattern))
+    assert [(r["youtube_id"], r["time_start"], r["time_end"]) for r in table.to_pylist()] == [clip]
+
+
+@pytest.mark.parametrize(("pattern", "told"), [("clip(", "no regular expression"), ("(clip)", "has groups")])
+def test_patterns_of_ids_that_are_none(tmp_path: Path, pattern: str, told: str) -> None:
+    (tmp_path / "held.txt").write_text("clip\n")
+    with pytest.raises(ValueError, match=told):
+        list(read_inventory(path=str(tmp_path / "held.txt"), id_pattern=pattern))
+
+
 @pytest.mark.parametrize("means", ["present", "missing"])
 def test_clips_that_a_copy_holds(tmp_path: Path, means: str) -> None:
     keys = ["timed", "other-time", "any-time", "any-time-2", "absent"]

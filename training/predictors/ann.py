@@ -139,6 +139,13 @@ class Ann:
         """Random, or ascending largest probability."""
         return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
+    def take_scores(self, uid: Uids, X: Features, scores: Mapping[str, float]) -> None:
+        """Move the threshold so that as many rows fall below it as are of new classes, by what detection scored (ours)."""
+        likely = self._softmax(X)[:, 1:].max(axis=1)
+        said = int((likely < self.threshold).sum())
+        novel = novel_rows(len(X), said, scores["detection.top1_accuracy"], scores["detection.mcc"])
+        self.threshold = float(np.quantile(likely, novel / len(X)))
+
     def state(self) -> dict[str, NDArray[Any]]:
         """Weights, classes, threshold and the number of fits, on which later draws depend."""
         hidden, output = self._layers()
@@ -208,6 +215,22 @@ class Ann:
         if not there.any():
             raise ValueError("increment 0 has no validation row of a known class: the threshold is found on these")
         return float(np.quantile(self._softmax(X[there])[:, 1:].max(axis=1), self._setting.validation_error))
+
+
+def novel_rows(rows: int, said: int, accuracy: float, mcc: float) -> int:
+    """Of ``rows``, how many are of new classes, where ``said`` were called so with this accuracy and correlation.
+
+    >>> novel_rows(10, 3, 0.8, 0.52)  # two of the three are, and one more
+    3
+    >>> novel_rows(10, 0, 0.6, 0.0)  # nothing was called new: what is wrong is
+    4
+    """
+    novel = np.arange(rows + 1)
+    right = (accuracy * rows - rows + said + novel) / 2  # called new, and new
+    spread = np.sqrt(said * (rows - said) * novel * (rows - novel))
+    found = np.divide(right * rows - said * novel, spread, out=np.zeros(rows + 1), where=spread > 0)
+    possible = (np.abs(right - np.rint(right)) < 0.25) & (right > -0.25) & (right < np.minimum(said, novel) + 0.25)
+    return int(np.argmin(np.where(possible, np.abs(found - mcc), np.inf)))
 
 
 def _layer(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:

@@ -1,0 +1,115 @@
+"""X3D of pytorchvideo and TimeSformer of transformers as frozen backbones: architectures by name, weights from a file.
+
+KOWL's features are theirs: 2,048 numbers of X3D-M (what ``lin_5`` gives, before its ReLU, as the authors' code saves it), and
+768 of TimeSformer (its class token behind the last norm). Weights are FAIR's releases: of X3D ``X3D_M.pyth`` in the model zoo
+of pytorchvideo; of TimeSformer ``TimeSformer_divST_8x32_224_K400.pyth``, or ``timesformer-base-finetuned-k400`` of
+transformers, which holds the same.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from ...curation.encoders.torchvision_compat import ensure_torchvision
+from .headless import load_weights
+
+_X3D = {"x3d_xs": 2.2, "x3d_s": 2.2, "x3d_m": 2.2, "x3d_l": 5.0}
+"""Name -> factor of the depth. They learned from clips of 4 x 160, 13 x 160, 16 x 224 and 16 x 312 px."""
+
+_TIMESFORMER = "timesformer"
+VIDEO_NETWORKS = (*_X3D, _TIMESFORMER)
+
+_RELEASED = (
+    (r"^model\.|^module\.", ""),
+    (r"^(cls_token)$", r"embeddings.\1"),
+    (r"^pos_embed$", "embeddings.position_embeddings"),
+    (r"^time_embed$", "embeddings.time_embeddings"),
+    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),
+    (r"^norm\.", "layernorm."),
+    (r"^blocks\.", "encoder.layer."),
+    (r"\.temporal_norm1\.", ".temporal_layernorm."),
+    (r"\.norm1\.", ".layernorm_before."),
+    (r"\.norm2\.", ".layernorm_after."),
+    (r"\.temporal_fc\.", ".temporal_dense."),
+    (r"\.((?:temporal_)?)attn\.qkv\.", r".\1attention.attention.qkv."),
+    (r"\.((?:temporal_)?)attn\.proj\.", r".\1attention.output.dense."),
+    (r"\.mlp\.fc1\.", ".intermediate.dense."),
+    (r"\.mlp\.fc2\.", ".output.dense."),
+)
+"""Names of weights in TimeSformer's own release -> those of transformers."""
+
+
+def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed: int | None = None) -> Any:
+    """A network from clips (n, 3, frames, side_px, side_px) to features (n, width).
+
+    Args:
+        name: one of ``VIDEO_NETWORKS``.
+        frames: of a clip.
+        side_px: of a frame.
+        checkpoint: file of the weights, read with ``weights_only`` where it is no safetensors; "" for RANDOM ones.
+        seed: of these.
+
+    Raises:
+        ValueError: no such network, or a file that does not hold its weights.
+    """
+    import torch
+
+    if name not in VIDEO_NETWORKS:
+        raise ValueError(f"backbone model {name!r}: one of {', '.join(VIDEO_NETWORKS)}")
+    ensure_torchvision()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed or 0)
+        network, head = (_timesformer(frames, side_px), "") if name == _TIMESFORMER else _x3d(name, frames, side_px)
+    if checkpoint:
+        inner = network.inner if name == _TIMESFORMER else network
+        try:
+            load_weights(inner, name, (head,), checkpoint, rename=released_names if name == _TIMESFORMER else None)
+        except ValueError as error:
+            told = str(error).replace("encoder.model", "features.backbone.model, features.frames or features.side_px")
+            raise ValueError(told.replace("encoder.prefix", "a file of the network alone")) from None
+    return network
+
+
+def _x3d(name: str, frames: int, side_px: int) -> tuple[Any, str]:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it compiles an activation by torch.jit
+        from pytorchvideo.models.x3d import create_x3d
+    whole = {"head_activation": None, "head_output_with_global_average": False}
+    network: Any = create_x3d(input_clip_length=frames, input_crop_size=side_px, depth_factor=_X3D[name], **whole)
+    last = network.blocks[-1]
+    last.pool.post_act, last.dropout, last.proj = (torch.nn.Identity() for _ in range(3))
+    return network, "blocks.5.proj"
+
+
+def _timesformer(frames: int, side_px: int, **more: Any) -> Any:
+    import torch
+    from transformers import TimesformerConfig, TimesformerModel
+
+    class ClassToken(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = TimesformerModel(TimesformerConfig(image_size=side_px, num_frames=frames, **more))
+
+        def forward(self, clips: torch.Tensor) -> torch.Tensor:
+            return self.inner(pixel_values=clips.transpose(1, 2)).last_hidden_state[:, 0]
+
+    return ClassToken()
+
+
+def released_names(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors of TimeSformer's own release by the names that transformers has for them; others as they are."""
+    if not any(name.endswith("blocks.0.temporal_fc.weight") for name in tensors):
+        return dict(tensors)
+    return {_renamed(name): value for name, value in tensors.items()}
+
+
+def _renamed(name: str) -> str:
+    name = name.removeprefix("model_state.")
+    for pattern, by in _RELEASED:
+        name = re.sub(pattern, by, name)
+    return name

@@ -1,0 +1,53 @@
+"""How protocols of KOWL trainings are called: ``feedback 0.5``, ``feedback 0.1 by people``, ``feedback scores``, ``start``."""
+
+from __future__ import annotations
+
+from ...eval.protocols.open_world_measures import PROTOCOL
+from ..errors import WrongUse
+
+START = "start"
+"""Protocol of the paper's Table 3: the starting release alone, with its own labels."""
+
+BY_PEOPLE = " by people"
+"""How protocols end in which people give the labels, and not the lists."""
+
+SCORES = f"{PROTOCOL}scores"
+"""Protocol in which no label is given, and the measures of what was said of the training samples are."""
+
+
+def protocol_of(amount: float, *, people: bool = False) -> str:
+    """``feedback 1``, ``feedback 0.5``: no digit of the amount is lost.
+
+    >>> protocol_of(0.5), protocol_of(1, people=True)
+    ('feedback 0.5', 'feedback 1 by people')
+    """
+    return f"{PROTOCOL}{int(amount) if amount in (0, 1) else repr(amount)}{BY_PEOPLE if people else ''}"
+
+
+def told_of(protocol: str) -> tuple[float, bool]:
+    """The share of labels that a protocol gives, and whether it gives scores.
+
+    >>> told_of("feedback 0.5 by people"), told_of(SCORES)
+    ((0.5, False), (0.0, True))
+    """
+    return (0.0, True) if protocol == SCORES else (float(protocol.removeprefix(PROTOCOL).removesuffix(BY_PEOPLE)), False)
+
+
+def read_protocol(text: str) -> str:
+    """The protocol that a person names: ``0.5``, ``feedback-0.5``, ``people-0.5``, ``scores``, ``start``, or its whole name.
+
+    >>> read_protocol("0.5"), read_protocol("people-0.1"), read_protocol("scores")
+    ('feedback 0.5', 'feedback 0.1 by people', 'feedback scores')
+    """
+    if text in (START, SCORES, SCORES.removeprefix(PROTOCOL)):
+        return START if text == START else SCORES
+    people = text.endswith(BY_PEOPLE) or text.startswith("people")
+    plain = text.removesuffix(BY_PEOPLE).removeprefix("people").removeprefix("feedback").strip(" -")
+    try:
+        amount = float(plain)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount <= 1:
+        wanted = f"a share of labels from 0 to 1 is wanted, such as 0.5 or people-0.1, or 'scores', or {START!r}"
+        raise WrongUse(f"no protocol {text!r}: {wanted}")
+    return protocol_of(amount, people=people)

@@ -1,0 +1,102 @@
+"""Labels that people give in place of the lists: what a predictor asks for, increment by increment, and what they answered.
+
+A training ``by people`` is a chain of stages: ``asked_..._1``, the samples of increment 1 of which the predictor wants labels,
+in its order and no more than its budget; ``answered_..._1``, what most annotators said of them; ``asked_..._2``, of a predictor
+that learned from these; and so on up to ``learned_...``, the training itself. It waits at the first increment that has not all
+of its answers.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ...curation.qa.votes import read_votes
+from ...curation.rows import Rejected
+from ...curation.store import Rows
+from ..errors import WrongUse
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A sample of which a label is wanted.
+
+    Attributes:
+        increment: whose training sample it is.
+        place: in the order asked for, from 0.
+        concept: "": annotators are told no class.
+        url: where it can be seen; "" for nowhere.
+    """
+
+    key: str
+    increment: int
+    place: int
+    concept: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A sample, and the class that most annotators chose."""
+
+    key: str
+    increment: int
+    label: str
+
+
+def settle(
+    *, asked: Rows, votes: str, workers: int, majority: int, earlier: Rows | None = None
+) -> Iterator[Answered | Rejected]:
+    """Source step: the label that at least ``majority`` annotators chose, and more than half, of each sample; behind those of
+    the increments before.
+
+    Rejected: ``missing_votes``, ``none_of_the_above`` and ``no_majority``: these samples stay without label.
+
+    Args:
+        asked: rows of ``Asked``.
+        votes: file of the votes about them; mark it with ``where``.
+        workers: annotators a sample.
+        majority: see above.
+        earlier: rows of ``Answered``.
+    """
+    for row in [] if earlier is None else earlier.table().to_pylist():
+        yield Answered(row["key"], row["increment"], row["label"])
+    said: dict[str, list[tuple[str, ...]]] = {}
+    for row in read_votes(votes).to_pylist():
+        if row["form"] == "labels":
+            said.setdefault(row["key"], []).append(tuple(row["labels"]))
+    for row in asked.table(["key", "increment"]).to_pylist():
+        answers = said.get(row["key"], [])
+        chosen, count = Counter(answers).most_common(1)[0] if answers else ((), 0)
+        told = "; ".join(f"{number} x {', '.join(label) or 'none'}" for label, number in sorted(Counter(answers).items()))
+        if len(answers) < workers:
+            yield Rejected(row["key"], "missing_votes", f"{len(answers)} of {workers}: {told}")
+        elif count < majority or 2 * count <= len(answers) or len(chosen) > 1:
+            yield Rejected(row["key"], "no_majority", told)
+        elif not chosen:
+            yield Rejected(row["key"], "none_of_the_above", told)
+        else:
+            yield Answered(row["key"], row["increment"], chosen[0])
+
+
+def check_address(address: str, known: list[str]) -> None:
+    """Raise ``WrongUse`` where an address names a column that samples do not have."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(address) if name is not None]
+    except ValueError as error:
+        raise WrongUse(f"evaluation.people.address = {address!r}: {error}: a column stands in braces, as in {{key}}") from None
+    if strange := [name for name in names if name not in known]:
+        raise WrongUse(f"evaluation.people.address: samples have no column {strange[0]!r}: there are {', '.join(known)}")
+    if not address.startswith(("http://", "https://")):
+        raise WrongUse(f"evaluation.people.address = {address!r}: it must begin with http:// or https://")
+
+
+def address_of(address: str, rows: pa.Table, row: int) -> str:
+    """An address with the values of a sample in place of the columns in braces."""
+    values: Mapping[str, Any] = {name: rows[name][row].as_py() for name in rows.column_names}
+    return address.format_map(values)
