@@ -332,17 +332,21 @@ def qa_serve(
         raise WrongUse(f"{out}: questions are asked about runs in local folders only: copy the run to one")
     from .view.annotate import serve
 
-    asked, todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
+    (asked, place), todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
     if asked.simulated is not None:
         LOGGER.warning("%s: simulated annotators answer this round: votes of people count where the settings ask people", out)
 
     def go_on() -> str:
+        if place != out:  # trainings ask
+            train(out, pipeline=pipeline)
+            waits = awaited(out, pipeline=pipeline)
+            return f"Trainings wait again: {'; '.join(waits)}." if waits else "The trainings are finished."
         done = run(todo, out)
         return f"The run waits again: {done.waiting}." if done.waiting else f"The run is finished: {done.result.rows:,} rows."
 
     return serve(
         asked,
-        out,
+        place,
         annotators=annotators,
         gold=gold,
         gold_every=gold_every,

@@ -415,8 +415,8 @@ def awaited(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     place = posixpath.join(out, experiments.FOLDER)
     found = {each.name: unanswered(each, place) for each in todo.benchmark.asked(todo.config, out)}
     return {
-        name: f"waits for {sum(short.values()):,} answers about {len(short):,} samples: `benchwright qa export {out} --round "
-        f"{name}`, `benchwright qa import {out} RESULTS... --round {name}`, and train again"
+        name: f"waits for {sum(short.values()):,} answers about {len(short):,} samples: `benchwright qa serve {out} --round "
+        f"{name}`, or `qa export` and `qa import` with the same words; and train again"
         for name, short in found.items()
         if short
     }

@@ -166,7 +166,7 @@ class Desk:
 
     # --------------------------------------------------------------------------------------------------------- answers
 
-    def answer(self, name: str, key: str, labels: Sequence[str], sensitive: bool, seconds: float | None) -> None:
+    def answer(self, name: str, key: str, labels: Sequence[str], sensitive: bool | None, seconds: float | None) -> None:
         """Take an answer, or another one to the same question. It is on the disk when this returns; once, if it comes twice."""
         with self._alone:
             self._check_invited(name)

@@ -327,13 +327,14 @@ def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: i
     if images is not None:
         address = data_uri(images, key, side_px=thumbnail_px, limit_bytes=room)
     else:
-        address = _url(key, row["url"])
+        address = web_address(key, row["url"])
         if len(address) > room:
             raise ValueError(f"image {key!r}: its URL has {len(address)} bytes, and the form leaves {room}")
     return [address, guard_formula(key), str(bucket), guard_formula(row["concept"])]
 
 
-def _url(key: str, url: str | None) -> str:
+def web_address(key: str, url: str | None) -> str:
+    """An address as a page may hold it. Raises ``ValueError`` where it is none of http or https."""
     parts = urllib.parse.urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"image {key!r}: {url!r:.80} is not an http(s) URL; give images= to send thumbnails instead")

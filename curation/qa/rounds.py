@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from ..rows import Blob, is_blob, is_text, printable
 from ..run import lock
 from ..store import Rows, Store, StoreError
 from .label_studio import export_tasks
-from .mturk import Gold, Medium, export_batches
+from .mturk import Gold, Medium, export_batches, web_address
 from .mturk_results import clean, csv_records
 from .options import Option
 from .votes import FORMS, Rule, Sensitive, Voted, count_votes, missing_votes, read_votes
@@ -340,6 +340,12 @@ def _questions(asked: Round, rows: Rows, *, addresses: bool) -> pa.Table:
 def images_of(asked: Round, rows: Rows) -> dict[str, Blob]:
     """Key -> image, of the rows that are asked about."""
     return dict(zip(rows.table(["key"])["key"].to_pylist(), rows.blobs(asked.image), strict=True))
+
+
+def addresses_of(asked: Round, rows: Rows) -> dict[str, str]:
+    """Key -> address, of the rows that are asked about. Raises ``ValueError`` where it is none of http or https."""
+    table = rows.table(["key", asked.address]).to_pydict()
+    return {key: web_address(key, url) for key, url in zip(table["key"], table[asked.address], strict=True)}
 
 
 def questions_of(asked: Round, rows: Rows) -> dict[str, str]:

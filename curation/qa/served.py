@@ -91,13 +91,15 @@ def read_served(
     salt: str,
     keys: Mapping[str, Any] | None = None,
     earlier: pa.Table | None = None,
+    forms: Sequence[str] = FORMS,
 ) -> Votes:
-    """Votes of a journal of answers; each answer gives a label vote and a sensitive vote.
+    """Votes of a journal of answers; each answer gives a vote on each form.
 
     Args:
         path: of the journal.
         options, salt, keys: as for ``label_studio.read_label_studio``; the worker is the annotator's name.
         earlier: votes read before with the same salt. Those of answers that were changed or taken back since are withdrawn.
+        forms: those that are asked.
 
     Returns:
         The votes by annotator, and rejects: ``unknown_image``, ``unknown_label``, ``none_with_others``, ``malformed_answer``.
@@ -110,7 +112,7 @@ def read_served(
     except ValueError as error:
         told = str(error).removeprefix(f"{path} ")
         raise ValueError(f"{path}: not a journal of `benchwright qa serve`: {told}") from None
-    return votes_in(answers, options=options, salt=salt, keys=keys, earlier=earlier)
+    return votes_in(answers, options=options, salt=salt, keys=keys, earlier=earlier, forms=forms)
 
 
 def votes_in(
@@ -120,6 +122,7 @@ def votes_in(
     salt: str,
     keys: Mapping[str, Any] | None = None,
     earlier: pa.Table | None = None,
+    forms: Sequence[str] = FORMS,
 ) -> Votes:
     """The votes of answers; see ``read_served``."""
     check_salt(salt)
@@ -134,7 +137,7 @@ def votes_in(
         stands = answers.stands.get(name, {})
         for key in dict.fromkeys([*stands, *answers.undone.get(name, {})]):
             try:
-                now = _votes(key, worker, stands[key], classes, keys) if key in stands else []
+                now = _votes(key, worker, stands[key], classes, keys, forms) if key in stands else []
             except Reject as refused:
                 rejects.append((clean(key), refused.reason, f"{worker}: {refused.detail}"))
                 continue
@@ -151,13 +154,18 @@ def _rows(votes: pa.Table | None) -> list[tuple[Any, ...]]:
 
 
 def _votes(
-    key: str, worker: str, answer: Answer, classes: Mapping[str, str], keys: Mapping[str, Any] | None
+    key: str,
+    worker: str,
+    answer: Answer,
+    classes: Mapping[str, str],
+    keys: Mapping[str, Any] | None,
+    forms: Sequence[str],
 ) -> list[tuple[Any, ...]]:
     """The votes of an answer, as rows of ``VOTES``; raises ``Reject``."""
     if clean(key) != key or (keys is not None and key not in keys):
         raise Reject("unknown_image", f"{key!r:.60} was not asked about")
-    missing = answer.labels is None, answer.sensitive is None
-    if missing != (False, False) and (worker != ADJUDICATOR or all(missing)):
+    missing = [form for form in forms if getattr(answer, form) is None]
+    if missing and (worker != ADJUDICATOR or len(missing) == len(forms)):
         raise Reject("malformed_answer", "a form is not answered")
     if not isinstance(answer.sensitive, bool | None):
         raise Reject("malformed_answer", f"sensitive is {answer.sensitive!r:.80}, neither true nor false")
@@ -166,6 +174,6 @@ def _votes(
     votes: list[tuple[Any, ...]] = []
     if answer.labels is not None:
         votes.append((key, "labels", worker, read_answer(answer.labels, classes), None, seconds, None))
-    if answer.sensitive is not None:
+    if answer.sensitive is not None and "sensitive" in forms:
         votes.append((key, "sensitive", worker, None, answer.sensitive, seconds, None))
     return votes

@@ -35,6 +35,7 @@ function prepare() {
     keys.parentElement.hidden = false;
   }
   document.body.classList.toggle("no-keys", !byKeys);
+  for (const find of document.querySelectorAll(".find")) find.hidden = false;
 }
 
 function show(html, what) {
@@ -94,6 +95,15 @@ document.addEventListener("change", (event) => {
   for (const box of changed.form.querySelectorAll(`[name=${other}]`)) box.checked = false;
 });
 
+// Of many options those are shown that have the text, and those that are chosen.
+document.addEventListener("input", (event) => {
+  if (!event.target.matches(".find input")) return;
+  const text = event.target.value.trim().toLowerCase();
+  for (const option of event.target.form.querySelectorAll(".option:has([name=label])")) {
+    option.hidden = !option.querySelector("span").textContent.toLowerCase().includes(text) && !option.querySelector("input").checked;
+  }
+});
+
 // After a choice by pointer the space bar means "next" again, and does not take the choice back.
 document.addEventListener("click", (event) => {
   if (byKeys && event.detail > 0 && event.target.matches(".option input")) first("#title").focus({preventScroll: true});
@@ -102,6 +112,10 @@ document.addEventListener("click", (event) => {
 document.addEventListener("keydown", (event) => {
   if (!byKeys || event.ctrlKey || event.metaKey || event.altKey || event.repeat || sending) return;
   const at = event.target;
+  if (at.matches("[type=search]")) {
+    if (event.key === "Enter") event.preventDefault();  // it would send the form
+    return;
+  }
   const control = at.matches("input, button, a, select, textarea, summary");
   if ((event.key === " " || event.key === "Enter") && !control) {
     const form = first(".answer");

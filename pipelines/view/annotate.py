@@ -25,11 +25,11 @@ from ...curation.lock import Busy
 from ...curation.qa.agreement import votes_kappa, worker_table
 from ...curation.qa.desk import GOLD_EVERY, Desk, NotPossible
 from ...curation.qa.imports import Imported, import_votes, own_salt
+from ...curation.qa.mturk import web_address
 from ...curation.qa.mturk_results import hash_worker
 from ...curation.qa.options import check_options
-from ...curation.qa.rounds import Round, add_to_gold_key, asked_rows, gold_key, gold_questions, images_of
+from ...curation.qa.rounds import Round, add_to_gold_key, addresses_of, asked_rows, gold_key, gold_questions, images_of
 from ...curation.qa.served import votes_in
-from ...curation.qa.votes import FORMS
 from ...curation.records import JOURNAL
 from ...curation.rows import Blob
 from ...curation.store import StoreError
@@ -55,7 +55,7 @@ class Asking:
 
     Attributes:
         desk: who is asked what.
-        images: key -> what is shown.
+        images: key -> image, or address of what annotators open to judge it.
         gold: key -> right class of all gold questions that were ever asked.
         out: the run.
         salt: of the workers' hashes.
@@ -65,7 +65,7 @@ class Asking:
     """
 
     desk: Desk
-    images: Mapping[str, bytes | Blob]
+    images: Mapping[str, bytes | Blob | str]
     gold: Mapping[str, str]
     out: str
     salt: str
@@ -80,6 +80,8 @@ class Asking:
 
     def _picture(self, key: str) -> bytes:
         image = self.images[key]
+        if isinstance(image, str):
+            raise NotPossible("there is an address of this, and no picture")
         return picture(payload_of("image", image.read() if isinstance(image, Blob) else image), LARGE_PX)
 
     def found(self) -> pages.Found:
@@ -87,14 +89,19 @@ class Asking:
         answers = self.desk.snapshot()
         if self._found is None or self._found.length != answers.length:
             asked, keys = self.desk.asked, {**dict.fromkeys(self.desk.keys), **self.gold}
-            votes = votes_in(answers, options=asked.options, salt=self.salt, keys=keys).votes
+            votes = votes_in(answers, options=asked.options, salt=self.salt, keys=keys, forms=asked.forms).votes
             table = worker_table(votes, gold=self.gold, background=asked.background).to_pylist()
             rows = {row["worker"]: row for row in table}
             workers = {name: rows.get(hash_worker(name, self.salt), {}) for name in self.desk.people()}
-            kappas = {form: votes_kappa(votes, form=form) for form in FORMS}
+            kappas = {form: votes_kappa(votes, form=form) for form in asked.forms}
             to_decide = len(pages.disagreements(self.desk, answers))
             self._found = pages.Found(answers.length, kappas, workers, to_decide)
         return self._found
+
+    def address(self, key: str) -> str:
+        """Of what annotators open to judge it; "" where they are shown an image."""
+        image = self.images.get(key, "")
+        return image if isinstance(image, str) else ""
 
     def journal(self) -> str:
         """The file of the answers."""
@@ -220,7 +227,9 @@ def _next(asking: Asking, request: Request, *, key: str = "", status: int = 200,
     if now and asking.shown.get(name, ("", 0.0))[0] != now:
         asking.shown[name] = (now, time.monotonic())
     return _page(
-        pages.question_page(asking.desk, name, now, [each for each in ahead if each != now][:_AHEAD], **more),
+        pages.question_page(
+            asking.desk, name, now, [each for each in ahead if each != now][:_AHEAD], address=asking.address, **more
+        ),
         200 if _in_place(request) else status,
     )
 
@@ -249,7 +258,7 @@ def _answer(asking: Asking, request: Request) -> Response:
     if bool(labels) == ("none" in form):
         told = "Choose an answer" if not labels else "Choose classes, or none of the above: not both"
         return _next(asking, request, key=key, status=400, problem=f"{told}.", **chosen)
-    if sensitive is None:
+    if sensitive is None and "sensitive" in desk.asked.forms:
         return _next(asking, request, key=key, status=400, problem="Answer the second question, too: Yes or No.", **chosen)
     seen, since = asking.shown.get(name, ("", 0.0))
     seconds = round(time.monotonic() - since, 1) if seen == key else None
@@ -305,7 +314,8 @@ def _remove(asking: Asking, request: Request) -> Response:
 
 def _to_decide(asking: Asking, request: Request) -> Response:
     after = request.query_params.get("after", "")
-    return _page(pages.decide_page(asking.desk, after=asking.desk.key_of(after) if after else ""))
+    at = asking.desk.key_of(after) if after else ""
+    return _page(pages.decide_page(asking.desk, after=at, address=asking.address))
 
 
 def _decide(asking: Asking, request: Request) -> Response:
@@ -314,7 +324,8 @@ def _decide(asking: Asking, request: Request) -> Response:
     labels, sensitive = _chosen(desk.asked, form)
     given = labels or None if "none" not in form else []
     if (labels and "none" in form) or (given is None and sensitive is None):
-        return _page(pages.decide_page(desk, key=key, problem="Choose classes, or none of the above."), 400)
+        told = "Choose classes, or none of the above."
+        return _page(pages.decide_page(desk, key=key, problem=told, address=asking.address), 400)
     desk.decide(key, given, sensitive)
     return RedirectResponse("/decide", 303)
 
@@ -345,14 +356,14 @@ def asked_by(
     check_options(asked.options, background=asked.background)
     store, rows = asked_rows(asked, out)
     salt = own_salt(out)
-    images: dict[str, bytes | Blob] = dict(images_of(asked, rows))
-    golden: dict[str, bytes | Blob] = {}
+    images: dict[str, bytes | Blob | str] = {**(images_of(asked, rows) if asked.image else addresses_of(asked, rows))}
+    golden: dict[str, bytes | Blob | str] = {}
     if gold is not None:
         classes = {*(each.stands_for for each in asked.options), asked.background}
-        questions = gold_questions(gold, 1, classes, thumbnails=True)
-        golden = dict(questions.images or {})
-        right = zip(questions.table["key"].to_pylist(), questions.table["concept"].to_pylist(), strict=True)
-        add_to_gold_key(store, asked.folder, dict(right))
+        questions = gold_questions(gold, 1, classes, thumbnails=bool(asked.image))
+        keys, right, urls = (questions.table.to_pydict().get(name, []) for name in ("key", "concept", "url"))
+        golden = {**(questions.images or {key: web_address(key, url) for key, url in zip(keys, urls, strict=True)})}
+        add_to_gold_key(store, asked.folder, dict(zip(keys, right, strict=True)))
     path = Path(out) / asked.folder / JOURNAL
     artifact = load_artifact(store, asked.stage)
     with writing(path, f"{out}: {BUSY}") as journal:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hmac
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...curation.qa.desk import Desk
 from ...curation.qa.options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT
 from ...curation.qa.served import Answer, Answers
-from ...curation.qa.votes import FORMS
 from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
 from ...eval.report.html import filled
 from .pages import own_source
@@ -62,6 +61,7 @@ def question_page(
     key: str,
     ahead: Sequence[str],
     *,
+    address: Callable[[str], str],
     chosen: Sequence[str] = (),
     nothing: bool = False,
     sensitive: bool | None = None,
@@ -75,6 +75,7 @@ def question_page(
         name: of the annotator.
         key: of the image; "" where there is none left.
         ahead: those that come next, whose pictures are fetched now.
+        address: of what is opened to judge an image; "" where its picture is shown.
         chosen, nothing, sensitive: what is ticked; by default what the annotator has said of this image before.
         problem: what is wrong with the answer that was given.
         note: something else that the annotator should know.
@@ -90,25 +91,26 @@ def question_page(
         name=name,
         question=desk.id_of(key) if key else "",
         last=desk.id_of(last) if last else "",
-        ahead=[f"/picture?id={desk.id_of(each)}" for each in ahead],
+        ahead=[f"/picture?id={desk.id_of(each)}" for each in ahead if not address(each)],
         done=done,
         total=done + left,
         note=note,
         problem=problem,
-        **_asked(desk),
+        **_asked(desk, address(key)),
         chosen=chosen,
         nothing=nothing,
         sensitive=sensitive,
     )
 
 
-def _asked(desk: Desk) -> dict[str, Any]:
+def _asked(desk: Desk, address: str) -> dict[str, Any]:
     asked = desk.asked
     options = [
         {"name": each.name, "hint": each.hint, "key": _KEYS[number] if number < len(_KEYS) else ""}
         for number, each in enumerate(asked.options)
     ]
-    return {"instructions": asked.instructions, "prompt": asked.prompt or LABELS_PROMPT, "options": options}
+    texts = {"instructions": asked.instructions, "prompt": asked.prompt or LABELS_PROMPT}
+    return {**texts, "options": options, "asks": asked.forms, "address": address, "medium": asked.medium}
 
 
 # ------------------------------------------------------------------------------------------------------------- requester
@@ -203,19 +205,23 @@ def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
         if len(some) < desk.asked.workers:
             continue
         decided = answers.stands.get("", {}).get(key, Answer(None, None))
-        told = {"labels": [tuple(sorted(each.labels or ())) for each in some], "sensitive": [each.sensitive for each in some]}
-        forms = [form for form in FORMS if len({*told[form]}) > 1 and getattr(decided, form) is None]
+        told: dict[str, list[Any]] = {
+            "labels": [tuple(sorted(each.labels or ())) for each in some],
+            "sensitive": [each.sensitive for each in some],
+        }
+        forms = [form for form in desk.asked.forms if len({*told[form]}) > 1 and getattr(decided, form) is None]
         if forms:
             settled = all(2 * max(told[form].count(each) for each in told[form]) > len(some) for form in forms)
             found.append((settled, key, forms))
     return {key: forms for _, key, forms in sorted(found, key=lambda each: each[0])}
 
 
-def decide_page(desk: Desk, *, key: str = "", after: str = "", problem: str = "") -> str:
+def decide_page(desk: Desk, *, address: Callable[[str], str], key: str = "", after: str = "", problem: str = "") -> str:
     """A disagreement: who said what, and a form for the requester's word.
 
     Args:
         desk: who is asked what.
+        address: as for ``question_page``.
         key: of the image; by default the first one.
         after: or the one that comes after this.
         problem: what is wrong with what was decided.
@@ -243,5 +249,5 @@ def decide_page(desk: Desk, *, key: str = "", after: str = "", problem: str = ""
         forms=found.get(key, []),
         given=given,
         problem=problem,
-        **_asked(desk),
+        **_asked(desk, address(key)),
     )

@@ -42,7 +42,7 @@ def out(shapes_waiting: Path, tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def asked(out: Path, *people: str, **more: object) -> Iterator[Asking]:
-    with asked_by(round_of(str(out), None, None), str(out), annotators=people, go_on=lambda: "gone on", **more) as asking:  # type: ignore[arg-type]
+    with asked_by(round_of(str(out), None, None)[0], str(out), annotators=people, go_on=lambda: "gone on", **more) as asking:  # type: ignore[arg-type]
         yield asking
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,12 @@ from benchwright.curation.rows import Rejected
 from benchwright.curation.store import Rows
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, Unanswered, run_open_world
-from benchwright.pipelines import api
+from benchwright.pipelines import api, outputs
 from benchwright.pipelines.kowl.requests import Answered, settle
+from benchwright.pipelines.view.annotate import asked_by, make_app
 from benchwright.training.predictors.ann import novel_rows
 from sklearn.metrics import accuracy_score, matthews_corrcoef
+from starlette.testclient import TestClient
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -198,3 +202,33 @@ def test_what_people_say_is_learned_though_the_lists_say_otherwise(tmp_path: Pat
     again = Told()
     list(run_open_world(again, WORLD, ["x", "y"], setting=half, folder=tmp_path, answers=said))
     assert again.labels == [[0, 0], [-1, -1, -1, 0]]
+
+
+def test_people_answer_in_the_browser_and_the_training_goes_on(run: Path, tmp_path: Path, bw: Cli) -> None:
+    out = Path(shutil.copytree(run, tmp_path / "out"))
+    shutil.rmtree(out / "experiments", ignore_errors=True)  # what another test has trained
+    table = DatasetIndex.open(out / "dataset").table
+    truth = dict(zip(table["key"].to_pylist(), table["label_recent_first"].to_pylist(), strict=True))
+    assert bw("train", out, *WORDS).code == 0
+    asked, place = outputs.asking(str(out), None, None)
+    people = ["anna", "bert", "carl"]
+    with asked_by(asked, place, annotators=people, go_on=lambda: "") as asking:
+        app = make_app(asking, host="127.0.0.1", port=8471, token="secret")
+        options = [option.name for option in asked.options]
+        for name in people:
+            cookie = f"benchwright-8471-annotator={asking.desk.token(name)}"
+            headers = {"cookie": cookie, "origin": "http://127.0.0.1:8471", "x-part": "main"}
+            browser = TestClient(app, base_url="http://127.0.0.1:8471", headers=headers)
+            page = browser.get("/question").text
+            while found := re.search(r'action="/answer".*?name="id" value="(\w+)"', page, re.DOTALL):
+                key = asking.desk.key_of(found[1])
+                assert f'href="https://clips.example/{key.rsplit("_", 1)[0][:11]}' in page
+                assert "sensitive" not in page  # a label is wanted, and nothing else
+                assert browser.get(f"/picture?id={found[1]}").status_code == 400
+                page = browser.post("/answer", data={"id": found[1], "label": str(options.index(truth[key]))}).text
+            assert "Thank you" in page
+        votes = asking.count()
+    assert votes.votes == 3 * len(asking.desk.keys)
+    assert api.verify(str(out)) == []
+    told = bw("train", out, *WORDS)
+    assert f"by_ann_10_{told.out.split('_')[3]}_2: waits for" in told.out
