@@ -12,7 +12,7 @@ import posixpath
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -292,7 +292,7 @@ def export_questions(
     table = _questions(asked, rows, addresses=not thumbnails)
     images = images_of(asked, rows) if thumbnails else None
     options, background = asked.options, asked.background
-    texts = {"instructions": asked.instructions, "prompt": asked.prompt}
+    texts: dict[str, Any] = {"instructions": asked.instructions, "prompt": asked.prompt}
     if tool == "label-studio":
         return list(export_tasks(table, folder, options=options, background=background, images=images, **texts))
     classes = {*(each.stands_for for each in options), background}

@@ -165,7 +165,7 @@ def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal
         subtitle=f"Round {desk.asked.name}" if desk.asked.name else "",
         live=True,
         sections=[Section("How far it is", [Cards(cards)]), Section("Annotators", [of_people])],
-        join=next(link for name, link in links(desk, address)),
+        join=next(link for _, link in links(desk, address)),
         links=[{"name": name, "href": link} for name, link in links(desk, address)][1:],
         to_decide=found.to_decide,
         finish=finish,
@@ -203,7 +203,10 @@ def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
         if len(some) < desk.asked.workers:
             continue
         decided = answers.stands.get("", {}).get(key, Answer(None, None))
-        told = {"labels": [tuple(sorted(each.labels or ())) for each in some], "sensitive": [each.sensitive for each in some]}
+        told: dict[str, list[Any]] = {
+            "labels": [tuple(sorted(each.labels or ())) for each in some],
+            "sensitive": [each.sensitive for each in some],
+        }
         forms = [form for form in FORMS if len({*told[form]}) > 1 and getattr(decided, form) is None]
         if forms:
             settled = all(2 * max(told[form].count(each) for each in told[form]) > len(some) for form in forms)

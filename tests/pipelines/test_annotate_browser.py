@@ -15,7 +15,6 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import opened, serious
 from tests.pipelines.annotating import Server
 
-
 expect.set_options(timeout=60_000)  # on a busy machine, as everything else in a browser
 
 
