@@ -307,7 +307,7 @@ def export_questions(
     table = _questions(asked, rows, addresses=not thumbnails)
     images = images_of(asked, rows) if thumbnails else None
     options, background = asked.options, asked.background
-    texts = {"instructions": asked.instructions, "prompt": asked.prompt}
+    texts: dict[str, Any] = {"instructions": asked.instructions, "prompt": asked.prompt}
     how: dict[str, Any] = {"medium": asked.medium if images is None else "image", "forms": asked.forms}
     if tool == "label-studio":
         return list(export_tasks(table, folder, options=options, background=background, images=images, **texts, **how))

@@ -84,7 +84,7 @@ def command_line_page() -> str:
         "do not match their records (`verify`) or runs that differ (`compare`); 2 wrong use; 130 interrupted by Ctrl-C.",
         "",
         "Most commands are functions of the same names in [`benchwright.pipelines.api`](api/commands.md). `list` is "
-        "`list_benchmarks` and `list_names`, `eval` is `scores`, `qa export`, `qa import` and `qa serve` are `qa_export`, `qa_import` and `qa_serve`. "
+        "`list_benchmarks` and `list_names`, `eval` is `scores`, `qa export` is `qa_export`, and so on. "
         "What `config` prints has no function: `job(NAME, config=...).values` are the settings. Nor has `demo`.",
     ]
     for path, each in _commands(command, ()):

@@ -167,7 +167,7 @@ def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal
         subtitle=f"Round {desk.asked.name}" if desk.asked.name else "",
         live=True,
         sections=[Section("How far it is", [Cards(cards)]), Section("Annotators", [of_people])],
-        join=next(link for name, link in links(desk, address)),
+        join=next(link for _, link in links(desk, address)),
         links=[{"name": name, "href": link} for name, link in links(desk, address)][1:],
         to_decide=found.to_decide,
         finish=finish,
