@@ -6,12 +6,16 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.installed import Install, installer
 from tests.wheels import unpacked_wheel
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Hypothesis counts an example of over 0.2 s as a failure, which a busy machine has now and then.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -43,6 +47,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def every_warning_is_logged() -> None:
     """A command that ran with ``--quiet`` in this process leaves the logger so."""
     logging.getLogger("benchwright").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium: see ``tests.browser``. Tests of the same file cannot call ``asyncio.run``."""
+    from tests.browser import launched  # here: it takes half a second, and few tests need it
+
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture
