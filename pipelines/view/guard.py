@@ -1,11 +1,11 @@
-"""Who may ask the server, and what: GET alone, from the page's own address, with the token of the link."""
+"""Who may ask the server, and what: from the page's own address, with the token of the link; bodies where they are wanted alone."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -36,10 +36,12 @@ class Guard:
         host: the address that the server listens at.
         port: and the port.
         token: stands in the link that the server tells, and in a cookie afterwards.
+        takes: paths that take POST, and the bytes of a body at most.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, token: str) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, token: str, takes: Mapping[str, int] | None = None) -> None:
         self._app, self._port, self._token = app, port, token
+        self._takes = takes or {}
         self._wild = host in _WILD
         own = {"localhost", "127.0.0.1", "::1"}
         self._hosts = own | ({socket.gethostname(), socket.getfqdn()} if self._wild else {host})
@@ -67,17 +69,21 @@ class Guard:
     def _refused(self, scope: Scope) -> Response | None:
         """What those are told who may not ask; a redirect for those who bring the token; None for those who have brought it."""
         headers = Headers(scope=scope)
-        if scope["method"] not in ("GET", "HEAD"):
-            return _told(405, f"{scope['method'][:20]}: this server is only read", {"allow": "GET, HEAD"})
+        posted = scope["method"] == "POST" and scope["path"] in self._takes
+        if not posted and scope["method"] not in ("GET", "HEAD"):
+            return _told(405, f"{scope['method'][:20]}: this is only read", {"allow": "GET, HEAD"})
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
             return _told(414, f"an address of more than {LONGEST_ADDRESS} bytes")
-        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-            return _told(413, "a request with a body")
+        length, most = headers.get("content-length", "0"), self._takes[scope["path"]] if posted else 0
+        if "transfer-encoding" in headers or not (
+            length.isascii() and length.isdigit() and len(length) < 16 and int(length) <= most
+        ):
+            return _told(413, f"a body of {length[:16]} bytes: {most} at most" if posted else "a request with a body")
         host = headers.get("host", "")
         if headers.getlist("host") != [host] or not self._is_own(host):
             return _told(403, "the Host of the request is not this server's: open the link that it printed")
         origin = headers.get("origin")
-        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+        if (origin is not None or posted) and origin not in (f"http://{host}", f"https://{host}"):
             return _told(403, "a request from a page of another origin")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return _told(403, "a request from a page of another site")
