@@ -8,8 +8,8 @@ from typing import Any
 
 from ...curation.verify import Difference, compare
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
-from .pages import Picture, filled_page, picture_of, row_address, sections_page, whole
-from .shown import NotThere, ShownRun
+from .pages import filled_page, sections_page, whole
+from .shown import NotThere, Picture, ShownRun, row_address
 
 _MOST_ROWS = 60
 """Rows of a kind of difference that are shown."""
@@ -90,7 +90,7 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
         except NotThere:  # made again meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
-        pictures: list[Picture] = [picture_of(run, stage, key, name) for name in names]
+        pictures: list[Picture] = [Picture.of(run, stage, key, name) for name in names]
         values = [(name, _told(row.get(name))) for name in columns]
         sides.append({"href": row_address(run, stage, key), "pictures": pictures, "values": values})
     return {"key": key, "sides": sides}

@@ -1,4 +1,4 @@
-"""Who may ask the server, and what: from the page's own address, with the token of the link; bodies where they are wanted alone."""
+"""Who may ask the server, and what: from the page's own address, with the token of the link; a body only where one is taken."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...datasets.reader.decode import decode_npy
 from ...datasets.skeleton.layouts import packaged
 from ...eval.report.images import encode, thumbnail
-from .table import Refused
+from .query import Refused
 
 THUMB_PX, LARGE_PX = 144, 1280
 _MOST_FRAMES = 300

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,10 +23,13 @@ from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
 from ...curation.video.frames import unpack_frames
 from .payloads import Payload, payload_of
-from .table import Database, Refused, Rows
+from .query import Refused
+from .table import Database, Rows
 
 MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
+FRAMES = 3
+"""Pictures of one row from which on they are the frames of a clip."""
 _RECENT = 2000
 _MOST_MADE = 20
 """Rows that were made of one and are told."""
@@ -59,6 +63,20 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture of a row by its address, and the larger one behind it."""
+
+    name: str
+    thumb: str
+    large: str
+
+    @classmethod
+    def of(cls, run: ShownRun, stage: str, key: str, name: str) -> Picture:
+        """That of a payload."""
+        return cls(name, *(payload_address(run, stage, key, name, form) for form in ("thumb", "large")))
+
+
+@dataclasses.dataclass(frozen=True)
 class ShownRun:
     """A run in a local folder.
 
@@ -68,6 +86,7 @@ class ShownRun:
         database: reads its tables.
         compared: whether another run is shown beside it.
         recent: rows that were shown lately, by stage, content digest and key: their pictures are asked for next.
+        pictures: that visitors sent to look for rows like them, by digest.
     """
 
     out: str
@@ -77,6 +96,7 @@ class ShownRun:
     recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
         default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
     )
+    pictures: OrderedDict[str, bytes] = dataclasses.field(default_factory=OrderedDict[str, bytes], repr=False, compare=False)
 
     @property
     def store(self) -> Store:
@@ -108,7 +128,7 @@ class ShownRun:
             names = [f"{part}.parquet" for part in self._parts(stage)]
             count = sum(self._count(name) for name in names)
         schema = self.store.read_parquet(names[0], stop=0).schema if names else pa.schema([("key", pa.string())])
-        return Rows(self.database, [self._file(name) for name in names], schema, count)
+        return Rows(self.database, [self.file(name) for name in names], schema, count)
 
     def rejects(self, stage: str) -> Rows:
         """Rejected rows of a stage, finished or not."""
@@ -116,7 +136,7 @@ class ShownRun:
         names = artifact.reject_files() if artifact else [f"{part}.rejects.parquet" for part in self._parts(stage)]
         names = [name for name in names if artifact or self.store.exists(name)]
         count = sum(artifact.rejects.values()) if artifact else sum(self.part_rejects(stage).values())
-        return Rows(self.database, [self._file(name) for name in names], REJECTS, count)
+        return Rows(self.database, [self.file(name) for name in names], REJECTS, count)
 
     def _parts(self, stage: str) -> list[str]:
         """Parts of a stage that are written, without ending."""
@@ -125,7 +145,7 @@ class ShownRun:
         return [posixpath.join(folder(stage), name) for name in ends if name.startswith("part-") and "." not in name]
 
     def _count(self, name: str) -> int:
-        return pq.read_metadata(self._file(name)).num_rows
+        return pq.read_metadata(self.file(name)).num_rows
 
     def part_rejects(self, stage: str) -> dict[str, int]:
         """Reason -> rows, of the parts that are there."""
@@ -151,7 +171,7 @@ class ShownRun:
         """That a finished stage took."""
         return load_made(self.store, stage).get("seconds")
 
-    def _file(self, name: str) -> str:
+    def file(self, name: str) -> str:
         """Full path of a file that the records name. Raises ``StoreError`` where a link leads out of the run."""
         path = os.path.realpath(self.store.path(name))
         if os.path.commonpath([path, os.path.realpath(self.out)]) != os.path.realpath(self.out):
@@ -200,14 +220,14 @@ class ShownRun:
             if not ref:
                 continue
             if is_blob(field) and ref["size"] <= MOST_BYTES:
-                self._file(ref["file"])
+                self.file(ref["file"])
                 data, sizes = self.store.blob(ref).read(), _sizes(row, ref["size"])
                 frames = unpack_frames(data, sizes) if sizes else []
                 yield from ((f"{field.name}:{at:04d}", frame) for at, frame in enumerate(frames))
                 if not frames:
                     yield field.name, data
             elif is_array(field):
-                self._file(ref["file"])
+                self.file(ref["file"])
                 stored = self.store.array(ref["file"])
                 if stored[:1].nbytes <= MOST_BYTES:
                     yield field.name, stored[ref["row"]].copy()
@@ -216,7 +236,7 @@ class ShownRun:
         if row["size"] > MOST_BYTES:
             return {}
         name = posixpath.join(folder(stage), f"{row['shard']}.tar")
-        self._file(name)
+        self.file(name)
         return read_sample(self.store.read(name, row["offset"], row["size"]), row["key"], place=name, base=row["offset"])
 
     def payload(self, stage: str, key: str, name: str) -> Payload:
@@ -267,5 +287,22 @@ class ShownRun:
                     keys.setdefault(name, []).append(row["key"])
                 if not mine:
                     gone = self.rejects(name).by_key(one)
-                    found += [Place(name, one, f"{each['reason']}: {each['detail']}", rejected=True) for each in gone]
+                    found += [Place(name, one, ": ".join(filter(None, (each["reason"], each["detail"]))), rejected=True) for each in gone]
         return found
+
+
+def pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list[str]:
+    """Payloads that are shown beside each row, by what the first row has: two pictures at most, and of frames the first."""
+    if not found:
+        return []
+    names = [name for name, payload in run.payloads(stage, found[0]).items() if payload.seen]
+    return names[: 1 if len(names) >= FRAMES else 2]
+
+
+def row_address(run: ShownRun, stage: str, key: str) -> str:
+    """Where a row is shown. A key may be any text, ".." among it, so that it is no part of the path."""
+    return f"{run.base}/stage/{stage}/row?{urlencode({'key': key})}"
+
+
+def payload_address(run: ShownRun, stage: str, key: str, name: str, form: str, **more: str) -> str:
+    return f"{run.base}/stage/{stage}/payload?{urlencode({'key': key, 'name': name, 'form': form, **more})}"

@@ -24,8 +24,9 @@ import pytest
 from benchwright.curation.png import stored_png
 from benchwright.curation.run import run
 from benchwright.pipelines.view import payloads
+from benchwright.pipelines.view.query import LARGEST_PAGE, Condition, Query, Refused
 from benchwright.pipelines.view.server import make_app
-from benchwright.pipelines.view.table import LARGEST_PAGE, Condition, Database, Query, Refused, Rows
+from benchwright.pipelines.view.table import Database, Rows
 from starlette.testclient import TestClient
 
 from tests.pipelines.conftest import Cli
