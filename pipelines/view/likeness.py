@@ -20,7 +20,6 @@ from .table import Chosen, Rows
 from .vectors import MOST_ALIKE, Vectors, encode, made_by, near_groups, vector_columns
 
 MOST_PICTURE_BYTES = 1 << 24
-_MOST_PICTURES = 8
 _NEIGHBOURS = 12
 _GROUPS, _MEMBERS = 24, 8
 """Groups of near-duplicates on a page, and rows of each."""
@@ -63,9 +62,7 @@ def keep_picture(run: ShownRun, data: bytes) -> str:
     if sniff_extension(data) not in PILLOW_NAMES:
         raise Refused(f"{len(data):,} bytes that are no picture of {', '.join(PILLOW_NAMES)}")
     digest = hashlib.sha256(data).hexdigest()
-    run.pictures[digest] = data
-    while len(run.pictures) > _MOST_PICTURES:
-        run.pictures.popitem(last=False)
+    run.pictures.keep(digest, data)
     return digest
 
 
@@ -95,7 +92,7 @@ def find_part(run: ShownRun, stage: str, rows: Rows, query: Query, here: str) ->
         "hidden": query.pairs(like="", near="", picture="", vectors="", sort=""),
         "groups": f"{here}/groups?{urlencode({'vectors': vectors.column})}",
         "inside": f"{here}?{query.address(lasso='')}" if query.lasso else "",
-        "thumb": f"{run.base}/picture/{query.picture}" if query.picture in run.pictures else "",
+        "thumb": f"{run.base}/picture/{query.picture}" if run.pictures.get(query.picture) else "",
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from ...curation.encoders.encoder import unit_rows
+from .kept import Kept
 from .query import Query, Refused
 from .table import Rows
 from .vectors import Vectors
@@ -38,7 +38,6 @@ _MOST_UMAP = 20_000
 _AXES_ROWS = 20_000
 """Rows by which the axes of a PCA are found."""
 _MOST_CORNERS = 200
-_HELD = 4
 _PATIENCE_S = 120.0
 
 
@@ -57,7 +56,7 @@ class Plane:
     step: int
 
 
-_planes: OrderedDict[tuple[str, str, str, str], Plane] = OrderedDict()
+_planes: Kept[Plane] = Kept(4, lambda _: 1)
 _drawing = threading.Lock()
 
 
@@ -86,11 +85,7 @@ def plane(vectors: Vectors, kind: str) -> Plane:
     if not _drawing.acquire(timeout=_PATIENCE_S):
         raise Refused(f"another map has been drawn for {_PATIENCE_S:.0f} s: ask again")
     try:
-        if key not in _planes:
-            _planes[key] = _drawn(vectors, kind)
-            while len(_planes) > _HELD:
-                _planes.popitem(last=False)
-        return _planes[key]
+        return _planes.get(key) or _planes.keep(key, _drawn(vectors, kind))
     finally:
         _drawing.release()
 

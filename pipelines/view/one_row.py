@@ -8,7 +8,7 @@ from typing import Any
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
 from .likeness import neighbours, same_group
 from .pages import cell, filled_page, whole
-from .payloads import Payload, motion, text_of, vector_figures
+from .payloads import Payload, clip_type, motion, text_of, vector_figures
 from .shown import FRAMES, Picture, Place, ShownRun, payload_address, row_address
 
 _LONGEST = 4000
@@ -66,7 +66,9 @@ def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload:
         "file": payload_address(run, stage, key, name, "file"),
         "large": payload_address(run, stage, key, name, "large") if payload.seen else "",
         "corrected": payload_address(run, stage, key, name, "large", **corrected) if light else "",
-        "clip": payload_address(run, stage, key, name, "clip") if payload.kind == "clip" else "",
+        "clip": payload_address(run, stage, key, name, "clip")
+        if payload.kind == "clip" and clip_type(payload.data or b"")
+        else "",
         "motion": payload_address(run, stage, key, name, "motion") if payload.kind == "skeleton" else "",
         "frames": len(motion(payload)["frames"]) if payload.kind == "skeleton" else 0,
         "text": text_of(payload) if payload.kind == "text" else "",

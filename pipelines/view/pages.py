@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.artifact import Artifact, load_run
+from ...curation.artifact import Artifact
 from ...curation.rows import is_array, is_blob
 from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
 from ...eval.report.html import filled
@@ -52,7 +52,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
         title, subtitle: of the page.
         more: what that part shows.
     """
-    record = load_run(run.store)
+    record = run.record
     links = [("Plan", "/"), ("Rejected rows", "/rejects"), ("Results", "/results")]
     nav = [(told, run.base + place) for told, place in links]
     nav += [
@@ -84,7 +84,7 @@ def error_page(run: ShownRun, why: str) -> str:
 
 def plan_page(run: ShownRun) -> str:
     """The plan as a drawing whose boxes lead to their rows; of a run that is not finished how far it is."""
-    record, stages = load_run(run.store), run.stages()
+    record, stages = run.record, run.stages()
     plan = [
         dataclasses.replace(plan_stage(run.store, name, made), href=f"{run.base}/stage/{name}") for name, made in stages.items()
     ]
@@ -345,7 +345,7 @@ def results_page(run: ShownRun) -> str:
 
 def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
     """Heading -> metric: those that the benchmark shows, or those of whole trainings; code of a user's own is not loaded."""
-    record = load_run(run.store)
+    record = run.record
     if "pipeline" not in record.code and (shown := find(record.pipeline).shown):
         return shown
     parts = [line.rows.filter(pc.is_null(line.rows["position"])) for line in lines]

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
 from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...datasets.reader.decode import decode_npy
 from ...datasets.skeleton.layouts import packaged
-from ...eval.report.images import encode, thumbnail
+from ...eval.report.images import thumbnail
+from .clips import is_other_clip
 from .query import Refused
 
 THUMB_PX, LARGE_PX = 144, 1280
@@ -37,12 +39,14 @@ class Payload:
         kind: "picture", "clip", "skeleton", "image" (an array of pixels), "vector", "array", "text" or "bytes".
         data: the bytes; None for an array.
         array: the array; None for other bytes.
+        note: what is to be said of it.
     """
 
     name: str
     kind: str
     data: bytes | None = None
     array: NDArray[Any] | None = None
+    note: str = ""
 
     @property
     def told(self) -> str:
@@ -50,7 +54,7 @@ class Payload:
         if self.array is not None:
             return f"{self.array.dtype} ({', '.join(map(str, self.array.shape))})"
         data = self.data or b""
-        return f"{sniff_extension(data) or self.kind}, {len(data):,} bytes"
+        return ", ".join(filter(None, (sniff_extension(data) or self.kind, f"{len(data):,} bytes", self.note)))
 
     @property
     def seen(self) -> bool:
@@ -69,7 +73,7 @@ def payload_of(name: str, value: bytes | NDArray[Any]) -> Payload:
         return Payload(name, _array_kind(value), array=value)
     if sniff_extension(value) in PILLOW_NAMES:
         return Payload(name, "picture", value)
-    if clip_type(value):
+    if clip_type(value) or is_other_clip(value):
         return Payload(name, "clip", value)
     return Payload(name, "text" if _text(value) is not None else "bytes", value)
 
@@ -129,12 +133,13 @@ def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> byte
         image = thumbnail(payload.data or b"", side_px, where=payload.name)
     except ValueError as error:
         raise Refused(str(error)) from error
-    return _enlarged(image) if side_px > _SMALL_PX and max(image.size) <= _TINY_PX else encode(image, quality=85)
+    return _enlarged(image) if side_px > _SMALL_PX and max(image.size) <= _TINY_PX else _jpeg(image)
 
 
 def _developed(array: NDArray[Any], side_px: int, light: Sequence[float]) -> bytes:
     """Linear pixels with the gamma of screens, the brightest 0.5 % white; a PNG, small ones with their pixels as squares."""
-    pixels = np.nan_to_num(np.asarray(array, dtype=np.float64), posinf=0.0, neginf=0.0)
+    step = max(1, max(array.shape[:2]) // (2 * side_px))  # pixels that nobody would see are not computed
+    pixels = np.nan_to_num(np.asarray(array[::step, ::step], dtype=np.float32), posinf=0.0, neginf=0.0)
     if len(light) == pixels.shape[2]:
         shade = np.maximum(np.asarray(light, dtype=np.float64), 1e-6)
         pixels = pixels / (shade / shade.max())
@@ -149,6 +154,10 @@ def _enlarged(image: Image.Image) -> bytes:
     """A small picture with its pixels as squares that can be seen."""
     times = max(1, _SMALL_PX // max(image.size))
     return _png(image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST))
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=85, colorsubsampling="420")
 
 
 def _png(image: Image.Image) -> bytes:

@@ -30,6 +30,7 @@ from ...eval.report.html import style
 from ..errors import WrongUse
 from . import compared, likeness, one_row, pages, payloads
 from .guard import Guard
+from .kept import Kept
 from .query import Refused
 from .shown import NotThere, ShownRun, row_address
 from .table import MOST_DOWNLOADED, Database
@@ -140,13 +141,16 @@ def _key(request: Request) -> str:
 
 
 def _payload(run: ShownRun, request: Request) -> Response:
-    asked = request.query_params
-    found = run.payload(request.path_params["stage"], _key(request), asked.get("name", ""))
-    form = asked.get("form", "file")
+    asked, stage = request.query_params, request.path_params["stage"]
+    form, light = asked.get("form", "file"), _light(asked.get("light", ""))
+    artifact = run.artifact(stage)
+    key = (run.out, artifact and artifact.digest, stage, _key(request), asked.get("name", ""), form, *light)
+    if artifact is not None and (data := _pictures.get(key)) is not None:
+        return _picture(data)
+    found = run.payload(stage, _key(request), asked.get("name", ""))
     if form in ("thumb", "large") and found.seen:
         side_px = payloads.THUMB_PX if form == "thumb" else payloads.LARGE_PX
-        data = payloads.picture(found, side_px, _light(asked.get("light", "")))
-        return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
+        return _picture(_pictures.keep(key, payloads.picture(found, side_px, light)))
     if form == "motion" and found.kind == "skeleton":
         return JSONResponse(payloads.motion(found))
     if form == "clip" and found.kind == "clip":
@@ -159,6 +163,14 @@ def _payload(run: ShownRun, request: Request) -> Response:
         payloads.save_npy(memory, found)
         data = memory.getvalue()
     return Response(data, media_type="application/octet-stream", headers=_saved(f"{_key(request)}.{found.name}"))
+
+
+def _picture(data: bytes) -> Response:
+    return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
+
+
+_pictures: Kept[bytes] = Kept(1 << 26, len)
+"""As they were sent lately: what a stage of that digest holds does not change."""
 
 
 def _row_at(run: ShownRun, request: Request) -> Response:

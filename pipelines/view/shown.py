@@ -16,18 +16,21 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.artifact import Artifact, artifact_file, load_artifact, load_made, load_run
+from ...curation.artifact import Artifact, RunRecord, artifact_file, load_artifact, load_made, load_run
 from ...curation.part_writer import folder, part_name
 from ...curation.rows import REJECTS, is_array, is_blob
 from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
 from ...curation.video.frames import unpack_frames
+from .clips import frames_of
+from .kept import Kept
 from .payloads import Payload, payload_of
 from .query import Refused
 from .table import Database, Rows
 
 MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
+_SENT_BYTES = 1 << 26
 FRAMES = 3
 """Pictures of one row from which on they are the frames of a clip."""
 _RECENT = 2000
@@ -50,6 +53,26 @@ def _sizes(row: Mapping[str, Any], size: int) -> list[int]:
 def _loaded(store: Store, stage: str, state: tuple[int, ...]) -> Artifact | None:
     """The artifact of a stage while its file is in that state: every picture of a page asks for it."""
     return load_artifact(store, stage)
+
+
+@functools.lru_cache(maxsize=16)
+def _record(store: Store, state: tuple[int, ...]) -> RunRecord:
+    return load_run(store)
+
+
+def _state(path: str) -> tuple[int, ...]:
+    """What tells a file from the one that was at its place before."""
+    facts = os.stat(path)
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+def _schema(store: Store, name: str, digest: str) -> pa.Schema:
+    """Columns of a part; they are kept for a stage that is finished, by its digest."""
+    kept = _schemas.get((store, name, digest)) if digest else None
+    return kept or _schemas.keep((store, name, digest), store.read_parquet(name, stop=0).schema)
+
+
+_schemas: Kept[pa.Schema] = Kept(256, lambda _: 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,27 +119,34 @@ class ShownRun:
     recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
         default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
     )
-    pictures: OrderedDict[str, bytes] = dataclasses.field(default_factory=OrderedDict[str, bytes], repr=False, compare=False)
+    pictures: Kept[bytes] = dataclasses.field(default_factory=lambda: Kept(_SENT_BYTES, len), repr=False, compare=False)
 
     @property
     def store(self) -> Store:
         """The folder as a store."""
         return Store(self.out)
 
+    @property
+    def record(self) -> RunRecord:
+        """Its record: pipeline, stages and settings."""
+        try:
+            return _record(self.store, _state(self.store.path("run.json")))
+        except FileNotFoundError:
+            return load_run(self.store)  # tells that there is none
+
     def stages(self) -> dict[str, Artifact | None]:
         """Every stage in order, None for those that are not finished."""
-        return {name: self.artifact(name) for name in load_run(self.store).stages}
+        return {name: self.artifact(name) for name in self.record.stages}
 
     def artifact(self, stage: str) -> Artifact | None:
         """That of a stage; None where it is not finished. Raises ``NotThere`` for a name that is no stage of the run."""
-        names = load_run(self.store).stages
+        names = self.record.stages
         if stage not in names:
             raise NotThere(f"no stage {stage[:80]!r}: there are {', '.join(names)}")
         try:
-            facts = os.stat(self.store.path(artifact_file(stage)))
+            return _loaded(self.store, stage, _state(self.store.path(artifact_file(stage))))
         except FileNotFoundError:
             return None
-        return _loaded(self.store, stage, (facts.st_ino, facts.st_mtime_ns, facts.st_size))
 
     def rows(self, stage: str) -> Rows:
         """Rows of a stage; of one that is not finished those of the parts that are there."""
@@ -127,7 +157,9 @@ class ShownRun:
         else:
             names = [f"{part}.parquet" for part in self._parts(stage)]
             count = sum(self._count(name) for name in names)
-        schema = self.store.read_parquet(names[0], stop=0).schema if names else pa.schema([("key", pa.string())])
+        schema = (
+            _schema(self.store, names[0], artifact.digest if artifact else "") if names else pa.schema([("key", pa.string())])
+        )
         return Rows(self.database, [self.file(name) for name in names], schema, count)
 
     def rejects(self, stage: str) -> Rows:
@@ -208,7 +240,17 @@ class ShownRun:
             row: its columns.
             only: this one alone.
         """
-        return {name: payload_of(name, value) for name, value in self._values(stage, row, only) if only in ("", name)}
+        found: dict[str, Payload] = {}
+        for name, value in self._values(stage, row, only):
+            payload = payload_of(name, value)
+            if payload.kind == "clip" and payload.data is not None and (not only or only.startswith(f"{name}:")):
+                try:
+                    jpegs = frames_of(payload.data)
+                except Refused as error:
+                    jpegs, payload = [], dataclasses.replace(payload, note=str(error))
+                found |= {each: Payload(each, "picture", jpeg) for at, jpeg in enumerate(jpegs) if (each := f"{name}:{at:04d}")}
+            found[name] = payload
+        return {name: payload for name, payload in found.items() if only in ("", name)}
 
     def _values(self, stage: str, row: Mapping[str, Any], only: str) -> Iterator[tuple[str, Any]]:
         artifact = self.artifact(stage)
@@ -287,7 +329,10 @@ class ShownRun:
                     keys.setdefault(name, []).append(row["key"])
                 if not mine:
                     gone = self.rejects(name).by_key(one)
-                    found += [Place(name, one, ": ".join(filter(None, (each["reason"], each["detail"]))), rejected=True) for each in gone]
+                    found += [
+                        Place(name, one, ": ".join(filter(None, (each["reason"], each["detail"]))), rejected=True)
+                        for each in gone
+                    ]
         return found
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...curation.artifact import Artifact, load_run
+from ...curation.artifact import Artifact
 from ...curation.encoders.encoder import Encoder, unit_rows
 from ...curation.encoders.loading import load_encoder
 from ...curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
@@ -220,7 +220,7 @@ def _checkpoint(run: ShownRun, weights: str) -> str:
     """The file of these weights: a path that the run's settings name, and that still holds them."""
     if not weights:
         return ""
-    named = [*_named(load_run(run.store).config, "checkpoint")]
+    named = [*_named(run.record.config, "checkpoint")]
     for path in named:
         try:
             if fingerprint(path).content == weights:
