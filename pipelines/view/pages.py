@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -25,9 +26,10 @@ from ..report import ReportedRun, plan_stage, results_sections
 from ..samples import rejects_sections
 from .curves import curve_blocks
 from .likeness import find_part, groups, map_part, view_of
-from .query import OPERATORS, SIMILARITY, Condition, Query
+from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
 from .shown import Picture, ShownRun, pictured, row_address
 from .table import MOST_DOWNLOADED, Bars, Rows
+from .trainings import training_blocks
 
 _LETTERS = 80
 """Of a value in a table."""
@@ -35,7 +37,18 @@ _HISTOGRAMS = 40
 """Columns of which all histograms are drawn."""
 _LEAVES = 2000
 _DRAWING = threading.Lock()
-"""matplotlib keeps its settings in one place for all threads."""
+_PATIENCE_S = 30.0
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """matplotlib keeps its settings in one place for all threads: one at a time. ``Refused`` where others draw for too long."""
+    if not _DRAWING.acquire(timeout=_PATIENCE_S):
+        raise Refused(f"other pages have been drawn for {_PATIENCE_S:.0f} s: ask again")
+    try:
+        yield
+    finally:
+        _DRAWING.release()
 
 
 def own_source(name: str) -> str:
@@ -99,7 +112,7 @@ def plan_page(run: ShownRun) -> str:
     section = pipeline_section(plan)
     blocks = [_with_links(run, block) if isinstance(block, Table) else block for block in section.blocks]
     caption = "Each box leads to the rows of its stage. Bands are as wide as there are rows; to the right are rejected rows."
-    with _DRAWING:
+    with drawing():
         drawn = plan_chart(plan, caption=caption)
         sections = [Section("Plan", [Cards(cards), *_progress(run, stages, pending), drawn]), Section("Stages", blocks)]
         return sections_page(run, f"Pipeline {record.pipeline}", run.out, sections, live=bool(pending))
@@ -294,7 +307,7 @@ def _trees(rows: Rows) -> list[Section]:
             (lone if pair["superclass"] is None else groups.setdefault(pair["superclass"], [])).append(pair["subclass"])
     if not groups and not lone:
         return []
-    with _DRAWING:
+    with drawing():
         return [Section("Labels", [tree_figure(groups, lone, caption="Superclasses and their subclasses.")])]
 
 
@@ -331,16 +344,17 @@ def rejects_page(run: ShownRun) -> str:
 
 def results_page(run: ShownRun) -> str:
     """Every training's metrics, curves and matrices beside each other, by the settings in which they differ."""
-    reported = ReportedRun.of(run.out)
+    reported, waiting = ReportedRun.of(run.out), training_blocks(run)
+    at_work = [Section("Trainings", waiting)] if waiting else []
     if not reported.lines:
         told = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
-        return sections_page(run, "Results", "", [Section("Trainings", [Text([told])])])
-    with _DRAWING:
-        sections = results_sections(reported, _metrics(run, reported.lines))
+        return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([told])])], live=bool(waiting))
+    with drawing():
+        sections = [*at_work, *results_sections(reported, _metrics(run, reported.lines))]
         for protocol, lines in reported.protocols.items():
             if blocks := curve_blocks(lines):
                 sections.append(Section(f"Over positions: {protocol}", blocks))
-        return sections_page(run, "Results", f"{len(reported.lines)} lines of trainings", sections)
+        return sections_page(run, "Results", f"{len(reported.lines)} lines of trainings", sections, live=bool(waiting))
 
 
 def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
