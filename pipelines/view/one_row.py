@@ -31,20 +31,39 @@ def row_page(run: ShownRun, stage: str, key: str) -> str:
     near, group = neighbours(run, stage, key), same_group(run, stage, row)
     shown = [_shown(run, stage, key, row, payload) for payload in found.values()]
     seen = [payload for payload in found.values() if payload.seen]
+    pair = _pair_of([payload.name for payload in seen])
+    clip = len(seen) >= FRAMES and not pair
     return filled_page(
         run,
         "row",
         key,
         f"a row of stage {stage}",
         sections=sections,
-        payloads=[] if len(seen) >= FRAMES else shown,
-        others=[one for one in shown if not one["large"]] if len(seen) >= FRAMES else [],
-        frames=[Picture.of(run, stage, key, payload.name) for payload in seen] if len(seen) >= FRAMES else [],
-        pair=[Picture.of(run, stage, key, payload.name) for payload in seen] if len(seen) == 2 else [],
+        payloads=[] if clip else shown,
+        others=[one for one in shown if not one["large"]] if clip else [],
+        frames=[Picture.of(run, stage, key, payload.name) for payload in seen] if clip else [],
+        pairs=_pairs([one for name in pair for one in shown if one["name"] == name]),
         alike=[*([("Near-duplicates", group)] if group else []), *([("Most like it", near)] if near else [])],
         back=f"{run.base}/stage/{stage}",
         stage=stage,
     )
+
+
+def _pair_of(names: Sequence[str]) -> Sequence[str]:
+    """Two pictures of one thing: ``image_1.npy`` and ``image_2.npy``, or all there are where these are two."""
+    for name in names:
+        stem, dot, rest = name.partition(".")
+        if stem.endswith("_1") and (other := f"{stem[:-1]}2{dot}{rest}") in names:
+            return [name, other]
+    return names if len(names) == 2 else []
+
+
+def _pairs(pair: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Title, and name and address of both: as they are, and corrected by their lights where these are known."""
+    found = [("Side by side", [(one["name"], one["large"]) for one in pair])] if pair else []
+    if pair and all(one["corrected"] for one in pair):
+        found.append(("Side by side, corrected by their lights", [(one["name"], one["corrected"]) for one in pair]))
+    return found
 
 
 def _whole_cell(value: Any) -> Cell:
