@@ -6,8 +6,8 @@ The names that a user needs, each imported when it is first used:
 >>> bw.Reject("too_small", "8 pixels").reason
 'too_small'
 
-``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects``, ``view`` and ``plan`` are the commands of the same names,
-``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of all that was measured of
+``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects``, ``view`` and ``plan`` are commands by their
+names, ``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of what was measured of
 trainings, ``predictions`` what they left, from which more can be measured. ``rng`` draws for a row of a stage, whoever asks:
 
 >>> bw.rng(0, "choose", "photo7").integers(100, size=3)

@@ -30,6 +30,7 @@ from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
 from .shown import Picture, ShownRun, pictured, row_address
 from .table import MOST_DOWNLOADED, Bars, Rows
 from .trainings import training_blocks
+from .vectors import vector_columns
 
 _LETTERS = 80
 """Of a value in a table."""
@@ -114,8 +115,21 @@ def plan_page(run: ShownRun) -> str:
     caption = "Each box leads to the rows of its stage. Bands are as wide as there are rows; to the right are rejected rows."
     with drawing():
         drawn = plan_chart(plan, caption=caption)
-        sections = [Section("Plan", [Cards(cards), *_progress(run, stages, pending), drawn]), Section("Stages", blocks)]
+        sections = [
+            Section("Plan", [Cards(cards), *_progress(run, stages, pending), drawn]),
+            Section("Stages", blocks),
+            Section("Search", [_searched(run, made)]),
+        ]
         return sections_page(run, f"Pipeline {record.pipeline}", run.out, sections, live=bool(pending))
+
+
+def _searched(run: ShownRun, made: Sequence[Artifact]) -> Block:
+    """The stages whose rows can be looked for by what they are like."""
+    found = [(one.stage, ", ".join(columns)) for one in made if (columns := vector_columns(run.rows(one.stage).schema))]
+    if not found:
+        return Text(["No stage holds vectors: rows are found by their columns alone."])
+    rows: list[Sequence[Value]] = [[Cell(stage, href=f"{run.base}/stage/{stage}"), columns] for stage, columns in found]
+    return Table(["stage that can be searched and drawn as a map", "vectors"], rows)
 
 
 def _with_links(run: ShownRun, table: Table) -> Table:

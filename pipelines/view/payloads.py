@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 
+from ...curation.stages.decode import PILLOW_ERRORS
 from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...datasets.reader.decode import decode_npy
 from ...datasets.skeleton.layouts import packaged
@@ -27,6 +30,9 @@ _LONGEST_TEXT = 4000
 _SMALL_PX = 480
 """Arrays are enlarged until a side has so many pixels, and so are pictures that are no larger than the following."""
 _TINY_PX = 64
+_MOST_PIXELS = 80_000_000
+_DECODING = threading.Semaphore(4)
+"""Pictures that are decoded at once: a large one takes hundreds of megabytes."""
 _CLIPS = {b"ftyp": "video/mp4", b"\x1a\x45\xdf\xa3": "video/webm", b"OggS": "video/ogg"}
 
 
@@ -127,12 +133,17 @@ def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> byte
     Raises:
         Refused: it cannot be shown.
     """
-    if payload.array is not None:
-        return _developed(payload.array, side_px, light)
-    try:
-        image = thumbnail(payload.data or b"", side_px, where=payload.name)
-    except ValueError as error:
-        raise Refused(str(error)) from error
+    with _DECODING:
+        if payload.array is not None:
+            return _developed(payload.array, side_px, light)
+        try:
+            with Image.open(io.BytesIO(payload.data or b""), formats=[*PILLOW_NAMES.values()]) as opened:
+                width, height = opened.size
+            if width * height > _MOST_PIXELS:
+                raise ValueError(f"{width} x {height} pixels: {_MOST_PIXELS:,} at most are shown")
+            image = thumbnail(payload.data or b"", side_px, where=payload.name)
+        except (*PILLOW_ERRORS, ValueError, Image.DecompressionBombError) as error:
+            raise Refused(f"{payload.name}: {error}"[:300]) from error
     return _enlarged(image) if side_px > _SMALL_PX and max(image.size) <= _TINY_PX else _jpeg(image)
 
 
@@ -154,6 +165,14 @@ def _enlarged(image: Image.Image) -> bytes:
     """A small picture with its pixels as squares that can be seen."""
     times = max(1, _SMALL_PX // max(image.size))
     return _png(image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST))
+
+
+@functools.cache
+def unseen() -> bytes:
+    """PNG that stands where a picture cannot be shown."""
+    image = Image.new("RGB", (THUMB_PX, THUMB_PX // 2), (238, 238, 238))
+    ImageDraw.Draw(image).multiline_text((34, 20), "cannot be\nshown", fill=(85, 85, 85), align="center")
+    return _png(image)
 
 
 def _jpeg(image: Image.Image) -> bytes:

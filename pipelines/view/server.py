@@ -150,7 +150,10 @@ def _payload(run: ShownRun, request: Request) -> Response:
     found = run.payload(stage, _key(request), asked.get("name", ""))
     if form in ("thumb", "large") and found.seen:
         side_px = payloads.THUMB_PX if form == "thumb" else payloads.LARGE_PX
-        return _picture(_pictures.keep(key, payloads.picture(found, side_px, light)))
+        try:
+            return _picture(_pictures.keep(key, payloads.picture(found, side_px, light)))
+        except Refused:
+            return _picture(payloads.unseen())
     if form == "motion" and found.kind == "skeleton":
         return JSONResponse(payloads.motion(found))
     if form == "clip" and found.kind == "clip":
