@@ -28,9 +28,17 @@ class _Reader(HTMLParser):
             self.landmarks.append((tag, told.get("aria-label")))
         if tag == "img" and not told.get("alt"):
             self.faults.append(f"{shown} has no alt text")
-        if tag == "svg" and told.get("aria-hidden") != "true" and not (told.get("role") == "img" and told.get("aria-label")):
+        if (
+            tag == "svg"
+            and told.get("aria-hidden") != "true"
+            and not (told.get("role") in ("img", "group") and told.get("aria-label"))
+        ):
             self.faults.append(f"{shown} has no label")
-        if tag == "input" and not (told.get("aria-label") or any(name == "label" for name, _ in self.open)):
+        if (
+            tag == "input"
+            and told.get("type") != "hidden"
+            and not (told.get("aria-label") or any(name == "label" for name, _ in self.open))
+        ):
             self.faults.append(f"{shown} has no label")
         if tag == "table" and not scrolled:
             self.faults.append(f"{shown} may be wider than a phone, and does not scroll by itself")

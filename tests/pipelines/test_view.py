@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import http.client
 import io
 import re
@@ -31,6 +30,7 @@ from starlette.testclient import TestClient
 
 from tests.pipelines.conftest import Cli
 from tests.pipelines.pages import faults
+from tests.pipelines.view_steps import sampled
 
 HOST, PORT, TOKEN = "127.0.0.1", 8470, "a-token"
 BASE = f"http://{HOST}:{PORT}"
@@ -211,18 +211,6 @@ def test_payloads_are_told_by_bytes_and_shape() -> None:
     assert moved["frames"][0][0][0][0] == 0
     assert moved["frames"][9][0][0][0] == 1
     assert payloads.picture(found["image"], 144) != payloads.picture(found["image"], 144, [1.0, 0.5, 0.2])
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampled:
-    key: str
-    frames: bw.Blob
-    sizes: list[int]
-
-
-def sampled() -> Iterator[Sampled]:
-    frames = [stored_png(np.full((2, 2, 3), shade, np.uint8)) for shade in (0, 100, 200)]
-    yield Sampled("clip", bw.Blob(b"".join(frames)), [*map(len, frames)])
 
 
 def test_frames_that_lie_one_after_another_are_told_apart(tmp_path: Path) -> None:
