@@ -6,8 +6,8 @@ The names that a user needs, each imported when it is first used:
 >>> bw.Reject("too_small", "8 pixels").reason
 'too_small'
 
-``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects`` and ``plan`` are the commands of the same names,
-``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of all that was measured of
+``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects``, ``view`` and ``plan`` are commands by their
+names, ``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of what was measured of
 trainings, ``predictions`` what they left, from which more can be measured. ``rng`` draws for a row of a stage, whoever asks:
 
 >>> bw.rng(0, "choose", "photo7").integers(100, size=3)
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .datasets.reader.dataset import ShardDataset
     from .datasets.reader.index import DatasetIndex
     from .datasets.reader.web import web_dataset
-    from .pipelines.api import compare, job, plan, rejects, report, run, scores, show, train, verify
+    from .pipelines.api import compare, job, plan, rejects, report, run, scores, show, train, verify, view
     from .pipelines.benchmark import Benchmark
     from .pipelines.experiments import Training, predictions, results
 
@@ -45,7 +45,7 @@ _PLACES = {
     "datasets.reader.dataset": ("ShardDataset",),
     "datasets.reader.index": ("DatasetIndex",),
     "datasets.reader.web": ("web_dataset",),
-    "pipelines.api": ("compare", "job", "plan", "rejects", "report", "run", "scores", "show", "train", "verify"),
+    "pipelines.api": ("compare", "job", "plan", "rejects", "report", "run", "scores", "show", "train", "verify", "view"),
     "pipelines.benchmark": ("Benchmark",),
     "pipelines.experiments": ("Training", "predictions", "results"),
 }
@@ -81,6 +81,7 @@ __all__ = [
     "step",
     "train",
     "verify",
+    "view",
     "web_dataset",
     "where",
 ]

@@ -74,9 +74,16 @@ class Shapes:
         inner, told = self._inner(element, colours), _attributes(element, colours)
         own = element.get("id", "")
         told += Markup(' class="{}"').format(own) if _SERIES.match(own) else Markup("")
+        if tag == "a" and "href=" in told:  # its letters are shapes, which are not read out
+            told += Markup(' aria-label="{}"').format(_place(element))
         if tag == "g" and not told:
             return inner
         return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), told, inner) if inner else Markup(f"<{tag}{told}/>")
+
+
+def _place(link: ET.Element) -> str:
+    """The last word of where a link leads."""
+    return next((value for name, value in link.attrib.items() if name.rpartition("}")[2] == "href"), "").rpartition("/")[2]
 
 
 def _attributes(element: ET.Element, colours: Mapping[str, str]) -> Markup:

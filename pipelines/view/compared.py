@@ -8,11 +8,16 @@ from typing import Any
 
 from ...curation.verify import Difference, compare
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
-from .pages import Picture, filled_page, picture_of, row_address, sections_page, whole
-from .shown import NotThere, ShownRun
+from .kept import Kept
+from .pages import filled_page, sections_page, whole
+from .query import Refused
+from .shown import NotThere, Picture, ShownRun, row_address
 
 _MOST_ROWS = 60
 """Rows of a kind of difference that are shown."""
+_MOST_READ = 2_000_000
+_PATIENCE_S = 30.0
+_differences: Kept[Difference] = Kept(64, lambda _: 1)
 _COMPARING = threading.Lock()
 """A comparison reads whole stages: one at a time."""
 
@@ -20,31 +25,60 @@ _COMPARING = threading.Lock()
 def compare_page(first: ShownRun, second: ShownRun, stage: str) -> str:
     """The stages in which two runs differ; or of one stage the rows, beside each other."""
     if stage:
-        first.artifact(stage)
-        second.artifact(stage)
-    with _COMPARING:
-        found = compare(first.out, second.out, stage=stage or None)
-    if stage:
-        return _stage(first, second, found[0])
+        if why := _not_compared(first, second, stage):
+            raise Refused(f"stage {stage}: {why}")
+        return _stage(first, second, _compared(first, second, stage))
+    there = second.record.stages
     rows: list[Sequence[Value]] = []
-    for each in found:
-        if each.only_in:
-            rows.append([each.stage, None, None, None, None, None, f"only in the {each.only_in} run"])
-            continue
-        changed = len({key for keys in each.changed.values() for key in keys})
-        more = [f"columns of one alone: {', '.join(each.columns)}"] * bool(each.columns)
-        more += ["other order"] * each.moved
-        told = "the same" if each.same else "; ".join(more) or None
-        name = Cell(each.stage, href="" if each.same else f"/compare?stage={each.stage}")
-        rows.append([name, *each.rows, len(each.only_first), len(each.only_second), changed, told])
+    same = True
+    for name in dict.fromkeys([*first.record.stages, *there]):
+        if name not in there or name not in first.record.stages:
+            rows.append([name, None, None, None, None, None, f"only in the {'first' if name not in there else 'second'} run"])
+            same = False
+        elif why := _not_compared(first, second, name):
+            rows.append([name, None, None, None, None, None, why])
+            same = False
+        else:
+            found = _compared(first, second, name)
+            same = same and found.same
+            rows.append(_line(found))
     headings = ["stage", "rows here", "rows there", "only here", "only there", "changed", ""]
-    same = all(each.same for each in found)
-    verdict = Text(
-        ["The runs are the same."] if same else ["Stages that differ lead to their rows."], tone="good" if same else "note"
-    )
-    return sections_page(
-        first, "Two runs", f"{first.out} beside {second.out}", [Section("Stages", [verdict, Table(headings, rows)])]
-    )
+    told = "The runs are the same." if same else "Stages that differ lead to their rows."
+    sections = [Section("Stages", [Text([told], tone="good" if same else "note"), Table(headings, rows)])]
+    return sections_page(first, "Two runs", f"{first.out} beside {second.out}", sections)
+
+
+def _line(found: Difference) -> list[Value]:
+    changed = len({key for keys in found.changed.values() for key in keys})
+    more = [f"columns of one alone: {', '.join(found.columns)}"] * bool(found.columns)
+    more += ["other order"] * found.moved
+    told = "the same" if found.same else "; ".join(more) or None
+    name = Cell(found.stage, href="" if found.same else f"/compare?stage={found.stage}")
+    return [name, *found.rows, len(found.only_first), len(found.only_second), changed, told]
+
+
+def _not_compared(first: ShownRun, second: ShownRun, stage: str) -> str:
+    """Why a stage is not compared here, "" where it is."""
+    here, there = first.artifact(stage), second.artifact(stage)
+    if here is None or there is None:
+        return f"not finished {'here' if here is None else 'there'}"
+    if here.digest != there.digest and (rows := here.rows + there.rows) > _MOST_READ:
+        return f"{rows:,} rows are too many to be compared here: benchwright compare tells of them"
+    return ""
+
+
+def _compared(first: ShownRun, second: ShownRun, stage: str) -> Difference:
+    """What differs; kept, since it was read of two stages that stay as they are."""
+    artifacts = [run.artifact(stage) for run in (first, second)]
+    key = (first.out, second.out, stage, *(one.digest for one in artifacts if one))
+    if (found := _differences.get(key)) is not None:
+        return found
+    if not _COMPARING.acquire(timeout=_PATIENCE_S):
+        raise Refused(f"others have been compared for {_PATIENCE_S:.0f} s: ask again")
+    try:
+        return _differences.keep(key, compare(first.out, second.out, stage=stage)[0])
+    finally:
+        _COMPARING.release()
 
 
 def _stage(first: ShownRun, second: ShownRun, found: Difference) -> str:
@@ -90,7 +124,7 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
         except NotThere:  # made again meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
-        pictures: list[Picture] = [picture_of(run, stage, key, name) for name in names]
+        pictures: list[Picture] = [Picture.of(run, stage, key, name) for name in names]
         values = [(name, _told(row.get(name))) for name in columns]
         sides.append({"href": row_address(run, stage, key), "pictures": pictures, "values": values})
     return {"key": key, "sides": sides}

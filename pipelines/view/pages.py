@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
-from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.artifact import Artifact, load_run
+from ...curation.artifact import Artifact
 from ...curation.rows import is_array, is_blob
 from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
 from ...eval.report.html import filled
@@ -25,35 +25,36 @@ from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections
 from ..samples import rejects_sections
 from .curves import curve_blocks
-from .payloads import Payload, motion, text_of, vector_figures
-from .shown import Place, ShownRun
-from .table import MOST_DOWNLOADED, OPERATORS, Bars, Condition, Query, Rows
+from .likeness import find_part, groups, map_part, view_of
+from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
+from .shown import Picture, ShownRun, pictured, row_address
+from .table import MOST_DOWNLOADED, Bars, Rows
+from .trainings import training_blocks
+from .vectors import vector_columns
 
 _LETTERS = 80
 """Of a value in a table."""
-_LONGEST = 4000
-"""Letters of a value on the page of its row."""
 _HISTOGRAMS = 40
 """Columns of which all histograms are drawn."""
-_FRAMES = 3
-"""Pictures of one row from which on they are the frames of a clip."""
 _LEAVES = 2000
 _DRAWING = threading.Lock()
-"""matplotlib keeps its settings in one place for all threads."""
+_PATIENCE_S = 30.0
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """matplotlib keeps its settings in one place for all threads: one at a time. ``Refused`` where others draw for too long."""
+    if not _DRAWING.acquire(timeout=_PATIENCE_S):
+        raise Refused(f"other pages have been drawn for {_PATIENCE_S:.0f} s: ask again")
+    try:
+        yield
+    finally:
+        _DRAWING.release()
 
 
 def own_source(name: str) -> str:
     """A file of this package."""
     return (files(__package__ or "") / name).read_text(encoding="utf-8")
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """A picture of a row by its address, and the larger one behind it."""
-
-    name: str
-    thumb: str
-    large: str
 
 
 def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more: Any) -> str:
@@ -65,7 +66,7 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
         title, subtitle: of the page.
         more: what that part shows.
     """
-    record = load_run(run.store)
+    record = run.record
     links = [("Plan", "/"), ("Rejected rows", "/rejects"), ("Results", "/results")]
     nav = [(told, run.base + place) for told, place in links]
     nav += [
@@ -97,7 +98,7 @@ def error_page(run: ShownRun, why: str) -> str:
 
 def plan_page(run: ShownRun) -> str:
     """The plan as a drawing whose boxes lead to their rows; of a run that is not finished how far it is."""
-    record, stages = load_run(run.store), run.stages()
+    record, stages = run.record, run.stages()
     plan = [
         dataclasses.replace(plan_stage(run.store, name, made), href=f"{run.base}/stage/{name}") for name, made in stages.items()
     ]
@@ -112,10 +113,23 @@ def plan_page(run: ShownRun) -> str:
     section = pipeline_section(plan)
     blocks = [_with_links(run, block) if isinstance(block, Table) else block for block in section.blocks]
     caption = "Each box leads to the rows of its stage. Bands are as wide as there are rows; to the right are rejected rows."
-    with _DRAWING:
+    with drawing():
         drawn = plan_chart(plan, caption=caption)
-        sections = [Section("Plan", [Cards(cards), *_progress(run, stages, pending), drawn]), Section("Stages", blocks)]
+        sections = [
+            Section("Plan", [Cards(cards), *_progress(run, stages, pending), drawn]),
+            Section("Stages", blocks),
+            Section("Search", [_searched(run, made)]),
+        ]
         return sections_page(run, f"Pipeline {record.pipeline}", run.out, sections, live=bool(pending))
+
+
+def _searched(run: ShownRun, made: Sequence[Artifact]) -> Block:
+    """The stages whose rows can be looked for by what they are like."""
+    found = [(one.stage, ", ".join(columns)) for one in made if (columns := vector_columns(run.rows(one.stage).schema))]
+    if not found:
+        return Text(["No stage holds vectors: rows are found by their columns alone."])
+    rows: list[Sequence[Value]] = [[Cell(stage, href=f"{run.base}/stage/{stage}"), columns] for stage, columns in found]
+    return Table(["stage that can be searched and drawn as a map", "vectors"], rows)
 
 
 def _with_links(run: ShownRun, table: Table) -> Table:
@@ -161,8 +175,7 @@ def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Seq
 
 def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, rejected: bool = False) -> str:
     """Rows of a stage, or those that it rejected: the view that the address says."""
-    rows = run.rejects(stage) if rejected else run.rows(stage)
-    query = Query.of(asked, rows.plain)
+    rows, query = view_of(run, stage, asked, rejected=rejected)
     found = rows.page(query)
     here = f"{run.base}/stage/{stage}{'/rejects' if rejected else ''}"
     columns = rows.plain[:_HISTOGRAMS] if query.histogram == "all" else [query.histogram] * bool(query.histogram)
@@ -177,7 +190,10 @@ def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, r
         "stage",
         f"{stage}: rejected rows" if rejected else stage,
         made,
-        sections=[] if rejected or query.conditions or query.group else _trees(rows),
+        sections=[] if rejected or query.conditions or query.group or rows.chosen else _trees(rows),
+        find=None if rejected else find_part(run, stage, run.rows(stage), query, here),
+        map=None if rejected else map_part(run, stage, run.rows(stage), query, here),
+        kept=query.pairs(conditions=(), sort="", group="", histogram="", size=Query.size),
         here=here,
         stage=stage,
         rejected=rejected,
@@ -201,6 +217,13 @@ def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, r
     )
 
 
+def groups_page(run: ShownRun, stage: str, asked: Mapping[str, str]) -> str:
+    """Groups of near-duplicates of a stage, with their pictures."""
+    found = groups(run, stage, asked)
+    subtitle = f"by {found['column']}" + (f", cosine {found['least']:g} or more" if found["least"] else "")
+    return filled_page(run, "groups", f"{stage}: near-duplicates", subtitle, stage=stage, **found)
+
+
 def _headings(rows: Rows, query: Query, here: str, *, rejected: bool) -> list[tuple[str, str, str]]:
     """Name, address of the view sorted by it (the other way round where it is), and the way of sorting now."""
     if query.group:
@@ -215,10 +238,11 @@ def _headings(rows: Rows, query: Query, here: str, *, rejected: bool) -> list[tu
 
 
 def _shown_columns(rows: Rows) -> list[str]:
-    """The key first, then payloads, then the others."""
+    """The key first, then the similarity of rows that were looked for, then payloads, then the others."""
     names = rows.schema.names
+    first = ["key", *[SIMILARITY] * (rows.chosen is not None and rows.chosen.shown)]
     payload = [name for name in names if name not in rows.plain]
-    return ["key", *payload, *(name for name in rows.plain if name != "key")]
+    return [*first, *payload, *(name for name in rows.plain if name not in first)]
 
 
 def _groups(rows: Rows, query: Query, found: Sequence[Mapping[str, Any]], here: str) -> list[Mapping[str, Any]]:
@@ -226,49 +250,27 @@ def _groups(rows: Rows, query: Query, found: Sequence[Mapping[str, Any]], here: 
     for row in found:
         chosen = (*query.conditions, *rows.being(query.group, row["value"]))
         href = f"{here}?{query.address(group='', sort='', conditions=chosen)}" if len(chosen) > len(query.conditions) else ""
-        lines.append({"href": href, "pictures": [], "cells": [_cell(row["value"]), _cell(row["rows"])]})
+        lines.append({"href": href, "pictures": [], "cells": [cell(row["value"]), cell(row["rows"])]})
     return lines
 
 
 def _lines(run: ShownRun, stage: str, rows: Rows, found: list[dict[str, Any]], *, rejected: bool) -> list[Mapping[str, Any]]:
     if rejected:
-        return [{"href": "", "pictures": [], "cells": [_cell(row[name]) for name in rows.schema.names]} for row in found]
+        return [{"href": "", "pictures": [], "cells": [cell(row[name]) for name in rows.schema.names]} for row in found]
     run.remember(stage, found)
-    pictured = _pictured(run, stage, found)
+    seen = pictured(run, stage, found)
     fields = {field.name: field for field in rows.schema}
     return [
         {
             "href": row_address(run, stage, row["key"]),
-            "pictures": [picture_of(run, stage, row["key"], name) for name in pictured],
-            "cells": [_cell(row[name], fields[name]) for name in _shown_columns(rows)],
+            "pictures": [Picture.of(run, stage, row["key"], name) for name in seen],
+            "cells": [cell(row[name], fields[name]) for name in _shown_columns(rows)],
         }
         for row in found
     ]
 
 
-def _pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list[str]:
-    """Payloads that are shown beside each row, by what the first row has: two pictures at most, and of frames the first."""
-    if not found:
-        return []
-    names = [name for name, payload in run.payloads(stage, found[0]).items() if payload.seen]
-    return names[: 1 if len(names) >= _FRAMES else 2]
-
-
-def row_address(run: ShownRun, stage: str, key: str) -> str:
-    """Where a row is shown. A key may be any text, ".." among it, so that it is no part of the path."""
-    return f"{run.base}/stage/{stage}/row?{urlencode({'key': key})}"
-
-
-def _payload_address(run: ShownRun, stage: str, key: str, name: str, form: str, **more: str) -> str:
-    return f"{run.base}/stage/{stage}/payload?{urlencode({'key': key, 'name': name, 'form': form, **more})}"
-
-
-def picture_of(run: ShownRun, stage: str, key: str, name: str) -> Picture:
-    """A picture of a row."""
-    return Picture(name, *(_payload_address(run, stage, key, name, form) for form in ("thumb", "large")))
-
-
-def _cell(value: Any, field: pa.Field | None = None) -> Cell:
+def cell(value: Any, field: pa.Field | None = None) -> Cell:
     """A value as a table shows it; the beginning of a long one, whose whole comes up under the pointer."""
     if field is not None and is_blob(field):
         return Cell(None if value is None else f"{value['size']:,} bytes")
@@ -319,7 +321,7 @@ def _trees(rows: Rows) -> list[Section]:
             (lone if pair["superclass"] is None else groups.setdefault(pair["superclass"], [])).append(pair["subclass"])
     if not groups and not lone:
         return []
-    with _DRAWING:
+    with drawing():
         return [Section("Labels", [tree_figure(groups, lone, caption="Superclasses and their subclasses.")])]
 
 
@@ -330,88 +332,6 @@ def for_csv(table: pa.Table) -> pa.Table:
             texts = [None if value is None else whole(value) for value in table[at].to_pylist()]
             table = table.set_column(at, field.name, pa.array(texts, pa.string()))
     return table
-
-
-# -------------------------------------------------------------------------------------------------------------- one row
-
-
-def row_page(run: ShownRun, stage: str, key: str) -> str:
-    """All columns of a row, its payloads as what they are, what it was made of, and what became of it."""
-    row, rows = run.row(stage, key), run.rows(stage)
-    found = run.payloads(stage, row)
-    fields = {field.name: field for field in rows.schema}
-    values: list[Sequence[Value]] = [
-        [name, _cell(row[name], fields[name]) if name not in rows.plain else _whole_cell(row[name])] for name in fields
-    ]
-    sections = [
-        Section("Columns", [Table(["column", "value"], values)]),
-        Section("Where it comes from", _ways(run, run.before(stage, row), "Nothing before: the stage is a source.")),
-        Section("What became of it", _ways(run, run.after(stage, key), "Nothing after: this is the last stage.")),
-    ]
-    shown = [_shown(run, stage, key, row, payload) for payload in found.values()]
-    seen = [payload for payload in found.values() if payload.seen]
-    return filled_page(
-        run,
-        "row",
-        key,
-        f"a row of stage {stage}",
-        sections=sections,
-        payloads=[] if len(seen) >= _FRAMES else shown,
-        others=[one for one in shown if not one["large"]] if len(seen) >= _FRAMES else [],
-        frames=[picture_of(run, stage, key, payload.name) for payload in seen] if len(seen) >= _FRAMES else [],
-        pair=[picture_of(run, stage, key, payload.name) for payload in seen] if len(seen) == 2 else [],
-        back=f"{run.base}/stage/{stage}",
-        stage=stage,
-    )
-
-
-def _whole_cell(value: Any) -> Cell:
-    if value is None or isinstance(value, int | float):
-        return _cell(value)
-    text = whole(value)
-    return Cell(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} letters)")
-
-
-def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload: Payload) -> Mapping[str, Any]:
-    """A payload as the page of its row has it."""
-    name = payload.name
-    light = _light_of(row, name) if payload.kind == "image" else []
-    corrected = {"light": ",".join(f"{value:.6g}" for value in light)}
-    return {
-        "name": name,
-        "kind": payload.kind,
-        "told": payload.told,
-        "file": _payload_address(run, stage, key, name, "file"),
-        "large": _payload_address(run, stage, key, name, "large") if payload.seen else "",
-        "corrected": _payload_address(run, stage, key, name, "large", **corrected) if light else "",
-        "clip": _payload_address(run, stage, key, name, "clip") if payload.kind == "clip" else "",
-        "motion": _payload_address(run, stage, key, name, "motion") if payload.kind == "skeleton" else "",
-        "frames": len(motion(payload)["frames"]) if payload.kind == "skeleton" else 0,
-        "text": text_of(payload) if payload.kind == "text" else "",
-        "figures": dict(vector_figures(payload.array)) if payload.kind == "vector" and payload.array is not None else {},
-    }
-
-
-def _light_of(row: Mapping[str, Any], name: str) -> list[float]:
-    """The colour of the light of an image, where the row tells it: ``gt_1`` of ``image_1.npy``."""
-    stem = name.partition(".")[0]
-    value = row.get("gt" + stem.removeprefix("image")) if stem.startswith("image") else None
-    fits = isinstance(value, list) and len(value) == 3 and all(isinstance(each, float) and each > 0 for each in value)
-    return value if fits and value else []
-
-
-def _ways(run: ShownRun, places: Sequence[Place], none: str) -> list[Block]:
-    if not places:
-        return [Text([none])]
-    rows: list[Sequence[Value]] = [
-        [
-            Cell(one.stage, href=f"{run.base}/stage/{one.stage}"),
-            Cell(one.key, href="" if one.rejected else row_address(run, one.stage, one.key)),
-            Cell(f"rejected: {one.told}" if one.rejected else one.told or None, tone="bad" if one.rejected else "plain"),
-        ]
-        for one in places
-    ]
-    return [Table(["stage", "key", ""], rows)]
 
 
 # ----------------------------------------------------------------------------------------------- rejected rows, results
@@ -438,21 +358,22 @@ def rejects_page(run: ShownRun) -> str:
 
 def results_page(run: ShownRun) -> str:
     """Every training's metrics, curves and matrices beside each other, by the settings in which they differ."""
-    reported = ReportedRun.of(run.out)
+    reported, waiting = ReportedRun.of(run.out), training_blocks(run)
+    at_work = [Section("Trainings", waiting)] if waiting else []
     if not reported.lines:
         told = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
-        return sections_page(run, "Results", "", [Section("Trainings", [Text([told])])])
-    with _DRAWING:
-        sections = results_sections(reported, _metrics(run, reported.lines))
+        return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([told])])], live=bool(waiting))
+    with drawing():
+        sections = [*at_work, *results_sections(reported, _metrics(run, reported.lines))]
         for protocol, lines in reported.protocols.items():
             if blocks := curve_blocks(lines):
                 sections.append(Section(f"Over positions: {protocol}", blocks))
-        return sections_page(run, "Results", f"{len(reported.lines)} lines of trainings", sections)
+        return sections_page(run, "Results", f"{len(reported.lines)} lines of trainings", sections, live=bool(waiting))
 
 
 def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
     """Heading -> metric: those that the benchmark shows, or those of whole trainings; code of a user's own is not loaded."""
-    record = load_run(run.store)
+    record = run.record
     if "pipeline" not in record.code and (shown := find(record.pipeline).shown):
         return shown
     parts = [line.rows.filter(pc.is_null(line.rows["position"])) for line in lines]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import simplejpeg
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 
+from ...curation.stages.decode import PILLOW_ERRORS
 from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...datasets.reader.decode import decode_npy
 from ...datasets.skeleton.layouts import packaged
-from ...eval.report.images import encode, thumbnail
-from .table import Refused
+from ...eval.report.images import thumbnail
+from .clips import is_other_clip
+from .query import Refused
 
 THUMB_PX, LARGE_PX = 144, 1280
 _MOST_FRAMES = 300
@@ -25,6 +30,9 @@ _LONGEST_TEXT = 4000
 _SMALL_PX = 480
 """Arrays are enlarged until a side has so many pixels, and so are pictures that are no larger than the following."""
 _TINY_PX = 64
+_MOST_PIXELS = 80_000_000
+_DECODING = threading.Semaphore(4)
+"""Pictures that are decoded at once: a large one takes hundreds of megabytes."""
 _CLIPS = {b"ftyp": "video/mp4", b"\x1a\x45\xdf\xa3": "video/webm", b"OggS": "video/ogg"}
 
 
@@ -37,12 +45,14 @@ class Payload:
         kind: "picture", "clip", "skeleton", "image" (an array of pixels), "vector", "array", "text" or "bytes".
         data: the bytes; None for an array.
         array: the array; None for other bytes.
+        note: what is to be said of it.
     """
 
     name: str
     kind: str
     data: bytes | None = None
     array: NDArray[Any] | None = None
+    note: str = ""
 
     @property
     def told(self) -> str:
@@ -50,7 +60,7 @@ class Payload:
         if self.array is not None:
             return f"{self.array.dtype} ({', '.join(map(str, self.array.shape))})"
         data = self.data or b""
-        return f"{sniff_extension(data) or self.kind}, {len(data):,} bytes"
+        return ", ".join(filter(None, (sniff_extension(data) or self.kind, f"{len(data):,} bytes", self.note)))
 
     @property
     def seen(self) -> bool:
@@ -69,7 +79,7 @@ def payload_of(name: str, value: bytes | NDArray[Any]) -> Payload:
         return Payload(name, _array_kind(value), array=value)
     if sniff_extension(value) in PILLOW_NAMES:
         return Payload(name, "picture", value)
-    if clip_type(value):
+    if clip_type(value) or is_other_clip(value):
         return Payload(name, "clip", value)
     return Payload(name, "text" if _text(value) is not None else "bytes", value)
 
@@ -123,18 +133,24 @@ def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> byte
     Raises:
         Refused: it cannot be shown.
     """
-    if payload.array is not None:
-        return _developed(payload.array, side_px, light)
-    try:
-        image = thumbnail(payload.data or b"", side_px, where=payload.name)
-    except ValueError as error:
-        raise Refused(str(error)) from error
-    return _enlarged(image) if side_px > _SMALL_PX and max(image.size) <= _TINY_PX else encode(image, quality=85)
+    with _DECODING:
+        if payload.array is not None:
+            return _developed(payload.array, side_px, light)
+        try:
+            with Image.open(io.BytesIO(payload.data or b""), formats=[*PILLOW_NAMES.values()]) as opened:
+                width, height = opened.size
+            if width * height > _MOST_PIXELS:
+                raise ValueError(f"{width} x {height} pixels: {_MOST_PIXELS:,} at most are shown")
+            image = thumbnail(payload.data or b"", side_px, where=payload.name)
+        except (*PILLOW_ERRORS, ValueError, Image.DecompressionBombError) as error:
+            raise Refused(f"{payload.name}: {error}"[:300]) from error
+    return _enlarged(image) if side_px > _SMALL_PX and max(image.size) <= _TINY_PX else _jpeg(image)
 
 
 def _developed(array: NDArray[Any], side_px: int, light: Sequence[float]) -> bytes:
     """Linear pixels with the gamma of screens, the brightest 0.5 % white; a PNG, small ones with their pixels as squares."""
-    pixels = np.nan_to_num(np.asarray(array, dtype=np.float64), posinf=0.0, neginf=0.0)
+    step = max(1, max(array.shape[:2]) // (2 * side_px))  # pixels that nobody would see are not computed
+    pixels = np.nan_to_num(np.asarray(array[::step, ::step], dtype=np.float32), posinf=0.0, neginf=0.0)
     if len(light) == pixels.shape[2]:
         shade = np.maximum(np.asarray(light, dtype=np.float64), 1e-6)
         pixels = pixels / (shade / shade.max())
@@ -149,6 +165,18 @@ def _enlarged(image: Image.Image) -> bytes:
     """A small picture with its pixels as squares that can be seen."""
     times = max(1, _SMALL_PX // max(image.size))
     return _png(image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST))
+
+
+@functools.cache
+def unseen() -> bytes:
+    """PNG that stands where a picture cannot be shown."""
+    image = Image.new("RGB", (THUMB_PX, THUMB_PX // 2), (238, 238, 238))
+    ImageDraw.Draw(image).multiline_text((34, 20), "cannot be\nshown", fill=(85, 85, 85), align="center")
+    return _png(image)
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    return simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=85, colorsubsampling="420")
 
 
 def _png(image: Image.Image) -> bytes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import hmac
 import io
+import os
 import secrets
 import socket
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -27,10 +29,12 @@ from ...curation.artifact import load_run
 from ...curation.store import Store, StoreError
 from ...eval.report.html import style
 from ..errors import WrongUse
-from . import compared, pages, payloads
+from . import compared, likeness, one_row, pages, payloads
 from .guard import Guard
-from .shown import NotThere, ShownRun
-from .table import MOST_DOWNLOADED, Database, Query, Refused
+from .kept import Kept
+from .query import Refused
+from .shown import NotThere, ShownRun, row_address
+from .table import MOST_DOWNLOADED, Database
 
 _CHOICES = 64
 """Options of a choice on a page for which the style sheet has rules."""
@@ -46,7 +50,7 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
     """The pages of a run, and of another beside it, for those who have the token."""
     database = Database()
     first = ShownRun(out, "", database, compared=other is not None)
-    second = ShownRun(other, "/other", database, compared=True) if other is not None else None
+    second = ShownRun(other, "/other", database, compared=True, pictures=first.pictures) if other is not None else None
 
     def compare(request: Request) -> Response:
         if second is None:
@@ -55,7 +59,9 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
 
     routes = [
         *files_of_pages("view"),
+        _script("map", pages.own_source("map.js")),
         Route("/compare", _guarded(first, compare)),
+        Route(_PICTURE, functools.partial(_take_picture, first), methods=["POST"]),
         *_routes(first),
         *([Mount("/other", routes=_routes(second))] if second else []),
     ]
@@ -65,11 +71,12 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor)],
+        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, takes={_PICTURE: likeness.MOST_PICTURE_BYTES})],
         exception_handlers={HTTPException: _not_found},
     )
 
 
+_PICTURE = "/picture"
 _KEPT = {"cache-control": "private, max-age=60"}
 
 
@@ -91,8 +98,14 @@ def _routes(run: ShownRun) -> list[Route]:
         "/stage/{stage}/rejects": lambda run, request: _page(
             pages.stage_page(run, request.path_params["stage"], _asked(request), rejected=True)
         ),
-        "/stage/{stage}/row": lambda run, request: _page(pages.row_page(run, request.path_params["stage"], _key(request))),
+        "/stage/{stage}/row": lambda run, request: _page(one_row.row_page(run, request.path_params["stage"], _key(request))),
+        "/stage/{stage}/at": lambda run, request: _row_at(run, request),
+        "/stage/{stage}/groups": lambda run, request: _page(
+            pages.groups_page(run, request.path_params["stage"], dict(request.query_params))
+        ),
+        "/stage/{stage}/map": _map,
         "/stage/{stage}/payload": _payload,
+        "/picture/{digest}": _sent_picture,
         "/stage/{stage}/rows.{form}": _download,
         "/rejects": lambda run, request: _page(pages.rejects_page(run)),
         "/results": lambda run, request: _page(pages.results_page(run)),
@@ -139,13 +152,19 @@ def _key(request: Request) -> str:
 
 
 def _payload(run: ShownRun, request: Request) -> Response:
-    asked = request.query_params
-    found = run.payload(request.path_params["stage"], _key(request), asked.get("name", ""))
-    form = asked.get("form", "file")
+    asked, stage = request.query_params, request.path_params["stage"]
+    form, light = asked.get("form", "file"), _light(asked.get("light", ""))
+    artifact = run.artifact(stage)
+    key = (run.out, artifact and artifact.digest, stage, _key(request), asked.get("name", ""), form, *light)
+    if artifact is not None and (data := _pictures.get(key)) is not None:
+        return _picture(data)
+    found = run.payload(stage, _key(request), asked.get("name", ""))
     if form in ("thumb", "large") and found.seen:
         side_px = payloads.THUMB_PX if form == "thumb" else payloads.LARGE_PX
-        data = payloads.picture(found, side_px, _light(asked.get("light", "")))
-        return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
+        try:
+            return _picture(_pictures.keep(key, payloads.picture(found, side_px, light)))
+        except Refused:
+            return _picture(payloads.unseen())
     if form == "motion" and found.kind == "skeleton":
         return JSONResponse(payloads.motion(found))
     if form == "clip" and found.kind == "clip":
@@ -158,6 +177,42 @@ def _payload(run: ShownRun, request: Request) -> Response:
         payloads.save_npy(memory, found)
         data = memory.getvalue()
     return Response(data, media_type="application/octet-stream", headers=_saved(f"{_key(request)}.{found.name}"))
+
+
+def _picture(data: bytes) -> Response:
+    return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
+
+
+_pictures: Kept[bytes] = Kept(1 << 26, len)
+"""As they were sent lately: what a stage of that digest holds does not change."""
+
+
+def _row_at(run: ShownRun, request: Request) -> Response:
+    stage = request.path_params["stage"]
+    key = likeness.key_at(run, stage, request.query_params.get("number", ""))
+    return RedirectResponse(row_address(run, stage, key), 303)
+
+
+def _map(run: ShownRun, request: Request) -> Response:
+    data = likeness.map_data(run, request.path_params["stage"], _asked(request))
+    return Response(data, media_type="application/octet-stream")
+
+
+async def _take_picture(run: ShownRun, request: Request) -> Response:
+    """A picture to look for rows like it: held in memory, and nowhere else."""
+    try:
+        async with asyncio.timeout(_SLOWEST_S):
+            data = await request.body()
+        return JSONResponse({"picture": likeness.keep_picture(run, data)})
+    except TimeoutError:
+        return JSONResponse({"told": f"the picture did not come within {_SLOWEST_S:.0f} s"}, 408)
+    except Refused as error:
+        return JSONResponse({"told": str(error)}, 400)
+
+
+def _sent_picture(run: ShownRun, request: Request) -> Response:
+    data = likeness.kept_picture(run, request.path_params["digest"])
+    return Response(payloads.picture(payloads.Payload("picture", "picture", data), payloads.THUMB_PX), media_type="image/jpeg")
 
 
 def _light(text: str) -> list[float]:
@@ -184,8 +239,8 @@ def _download(run: ShownRun, request: Request) -> Response:
     stage, form = request.path_params["stage"], request.path_params["form"]
     if form not in ("csv", "parquet"):
         raise NotThere(f"no form {form[:40]!r}: csv or parquet")
-    rows = run.rows(stage)
-    found = rows.download(Query.of(_asked(request), rows.plain), rows.plain)
+    rows, query = likeness.view_of(run, stage, _asked(request))
+    found = rows.download(query, rows.plain)
     memory = io.BytesIO()
     if form == "parquet":
         pq.write_table(found, memory)
@@ -244,6 +299,7 @@ def serve(out: str, other: str | None, *, host: str, port: int, tell: Callable[[
     """
     for each in filter(None, (out, other)):
         load_run(Store(each))
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # weights of encoders are those at hand: nothing is fetched
     serve_app(
         lambda port, token: make_app(out, other, host=host, port=port, token=token),
         host=host,

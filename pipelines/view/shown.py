@@ -11,21 +11,28 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.artifact import Artifact, artifact_file, load_artifact, load_made, load_run
+from ...curation.artifact import Artifact, RunRecord, artifact_file, load_artifact, load_made, load_run
 from ...curation.part_writer import folder, part_name
 from ...curation.rows import REJECTS, is_array, is_blob
 from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
 from ...curation.video.frames import unpack_frames
+from .clips import frames_of
+from .kept import Kept
 from .payloads import Payload, payload_of
-from .table import Database, Refused, Rows
+from .query import Refused
+from .table import Database, Rows
 
 MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
+_SENT_BYTES = 1 << 26
+FRAMES = 3
+"""Pictures of one row from which on they are the frames of a clip."""
 _RECENT = 2000
 _MOST_MADE = 20
 """Rows that were made of one and are told."""
@@ -48,6 +55,26 @@ def _loaded(store: Store, stage: str, state: tuple[int, ...]) -> Artifact | None
     return load_artifact(store, stage)
 
 
+@functools.lru_cache(maxsize=16)
+def _record(store: Store, state: tuple[int, ...]) -> RunRecord:
+    return load_run(store)
+
+
+def _state(path: str) -> tuple[int, ...]:
+    """What tells a file from the one that was at its place before."""
+    facts = os.stat(path)
+    return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+def _schema(store: Store, name: str, digest: str) -> pa.Schema:
+    """Columns of a part; they are kept for a stage that is finished, by its digest."""
+    kept = _schemas.get((store, name, digest)) if digest else None
+    return kept or _schemas.keep((store, name, digest), store.read_parquet(name, stop=0).schema)
+
+
+_schemas: Kept[pa.Schema] = Kept(256, lambda _: 1)
+
+
 @dataclasses.dataclass(frozen=True)
 class Place:
     """A row that is another, earlier or later: its stage, its key, and how it comes that it is."""
@@ -56,6 +83,20 @@ class Place:
     key: str
     told: str = ""
     rejected: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture of a row by its address, and the larger one behind it."""
+
+    name: str
+    thumb: str
+    large: str
+
+    @classmethod
+    def of(cls, run: ShownRun, stage: str, key: str, name: str) -> Picture:
+        """That of a payload."""
+        return cls(name, *(payload_address(run, stage, key, name, form) for form in ("thumb", "large")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +109,7 @@ class ShownRun:
         database: reads its tables.
         compared: whether another run is shown beside it.
         recent: rows that were shown lately, by stage, content digest and key: their pictures are asked for next.
+        pictures: that visitors sent to look for rows like them, by digest.
     """
 
     out: str
@@ -77,26 +119,34 @@ class ShownRun:
     recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
         default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
     )
+    pictures: Kept[bytes] = dataclasses.field(default_factory=lambda: Kept(_SENT_BYTES, len), repr=False, compare=False)
 
     @property
     def store(self) -> Store:
         """The folder as a store."""
         return Store(self.out)
 
+    @property
+    def record(self) -> RunRecord:
+        """Its record: pipeline, stages and settings."""
+        try:
+            return _record(self.store, _state(self.store.path("run.json")))
+        except FileNotFoundError:
+            return load_run(self.store)  # tells that there is none
+
     def stages(self) -> dict[str, Artifact | None]:
         """Every stage in order, None for those that are not finished."""
-        return {name: self.artifact(name) for name in load_run(self.store).stages}
+        return {name: self.artifact(name) for name in self.record.stages}
 
     def artifact(self, stage: str) -> Artifact | None:
         """That of a stage; None where it is not finished. Raises ``NotThere`` for a name that is no stage of the run."""
-        names = load_run(self.store).stages
+        names = self.record.stages
         if stage not in names:
             raise NotThere(f"no stage {stage[:80]!r}: there are {', '.join(names)}")
         try:
-            facts = os.stat(self.store.path(artifact_file(stage)))
+            return _loaded(self.store, stage, _state(self.store.path(artifact_file(stage))))
         except FileNotFoundError:
             return None
-        return _loaded(self.store, stage, (facts.st_ino, facts.st_mtime_ns, facts.st_size))
 
     def rows(self, stage: str) -> Rows:
         """Rows of a stage; of one that is not finished those of the parts that are there."""
@@ -107,8 +157,10 @@ class ShownRun:
         else:
             names = [f"{part}.parquet" for part in self._parts(stage)]
             count = sum(self._count(name) for name in names)
-        schema = self.store.read_parquet(names[0], stop=0).schema if names else pa.schema([("key", pa.string())])
-        return Rows(self.database, [self._file(name) for name in names], schema, count)
+        schema = (
+            _schema(self.store, names[0], artifact.digest if artifact else "") if names else pa.schema([("key", pa.string())])
+        )
+        return Rows(self.database, [self.file(name) for name in names], schema, count)
 
     def rejects(self, stage: str) -> Rows:
         """Rejected rows of a stage, finished or not."""
@@ -116,7 +168,7 @@ class ShownRun:
         names = artifact.reject_files() if artifact else [f"{part}.rejects.parquet" for part in self._parts(stage)]
         names = [name for name in names if artifact or self.store.exists(name)]
         count = sum(artifact.rejects.values()) if artifact else sum(self.part_rejects(stage).values())
-        return Rows(self.database, [self._file(name) for name in names], REJECTS, count)
+        return Rows(self.database, [self.file(name) for name in names], REJECTS, count)
 
     def _parts(self, stage: str) -> list[str]:
         """Parts of a stage that are written, without ending."""
@@ -125,7 +177,7 @@ class ShownRun:
         return [posixpath.join(folder(stage), name) for name in ends if name.startswith("part-") and "." not in name]
 
     def _count(self, name: str) -> int:
-        return pq.read_metadata(self._file(name)).num_rows
+        return pq.read_metadata(self.file(name)).num_rows
 
     def part_rejects(self, stage: str) -> dict[str, int]:
         """Reason -> rows, of the parts that are there."""
@@ -151,7 +203,7 @@ class ShownRun:
         """That a finished stage took."""
         return load_made(self.store, stage).get("seconds")
 
-    def _file(self, name: str) -> str:
+    def file(self, name: str) -> str:
         """Full path of a file that the records name. Raises ``StoreError`` where a link leads out of the run."""
         path = os.path.realpath(self.store.path(name))
         if os.path.commonpath([path, os.path.realpath(self.out)]) != os.path.realpath(self.out):
@@ -188,7 +240,17 @@ class ShownRun:
             row: its columns.
             only: this one alone.
         """
-        return {name: payload_of(name, value) for name, value in self._values(stage, row, only) if only in ("", name)}
+        found: dict[str, Payload] = {}
+        for name, value in self._values(stage, row, only):
+            payload = payload_of(name, value)
+            if payload.kind == "clip" and payload.data is not None and (not only or only.startswith(f"{name}:")):
+                try:
+                    jpegs = frames_of(payload.data)
+                except Refused as error:
+                    jpegs, payload = [], dataclasses.replace(payload, note=str(error))
+                found |= {each: Payload(each, "picture", jpeg) for at, jpeg in enumerate(jpegs) if (each := f"{name}:{at:04d}")}
+            found[name] = payload
+        return {name: payload for name, payload in found.items() if only in ("", name)}
 
     def _values(self, stage: str, row: Mapping[str, Any], only: str) -> Iterator[tuple[str, Any]]:
         artifact = self.artifact(stage)
@@ -200,14 +262,14 @@ class ShownRun:
             if not ref:
                 continue
             if is_blob(field) and ref["size"] <= MOST_BYTES:
-                self._file(ref["file"])
+                self.file(ref["file"])
                 data, sizes = self.store.blob(ref).read(), _sizes(row, ref["size"])
                 frames = unpack_frames(data, sizes) if sizes else []
                 yield from ((f"{field.name}:{at:04d}", frame) for at, frame in enumerate(frames))
                 if not frames:
                     yield field.name, data
             elif is_array(field):
-                self._file(ref["file"])
+                self.file(ref["file"])
                 stored = self.store.array(ref["file"])
                 if stored[:1].nbytes <= MOST_BYTES:
                     yield field.name, stored[ref["row"]].copy()
@@ -216,7 +278,7 @@ class ShownRun:
         if row["size"] > MOST_BYTES:
             return {}
         name = posixpath.join(folder(stage), f"{row['shard']}.tar")
-        self._file(name)
+        self.file(name)
         return read_sample(self.store.read(name, row["offset"], row["size"]), row["key"], place=name, base=row["offset"])
 
     def payload(self, stage: str, key: str, name: str) -> Payload:
@@ -267,5 +329,25 @@ class ShownRun:
                     keys.setdefault(name, []).append(row["key"])
                 if not mine:
                     gone = self.rejects(name).by_key(one)
-                    found += [Place(name, one, f"{each['reason']}: {each['detail']}", rejected=True) for each in gone]
+                    found += [
+                        Place(name, one, ": ".join(filter(None, (each["reason"], each["detail"]))), rejected=True)
+                        for each in gone
+                    ]
         return found
+
+
+def pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list[str]:
+    """Payloads that are shown beside each row, by what the first row has: two pictures at most, and of frames the first."""
+    if not found:
+        return []
+    names = [name for name, payload in run.payloads(stage, found[0]).items() if payload.seen]
+    return names[: 1 if len(names) >= FRAMES else 2]
+
+
+def row_address(run: ShownRun, stage: str, key: str) -> str:
+    """Where a row is shown. A key may be any text, ".." among it, so that it is no part of the path."""
+    return f"{run.base}/stage/{stage}/row?{urlencode({'key': key})}"
+
+
+def payload_address(run: ShownRun, stage: str, key: str, name: str, form: str, **more: str) -> str:
+    return f"{run.base}/stage/{stage}/payload?{urlencode({'key': key, 'name': name, 'form': form, **more})}"

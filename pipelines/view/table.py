@@ -1,4 +1,4 @@
-"""Rows of Parquet files page by page: a view is what the address of its page says, and DuckDB makes it."""
+"""Rows of Parquet files page by page: DuckDB answers what an address asks."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...curation.rows import is_array, is_blob
+from .query import LONGEST_VALUE, SIMILARITY, Condition, Query, Refused, typed
 
-LARGEST_PAGE = 200
-"""Rows of a page."""
 MOST_DOWNLOADED = 100_000
 """Rows of a download."""
 _MOST_GROUPS = 200
-_MOST_CONDITIONS = 12
-_LONGEST_VALUE = 500
-"""Characters of a value to filter by."""
 _BINS = 24
 _DEEPEST = 1_000_000
 """Rows that a sorted view may leave out: more would have to be held in memory to be sorted."""
@@ -31,113 +28,7 @@ SECONDS = 20.0
 _MEMORY = "400MB"
 """That DuckDB may use."""
 
-OPERATORS = {
-    "eq": "=",
-    "ne": "≠",
-    "lt": "<",
-    "le": "≤",
-    "gt": ">",
-    "ge": "≥",
-    "has": "contains",
-    "starts": "begins with",
-    "none": "is empty",
-    "some": "is not empty",
-}
-"""Name in an address -> how it is told."""
 _SQL = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-
-
-class Refused(ValueError):
-    """A view that there is not, or that asks for too much: the value, the rule, and what to change."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Condition:
-    """A column, one of ``OPERATORS`` and a value as it was typed."""
-
-    column: str
-    operator: str
-    value: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Query:
-    """Which rows of a table, and in which order: all of it stands in the address.
-
-    Attributes:
-        conditions: all of which hold.
-        sort: a column; "" for the order of the stage.
-        down: whether the largest come first.
-        group: a column whose values are counted in place of the rows; "" for the rows.
-        histogram: a column whose histogram is drawn beside them, or "all"; "" for none.
-        page: from 1.
-        size: rows of a page.
-    """
-
-    conditions: tuple[Condition, ...] = ()
-    sort: str = ""
-    down: bool = False
-    group: str = ""
-    histogram: str = ""
-    page: int = 1
-    size: int = 30
-
-    @classmethod
-    def of(cls, asked: Sequence[tuple[str, str]], columns: Sequence[str]) -> Query:
-        """The query of an address.
-
-        Args:
-            asked: its names and values, in order.
-            columns: those of the table.
-
-        Raises:
-            Refused: for a column, operator or number that there is not, or too many conditions.
-        """
-        lists: dict[str, list[str]] = {}
-        for name, value in asked:
-            lists.setdefault(name, []).append(value)
-        names, operators, values = (lists.get(name, []) for name in ("column", "is", "value"))
-        if not len(names) == len(operators) == len(values):
-            raise Refused("a condition of the address lacks its column, is or value: fill in the form again")
-        conditions = [Condition(*each) for each in zip(names, operators, values, strict=True) if each[0]]
-        if len(conditions) > _MOST_CONDITIONS:
-            raise Refused(f"{len(conditions)} conditions: {_MOST_CONDITIONS} at most")
-        sort, group, histogram = (_last(lists, name) for name in ("sort", "group", "histogram"))
-        drawn = "" if histogram == "all" else histogram
-        for column in [*(one.column for one in conditions), *filter(None, [sort.removeprefix("-"), group, drawn])]:
-            if column not in columns:
-                raise Refused(f"no column {column[:80]!r}: there are {', '.join(columns)[:400]}")
-        for one in conditions:
-            if one.operator not in OPERATORS:
-                raise Refused(f"no operator {one.operator[:80]!r}: there are {', '.join(OPERATORS)}")
-            if len(one.value) > _LONGEST_VALUE:
-                raise Refused(f"a value of {len(one.value)} characters: {_LONGEST_VALUE} at most")
-        page, size = _number(lists, "page", cls.page, 1 << 40), _number(lists, "size", cls.size, LARGEST_PAGE)
-        return cls(tuple(conditions), sort.removeprefix("-"), sort.startswith("-"), group, histogram, page, size)
-
-    def address(self, **changed: Any) -> str:
-        """What stands after the "?" in the address of this view, or of one that differs in these attributes."""
-        one = dataclasses.replace(self, **{"page": 1, **changed})
-        told = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
-        told += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
-        told += [("group", one.group)] if one.group else []
-        told += [("histogram", one.histogram)] if one.histogram else []
-        told += [("size", str(one.size))] if one.size != Query.size else []
-        told += [("page", str(one.page))] if one.page != 1 else []
-        return urlencode(told)
-
-
-def _last(lists: Mapping[str, Sequence[str]], name: str) -> str:
-    return lists[name][-1] if name in lists else ""
-
-
-def _number(lists: Mapping[str, Sequence[str]], name: str, default: int, most: int) -> int:
-    text = _last(lists, name)
-    if not text:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 16 and 1 <= int(text) <= most):
-        raise Refused(f"{name} = {text[:40]!r}: a number from 1 to {most:,}")
-    return int(text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,6 +37,16 @@ class Found:
 
     rows: list[dict[str, Any]]
     total: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """Some rows of a stage by their ``numbers`` from 0, in order; their ``similarity`` to what was looked for is a column of
+    them where it is ``shown``."""
+
+    numbers: NDArray[np.int64]
+    similarity: NDArray[np.float64]
+    shown: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,9 +68,13 @@ class Database:
         self._connection.execute("SET autoload_known_extensions = false")
 
     @contextlib.contextmanager
-    def asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def asking(self, chosen: Chosen | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         """What a question is put to; ``Refused`` where it takes too long, or too much memory."""
         cursor = self._connection.cursor()
+        if chosen is not None:
+            ranks = np.arange(len(chosen.numbers))
+            names = {_AT: chosen.numbers, _RANK: ranks, SIMILARITY: chosen.similarity}
+            cursor.register("chosen", pa.table(names))
         timer = threading.Timer(SECONDS, cursor.interrupt)
         timer.start()
         try:
@@ -194,17 +99,60 @@ class Rows:
         files: local paths, in order.
         schema: of the columns, as the rows of a stage have it.
         count: rows in all of them, where that is known without reading.
+        chosen: those that count alone, the most similar first; None for all.
     """
 
     database: Database
     files: Sequence[str]
     schema: pa.Schema
     count: int
+    chosen: Chosen | None = None
 
     @property
     def plain(self) -> list[str]:
         """Columns that can be filtered by: those that hold no payload."""
         return [field.name for field in self.schema if not (is_blob(field) or is_array(field))]
+
+    def choosing(self, chosen: Chosen) -> Rows:
+        """Some of these rows."""
+        chosen = dataclasses.replace(chosen, shown=chosen.shown and SIMILARITY not in self.schema.names)
+        schema = self.schema.append(pa.field(SIMILARITY, pa.float64())) if chosen.shown else self.schema
+        return dataclasses.replace(self, chosen=chosen, schema=schema, count=len(chosen.numbers))
+
+    def fitting(self, query: Query) -> NDArray[np.bool_] | None:
+        """Of every row whether the conditions hold that say something of it; None where there are none."""
+        conditions = tuple(one for one in query.conditions if one.column in self.plain)
+        where, values = self._where(dataclasses.replace(query, conditions=conditions))
+        return self._column(f"coalesce({where.removeprefix(' WHERE ')}, false)", values).to_numpy() if where else None
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """All values of a column, in the order of the stage."""
+        return self._column(_quoted(name), {})
+
+    def number(self, key: str) -> int:
+        """Of the row of that key, from 0."""
+        numbered = f'SELECT "key", row_number() OVER () - 1 AS n FROM {_FROM}'
+        found = self._all(f'SELECT n FROM ({numbered}) WHERE "key" = $key', {"key": key})
+        return found[0]["n"] if found else -1
+
+    def _column(self, term: str, values: Mapping[str, Any]) -> pa.ChunkedArray:
+        with self.database.asking() as cursor:
+            return cursor.sql(f"SELECT {term} AS v FROM {_FROM}", params={**values, **self._files()}).to_arrow_table()["v"]
+
+    @property
+    def _from(self) -> str:
+        if self.chosen is None:
+            return _FROM
+        own = self.schema.names[:-1] if self.chosen.shown else self.schema.names
+        told = [f"r.{_quoted(name)}" for name in own] + [f"chosen.{SIMILARITY}"] * self.chosen.shown
+        numbered = f"(SELECT *, row_number() OVER () - 1 AS {_AT} FROM {_FROM})"
+        return f"(SELECT {', '.join(told)}, chosen.{_RANK} FROM {numbered} AS r JOIN chosen ON r.{_AT} = chosen.{_AT})"
+
+    def _ordered(self, query: Query) -> str:
+        """What comes first: as asked for, else the most similar, else as it stands in the stage."""
+        if query.sort:
+            return f" ORDER BY {_quoted(query.sort)} {'DESC' if query.down else 'ASC'} NULLS LAST"
+        return f" ORDER BY {_RANK}" if self.chosen is not None else ""
 
     def page(self, query: Query) -> Found:
         """The rows of a page, payloads as references; or of a grouped view the values and their counts."""
@@ -214,16 +162,18 @@ class Rows:
             return self._groups(query, where, values)
         if query.sort and skipped > _DEEPEST:
             raise Refused(f"page {query.page:,} of a sorted view: {_DEEPEST // query.size:,} at most; filter, or do not sort")
-        total = self._one(f"SELECT count(*) FROM {_FROM}{where}", values)[0] if where else self.count
-        order = f" ORDER BY {_quoted(query.sort)} {'DESC' if query.down else 'ASC'} NULLS LAST" if query.sort else ""
+        total = self._one(f"SELECT count(*) FROM {self._from}{where}", values)[0] if where else self.count
         values = {**values, "size": query.size, "skipped": skipped}
-        return Found(self._all(f"SELECT * FROM {_FROM}{where}{order} LIMIT $size OFFSET $skipped", values), total)
+        named = "*" if self.chosen is None else ", ".join(map(_quoted, self.schema.names))
+        sql = f"SELECT {named} FROM {self._from}{where}{self._ordered(query)} LIMIT $size OFFSET $skipped"
+        return Found(self._all(sql, values), total)
 
     def _groups(self, query: Query, where: str, values: Mapping[str, Any]) -> Found:
         column = _quoted(query.group)
         order = f"{column} {'DESC' if query.down else 'ASC'}" if query.sort == query.group else f"2 DESC, {column}"
-        sql = f"SELECT {column} AS value, count(*) AS rows FROM {_FROM}{where} GROUP BY 1 ORDER BY {order} LIMIT {_MOST_GROUPS}"
-        total = self._one(f"SELECT count(*) FROM (SELECT DISTINCT {column} FROM {_FROM}{where})", values)[0]
+        counted = f"SELECT {column} AS value, count(*) AS rows FROM {self._from}{where} GROUP BY 1"
+        sql = f"{counted} ORDER BY {order} LIMIT {_MOST_GROUPS}"
+        total = self._one(f"SELECT count(*) FROM (SELECT DISTINCT {column} FROM {self._from}{where})", values)[0]
         return Found(self._all(sql, values), total)
 
     def by_keys(self, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -243,9 +193,8 @@ class Rows:
         """The rows of all pages, ``MOST_DOWNLOADED`` at most, without payloads."""
         where, values = self._where(query)
         named = ", ".join(map(_quoted, columns))
-        order = f" ORDER BY {_quoted(query.sort)} {'DESC' if query.down else 'ASC'} NULLS LAST" if query.sort else ""
-        sql = f"SELECT {named} FROM {_FROM}{where}{order} LIMIT {MOST_DOWNLOADED}"
-        with self.database.asking() as cursor:
+        sql = f"SELECT {named} FROM {self._from}{where}{self._ordered(query)} LIMIT {MOST_DOWNLOADED}"
+        with self.database.asking(self.chosen) as cursor:
             table = cursor.sql(sql, params={**values, **self._files()}).to_arrow_table()
         return table.cast(pa.schema([self.schema.field(name).with_nullable(True) for name in columns]))
 
@@ -260,7 +209,8 @@ class Rows:
         elif pa.types.is_nested(kind):
             name = f"len({name})"
         some = self._all(
-            f"SELECT {name} AS value, count(*) AS rows FROM {_FROM}{where} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_BINS}", values
+            f"SELECT {name} AS value, count(*) AS rows FROM {self._from}{where} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_BINS}",
+            values,
         )
         exact = not (pa.types.is_nested(kind) or pa.types.is_timestamp(kind))
         bars = [(_told(one["value"]), one["rows"], self._being(column, one["value"]) if exact else ()) for one in some]
@@ -271,14 +221,14 @@ class Rows:
         name = _quoted(column)
         finite = f"CASE WHEN isfinite({name}::DOUBLE) THEN {name} END"
         figures = f"min({finite}), max({finite}), avg({finite}), count(*) - count({finite})"
-        low, high, mean, rest = self._one(f"SELECT {figures} FROM {_FROM}{where}", values)
+        low, high, mean, rest = self._one(f"SELECT {figures} FROM {self._from}{where}", values)
         if low is None:
             return Bars(column, [], f"{rest:,} rows without a number")
         bins = min(_BINS, int(high - low) + 1) if whole else _BINS
         wide = ((high - low + 1) / bins if whole else (high - low) / bins) or 1.0
         wide = math.ceil(wide) if whole else wide
         sql = (
-            f"SELECT least(floor(({finite} - $low) / $wide), $last)::BIGINT AS bin, count(*) AS rows FROM {_FROM}{where} "
+            f"SELECT least(floor(({finite} - $low) / $wide), $last)::BIGINT AS bin, count(*) AS rows FROM {self._from}{where} "
             "GROUP BY 1 ORDER BY 1"
         )
         some = self._all(sql, {**values, "low": low, "wide": wide, "last": bins - 1})
@@ -299,7 +249,7 @@ class Rows:
         if value is None:
             return (Condition(column, "none", ""),)
         text = str(value)
-        return (Condition(column, "eq", text),) if len(text) <= _LONGEST_VALUE else ()
+        return (Condition(column, "eq", text),) if len(text) <= LONGEST_VALUE else ()
 
     def being(self, column: str, value: Any) -> tuple[Condition, ...]:
         """Conditions that choose the rows of one value; none where that cannot be said."""
@@ -320,7 +270,7 @@ class Rows:
             elif one.operator == "starts":
                 terms.append(f"starts_with({name}::VARCHAR, $v{at})")
             else:
-                values[f"v{at}"] = _typed(one, kind)
+                values[f"v{at}"] = typed(one, kind)
                 cast = "::TIMESTAMP" if pa.types.is_timestamp(kind) else ""
                 terms.append(f"{name} {_SQL[one.operator]} $v{at}{cast}")
         return (" WHERE " + " AND ".join(terms) if terms else ""), values
@@ -331,7 +281,7 @@ class Rows:
     def _all(self, sql: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         if not self.files:
             return []
-        with self.database.asking() as cursor:
+        with self.database.asking(self.chosen) as cursor:
             found = cursor.execute(sql, {**values, **self._files()})
             names = [each[0] for each in found.description or ()]
             return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
@@ -339,30 +289,16 @@ class Rows:
     def _one(self, sql: str, values: Mapping[str, Any]) -> tuple[Any, ...]:
         if not self.files:
             return (0, None, None, 0) if " min(" in sql else (0,)
-        with self.database.asking() as cursor:
+        with self.database.asking(self.chosen) as cursor:
             return cursor.execute(sql, {**values, **self._files()}).fetchall()[0]
 
 
 _FROM = "read_parquet($files)"
+_AT, _RANK = "_bw_at", "_bw_rank"
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _typed(one: Condition, kind: pa.DataType) -> Any:
-    """The value as the type of its column."""
-    try:
-        if pa.types.is_boolean(kind):
-            return {"true": True, "yes": True, "false": False, "no": False}[one.value.strip().lower()]
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            number = float(one.value)
-            return int(one.value) if one.value.strip().lstrip("+-").isdigit() and abs(number) < 1 << 62 else number
-    except (ValueError, KeyError):
-        raise Refused(f"{one.column} {OPERATORS[one.operator]} {one.value[:80]!r}: the column holds {kind}") from None
-    if pa.types.is_nested(kind):
-        raise Refused(f"{one.column} holds lists: ask whether it contains a value, or is empty")
-    return one.value
 
 
 def _short(value: float) -> str:

@@ -64,4 +64,5 @@ async function again() {
 document.querySelectorAll("[data-motion]").forEach(skeleton);
 document.querySelectorAll(".player.frames").forEach(frames);
 document.querySelectorAll(".pair").forEach(pair);
-if (document.querySelector("[data-live]")) setInterval(() => again().catch(() => {}), POLL_MS);
+function poll() { setTimeout(() => again().catch(() => {}).finally(poll), POLL_MS); }
+if (document.querySelector("[data-live]")) poll();

@@ -28,7 +28,11 @@ class _Reader(HTMLParser):
             self.landmarks.append((tag, told.get("aria-label")))
         if tag == "img" and not told.get("alt"):
             self.faults.append(f"{shown} has no alt text")
-        if tag == "svg" and told.get("aria-hidden") != "true" and not (told.get("role") == "img" and told.get("aria-label")):
+        if (
+            tag == "svg"
+            and told.get("aria-hidden") != "true"
+            and not (told.get("role") in ("img", "group") and told.get("aria-label"))
+        ):
             self.faults.append(f"{shown} has no label")
         if (
             tag == "input"

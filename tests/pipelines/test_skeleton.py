@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,9 @@ def made(c: SkeletonConfig, out: Path, scheduler: str = "sync") -> Run:
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory) -> Path:
+def tiny(finished, tmp_path_factory) -> Path:
     """The tiny run. Only to be read."""
-    out = tmp_path_factory.mktemp("skeleton") / "run"
-    assert cli.call(["run", "skeleton", "--config", "tiny", "--out", str(out), "--quiet"]) == 0
-    return out
+    return Path(shutil.copytree(finished("skeleton"), tmp_path_factory.mktemp("skeleton") / "run"))
 
 
 def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import http.client
 import io
 import re
@@ -24,12 +23,14 @@ import pytest
 from benchwright.curation.png import stored_png
 from benchwright.curation.run import run
 from benchwright.pipelines.view import payloads
+from benchwright.pipelines.view.query import LARGEST_PAGE, Condition, Query, Refused
 from benchwright.pipelines.view.server import make_app
-from benchwright.pipelines.view.table import LARGEST_PAGE, Condition, Database, Query, Refused, Rows
+from benchwright.pipelines.view.table import Database, Rows
 from starlette.testclient import TestClient
 
 from tests.pipelines.conftest import Cli
 from tests.pipelines.pages import faults
+from tests.pipelines.view_steps import sampled
 
 HOST, PORT, TOKEN = "127.0.0.1", 8470, "a-token"
 BASE = f"http://{HOST}:{PORT}"
@@ -70,7 +71,7 @@ def test_the_plan_leads_to_every_stage(pages: TestClient, tiny: Path) -> None:
     for stage in bw.show(str(tiny))["stages"]:
         assert f'<a href="/stage/{stage["name"]}"' in page.text
         assert f'"{stage["name"]} {stage["rows"]:,} rows' in page.text or f"{stage['name']} {stage['rows']:,} rows" in page.text
-    assert re.search(r'<svg class="" role="img".*?<a href="/stage/listed">', page.text, re.DOTALL)  # the box of the drawing
+    assert re.search(r'<svg class="" role="group".*?<a href="/stage/listed">', page.text, re.DOTALL)  # the box of the drawing
 
 
 def test_a_link_is_a_view(pages: TestClient, tiny: Path) -> None:
@@ -210,18 +211,6 @@ def test_payloads_are_told_by_bytes_and_shape() -> None:
     assert moved["frames"][0][0][0][0] == 0
     assert moved["frames"][9][0][0][0] == 1
     assert payloads.picture(found["image"], 144) != payloads.picture(found["image"], 144, [1.0, 0.5, 0.2])
-
-
-@dataclasses.dataclass(frozen=True)
-class Sampled:
-    key: str
-    frames: bw.Blob
-    sizes: list[int]
-
-
-def sampled() -> Iterator[Sampled]:
-    frames = [stored_png(np.full((2, 2, 3), shade, np.uint8)) for shade in (0, 100, 200)]
-    yield Sampled("clip", bw.Blob(b"".join(frames)), [*map(len, frames)])
 
 
 def test_frames_that_lie_one_after_another_are_told_apart(tmp_path: Path) -> None:

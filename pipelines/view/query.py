@@ -1,0 +1,170 @@
+"""What the address of a page says: which rows, in which order, and what is shown of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+
+LARGEST_PAGE = 200
+"""Rows of a page."""
+LONGEST_VALUE = 500
+"""Characters of a value to filter by, or of a text to look for."""
+_MOST_CONDITIONS = 12
+OPERATORS = {
+    "eq": "=",
+    "ne": "≠",
+    "lt": "<",
+    "le": "≤",
+    "gt": ">",
+    "ge": "≥",
+    "has": "contains",
+    "starts": "begins with",
+    "none": "is empty",
+    "some": "is not empty",
+}
+"""Name in an address -> how it is told."""
+SIMILARITY = "similarity"
+"""Column of rows that were looked for: their cosine."""
+_TEXTS = ("vectors", "like", "near", "picture", "map", "colour", "lasso")
+
+
+class Refused(ValueError):
+    """A view that there is not, or that asks for too much: the value, the rule, and what to change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A column, one of ``OPERATORS`` and a value as it was typed."""
+
+    column: str
+    operator: str
+    value: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """Which rows of a table, and in which order: all of it stands in the address.
+
+    Attributes:
+        conditions: all of which hold.
+        sort: a column; "" for the order of the stage.
+        down: whether the largest come first.
+        group: a column whose values are counted in place of the rows; "" for the rows.
+        histogram: a column whose histogram is drawn beside them, or "all"; "" for none.
+        page: from 1.
+        size: rows of a page.
+        vectors: a column of vectors; "" for the first.
+        like: text that the rows are to be like: see ``search``.
+        near: key of a row that they are to be like.
+        picture: digest of a picture that they are to be like.
+        map: how the vectors are drawn: see ``maps.KINDS``; "" for no map, or the first where there are few.
+        colour: a column by which points are coloured.
+        lasso: the corners of a line around the points whose rows these are.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    sort: str = ""
+    down: bool = False
+    group: str = ""
+    histogram: str = ""
+    page: int = 1
+    size: int = 30
+    vectors: str = ""
+    like: str = ""
+    near: str = ""
+    picture: str = ""
+    map: str = ""
+    colour: str = ""
+    lasso: str = ""
+
+    @property
+    def searching(self) -> bool:
+        """Whether rows are looked for that are like something."""
+        return bool(self.like or self.near or self.picture)
+
+    @classmethod
+    def of(cls, asked: Sequence[tuple[str, str]], columns: Sequence[str]) -> Query:
+        """The query of an address.
+
+        Args:
+            asked: its names and values, in order.
+            columns: those of the table.
+
+        Raises:
+            Refused: for a column, operator or number that there is not, or too many conditions.
+        """
+        lists: dict[str, list[str]] = {}
+        for name, value in asked:
+            lists.setdefault(name, []).append(value)
+        names, operators, values = (lists.get(name, []) for name in ("column", "is", "value"))
+        if not len(names) == len(operators) == len(values):
+            raise Refused("a condition of the address lacks its column, is or value: fill in the form again")
+        conditions = [Condition(*each) for each in zip(names, operators, values, strict=True) if each[0]]
+        if len(conditions) > _MOST_CONDITIONS:
+            raise Refused(f"{len(conditions)} conditions: {_MOST_CONDITIONS} at most")
+        sort, group, histogram = (_last(lists, name) for name in ("sort", "group", "histogram"))
+        drawn = "" if histogram == "all" else histogram
+        texts = {name: _last(lists, name) for name in _TEXTS}
+        if any(texts[name] for name in ("like", "near", "picture")):
+            columns = [*columns, SIMILARITY]
+        for column in [*(one.column for one in conditions), *filter(None, [sort.removeprefix("-"), group, drawn])]:
+            if column not in columns:
+                raise Refused(f"no column {column[:80]!r}: there are {', '.join(columns)[:400]}")
+        for one in conditions:
+            if one.operator not in OPERATORS:
+                raise Refused(f"no operator {one.operator[:80]!r}: there are {', '.join(OPERATORS)}")
+            if len(one.value) > LONGEST_VALUE:
+                raise Refused(f"a value of {len(one.value)} characters: {LONGEST_VALUE} at most")
+        if texts["colour"] and texts["colour"] not in columns:
+            raise Refused(f"no column {texts['colour'][:80]!r}: there are {', '.join(columns)[:400]}")
+        if len(texts["like"]) > LONGEST_VALUE:
+            raise Refused(f"a text of {len(texts['like'])} characters: {LONGEST_VALUE} at most")
+        page, size = _number(lists, "page", cls.page, 1 << 40), _number(lists, "size", cls.size, LARGEST_PAGE)
+        return cls(tuple(conditions), sort.removeprefix("-"), sort.startswith("-"), group, histogram, page, size, **texts)
+
+    def pairs(self, **changed: Any) -> list[tuple[str, str]]:
+        """Names and values in the address of this view, or of one that differs in these attributes."""
+        one = dataclasses.replace(self, **{"page": 1, **changed})
+        told = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
+        told += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
+        told += [("group", one.group)] if one.group else []
+        told += [("histogram", one.histogram)] if one.histogram else []
+        told += [("size", str(one.size))] if one.size != Query.size else []
+        told += [("page", str(one.page))] if one.page != 1 else []
+        return told + [(name, value) for name in _TEXTS if (value := getattr(one, name))]
+
+    def address(self, **changed: Any) -> str:
+        """What stands after the "?" in that address."""
+        return urlencode(self.pairs(**changed))
+
+
+def _last(lists: Mapping[str, Sequence[str]], name: str) -> str:
+    return lists[name][-1] if name in lists else ""
+
+
+def _number(lists: Mapping[str, Sequence[str]], name: str, default: int, most: int) -> int:
+    text = _last(lists, name)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 16 and 1 <= int(text) <= most):
+        raise Refused(f"{name} = {text[:40]!r}: a number from 1 to {most:,}")
+    return int(text)
+
+
+def typed(one: Condition, kind: pa.DataType) -> Any:
+    """The value as the type of its column."""
+    try:
+        if pa.types.is_boolean(kind):
+            return {"true": True, "yes": True, "false": False, "no": False}[one.value.strip().lower()]
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            number = float(one.value)
+            return int(one.value) if one.value.strip().lstrip("+-").isdigit() and abs(number) < 1 << 62 else number
+    except (ValueError, KeyError):
+        raise Refused(f"{one.column} {OPERATORS[one.operator]} {one.value[:80]!r}: the column holds {kind}") from None
+    if pa.types.is_nested(kind):
+        raise Refused(f"{one.column} holds lists: ask whether it contains a value, or is empty")
+    return one.value

@@ -1,0 +1,274 @@
+"""The vectors of a stage: which of its rows are most like a text, a picture or another row."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...curation.artifact import Artifact
+from ...curation.encoders.encoder import Encoder, unit_rows
+from ...curation.encoders.loading import load_encoder
+from ...curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
+from ...curation.extras import lacking
+from ...curation.keys import fingerprint
+from ...curation.rows import Reject, is_array, printable
+from ...curation.stages.topk import TopK
+from ...curation.store import StoreError, gather_arrays
+from .query import Refused
+from .shown import NotThere, ShownRun
+
+MOST_ALIKE = 1000
+"""Rows that a search finds at most."""
+SECONDS = 30.0
+"""That reading the vectors of a stage may take."""
+_BLOCK_ROWS = 8192
+_SPECS: Mapping[str, type[EncoderSpec]] = {spec.__name__: spec for spec in (Colours, Conse, EfficientNetLite, OpenClip)}
+_ENCODING = threading.Lock()
+"""Encoders take all cores and much memory: one at a time."""
+
+
+def vector_columns(schema: pa.Schema) -> list[str]:
+    """Columns that hold a vector a row."""
+    return [field.name for field in schema if is_array(field) and b"," not in (field.metadata or {}).get(b"shape", b",")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Vectors:
+    """A column of vectors of a finished stage.
+
+    Attributes:
+        run: whose.
+        stage: of it.
+        column: of its rows.
+    """
+
+    run: ShownRun
+    stage: str
+    column: str
+
+    @classmethod
+    def of(cls, run: ShownRun, stage: str, column: str = "") -> Vectors:
+        """Those of a column, or of the first that has some. Raises ``NotThere`` where there are none, or not yet."""
+        if run.artifact(stage) is None:
+            raise NotThere(f"stage {stage} is not finished: its vectors are searched once it is")
+        columns = vector_columns(run.rows(stage).schema)
+        if not columns or (column and column not in columns):
+            raise NotThere(f"stage {stage} has no vectors {column[:80]}: there are {', '.join(columns) or 'none'}")
+        return cls(run, stage, column or columns[0])
+
+    @property
+    def artifact(self) -> Artifact:
+        """Of the stage."""
+        artifact = self.run.artifact(self.stage)
+        if artifact is None:
+            raise NotThere(f"stage {self.stage} is not finished")
+        return artifact
+
+    @property
+    def width(self) -> int:
+        """Of a vector."""
+        refs = self.artifact.rows_view(self.run.store).slice(0, 1, [self.column])[self.column]
+        return self._stacked(refs).shape[1] if len(refs) else 0
+
+    def blocks(self, step: int = 1) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Numbers of rows, and their vectors as they are stored, some thousand at a time: of every row, or of each ``step``th.
+
+        Raises:
+            Refused: a row has no vector, or it takes too long.
+        """
+        ends, first = time.monotonic() + SECONDS, 0
+        for table in self.artifact.rows_view(self.run.store).batches([self.column]):
+            refs = table[self.column]
+            if refs.null_count:
+                raise Refused(f"{refs.null_count} rows of stage {self.stage} have no {self.column}: no search goes over them")
+            wanted = np.arange(-first % step, len(refs), step)
+            for start in range(0, len(wanted), _BLOCK_ROWS):
+                if time.monotonic() > ends:
+                    raise Refused(f"to read the vectors of stage {self.stage} took more than {SECONDS:.0f} s")
+                places = wanted[start : start + _BLOCK_ROWS]
+                part = refs.slice(int(places[0]), int(places[-1] - places[0]) + 1)
+                yield first + places, self._stacked(part if step == 1 else part.take(pa.array(places - places[0])))
+            first += len(refs)
+
+    def _stacked(self, refs: pa.ChunkedArray) -> NDArray[Any]:
+        for name in pc.unique(pc.struct_field(refs, "file")).to_pylist():  # pyright: ignore[reportAttributeAccessIssue]
+            self.run.file(name)
+        try:
+            found = gather_arrays(self.run.store, refs)
+        except (IndexError, ValueError, TypeError) as error:
+            raise StoreError(f"column {self.column} of stage {self.stage} is damaged: {error}") from error
+        if found.ndim != 2 or found.dtype.kind not in "fiu":
+            raise Refused(f"column {self.column} of stage {self.stage} holds {found.dtype} {found.shape[1:]}: no vectors")
+        return found
+
+    def one(self, key: str) -> NDArray[np.float32]:
+        """The vector of a row."""
+        payload = self.run.payload(self.stage, key, self.column)
+        return np.asarray(payload.array, dtype=np.float32)
+
+    def alike(
+        self, wanted: NDArray[np.float32], most: int = MOST_ALIKE, among: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Numbers of the rows whose vectors have the greatest cosine with one, and these; equal ones in the order of the stage.
+
+        Args:
+            wanted: that vector.
+            most: rows.
+            among: of each row whether it is considered; None: all.
+        """
+        unit = unit_rows(np.asarray(wanted, dtype=np.float32)[None])
+        if wanted.shape != (self.width,):
+            raise Refused(f"a vector of {wanted.size} values: those of {self.column} have {self.width}")
+        if not np.isfinite(unit).all() or not unit.any():
+            raise Refused("its vector is zero or not finite: nothing is like it")
+        try:
+            best = TopK(unit, most)
+            for numbers, block in self.blocks():
+                kept = slice(None) if among is None else among[numbers]
+                best.add(unit_rows(np.nan_to_num(block[kept], posinf=0.0, neginf=0.0)), numbers[kept])
+            scores, ids, _ = best.result()
+        except ImportError as error:
+            raise Refused(f"searching vectors: {lacking(error) or error}") from error
+        there = ids[0] >= 0
+        return ids[0][there], scores[0][there]
+
+
+# -------------------------------------------------------------------------------------------------------------- encoders
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """How a column of vectors was made.
+
+    Attributes:
+        spec: the encoder; None where it is not one that is loaded here.
+        weights: digest of the content of its checkpoint, "" where it has none.
+        told: why it is not loaded here, in a line.
+    """
+
+    spec: EncoderSpec | None
+    weights: str = ""
+    told: str = ""
+
+
+def made_by(vectors: Vectors) -> Made:
+    """By the recipe of the stage that first had the column."""
+    artifact, column = vectors.artifact, f"{vectors.column}: "
+    while True:
+        before = (vectors.run.artifact(name) for name in artifact.recipe["inputs"])
+        found = next((one for one in before if one and any(each.startswith(column) for each in one.recipe["columns"])), None)
+        if found is None:
+            break
+        artifact = found
+    settings = artifact.recipe["settings"]
+    told, checkpoint = settings.get("encoder"), settings.get("checkpoint") or {}
+    if not isinstance(told, dict):
+        return Made(None, told=f"stage {artifact.stage}, which made {vectors.column}, names no encoder")
+    if told.get("type") not in _SPECS:
+        return Made(
+            None, told=f"the encoder of {vectors.column} is {str(told.get('of', 'code'))[:80]}: code of one's own is not run"
+        )
+    try:
+        spec = _SPECS[told["type"]](**{name: value for name, value in told.items() if name != "type"})
+    except (TypeError, ValueError) as error:
+        return Made(None, told=f"the encoder of {vectors.column} is of another version: {error}"[:300])
+    return Made(spec, str(checkpoint.get("content", "")) if isinstance(checkpoint, dict) else "")
+
+
+def encode(vectors: Vectors, wanted: str | bytes) -> NDArray[np.float32]:
+    """The vector of a text, or of a file of a picture, by the encoder that made the column, which is loaded when it is needed.
+
+    Raises:
+        Refused: it cannot be loaded, or knows no such text or picture; nothing is downloaded.
+    """
+    made = made_by(vectors)
+    if made.spec is None:
+        raise Refused(made.told)
+    if not _ENCODING.acquire(timeout=SECONDS):
+        raise Refused(f"another search has kept the encoder for {SECONDS:.0f} s: ask again")
+    try:
+        encoder = _loaded(made.spec, _checkpoint(vectors.run, made.weights))
+        if isinstance(wanted, str):
+            return encoder.encode_texts([wanted])[0]
+        return encoder.encode_prepared([encoder.prepare(wanted)])[0]
+    except Reject as reject:
+        raise Refused(f"this picture cannot be encoded: {reject}") from reject
+    except ImportError as error:
+        raise Refused(f"the encoder cannot be loaded: {lacking(error) or error}") from error
+    except (ValueError, OSError) as error:
+        raise Refused(printable(" ".join(str(error).split())[:400])) from error
+    finally:
+        _ENCODING.release()
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(spec: EncoderSpec, checkpoint: str) -> Encoder:
+    return load_encoder(spec, checkpoint=checkpoint)
+
+
+def _checkpoint(run: ShownRun, weights: str) -> str:
+    """The file of these weights: a path that the run's settings name, and that still holds them."""
+    if not weights:
+        return ""
+    named = [*_named(run.record.config, "checkpoint")]
+    for path in named:
+        try:
+            if fingerprint(path).content == weights:
+                return path
+        except (OSError, ValueError):
+            continue
+    raise Refused(f"the weights of the encoder are no longer at {', '.join(named) or 'any place that the settings name'}")
+
+
+def _named(config: Any, name: str) -> Iterator[str]:
+    """Local paths that settings of this name hold, wherever they stand."""
+    inner: Sequence[Any] = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else ()
+    for each in inner:
+        yield from _named(each, name)
+    if isinstance(config, dict) and isinstance(path := config.get(name), str) and path and "://" not in path:
+        yield path
+
+
+def near_groups(vectors: Vectors, least: float) -> list[list[int]]:
+    """Groups of rows whose vectors are near, see ``docs/near_duplicates.md``: the largest first; rows by their numbers.
+
+    Raises:
+        Refused: too many rows to be compared while somebody waits.
+    """
+    from ...curation.stages.near_duplicates import near_duplicates_by_vector
+
+    rows = vectors.artifact.rows_view(vectors.run.store)
+    if rows.num_rows**2 * vectors.width > _MOST_WORK:
+        most = math.isqrt(_MOST_WORK // max(vectors.width, 1))
+        raise Refused(
+            f"{rows.num_rows:,} rows are too many to be compared here, {most:,} at most: add near_duplicates to the plan"
+        )
+    for _ in vectors.blocks():
+        pass  # every reference stays in the run
+    groups: dict[str, list[int]] = {}
+    first = 0
+    try:
+        for kept, _ in near_duplicates_by_vector(rows, min_cosine=least, column=vectors.column):
+            for at, group in enumerate(kept["duplicate_group"].to_pylist(), first):
+                if group is not None:
+                    groups.setdefault(group, []).append(at)
+            first += kept.num_rows
+    except ImportError as error:
+        raise Refused(f"comparing vectors: {lacking(error) or error}") from error
+    except ValueError as error:
+        raise Refused(" ".join(str(error).split())[:300]) from error
+    return sorted(groups.values(), key=lambda each: (-len(each), each))
+
+
+_MOST_WORK = 2 * 10**11
+"""Products of two numbers that a comparison of all rows with all may take: some seconds."""
