@@ -325,6 +325,7 @@ class KowlEvaluation:
         scores: whether there is a run, too, whose feedback is no label, but measures of what was predicted for the training
             samples; for predictors with ``take_scores``, ``ann`` among the built-in ones.
         people: None: nobody is asked.
+        keep_states: whether every predictor's state after each increment is kept, as ``experiments/states/<training>/*.npz``.
         predictors: names of ``training.predictors.registry``, or predictors of one's own.
         prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
             It belongs to the settings of every training; an empty table claims that there is none.
@@ -343,6 +344,7 @@ class KowlEvaluation:
     device: str = "cpu"
     scores: bool = False
     people: People | None = None
+    keep_states: bool = False
 
 
 @dataclass(frozen=True, config=_STRICT)

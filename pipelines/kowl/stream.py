@@ -27,7 +27,7 @@ from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
-from ..experiments import LOGGER, told
+from ..experiments import LOGGER, told, training_name
 from ..streams import diverged
 from .protocols import BY_PEOPLE, START, told_of
 from .requests import Asked, address_of
@@ -50,6 +50,7 @@ def learn_open_world(
     run: str,
     outputs: Sequence[str],
     first: str,
+    keep_states: bool = False,
     answers: Rows | None = None,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: take a predictor through the increments and give its predictions.
@@ -68,7 +69,8 @@ def learn_open_world(
         run: folder of the run that holds these stages.
         outputs: names of the vectors' numbers, where these are a classifier's.
         first: the release that is known at the start: protocol ``start`` is about its samples with its own labels.
-        answers: rows of ``people.Answered``, where people give the labels; None: the lists do.
+        keep_states: whether the predictor's state after each increment is written beside the trainings, see ``states_folder``.
+        answers: rows of ``requests.Answered``, where people give the labels; None: the lists do.
     """
     given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
     world = _world(training, digest, given, predictor, device, outputs)
@@ -84,11 +86,33 @@ def learn_open_world(
             nuisances={kind: world.seen_through(kind) for kind in vectors if kind},
             twin=world.make,
             answers=world.labels(answers, until=len(world.increments)) if training["protocol"].endswith(BY_PEOPLE) else None,
+            keep=functools.partial(_keep, states_folder(features, digest, training)) if keep_states else _forget,
         )
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
         yield diverged(COLUMNS, error)
+
+
+def states_folder(experiments: str, digest: str, training: Mapping[str, Any]) -> Path:
+    """Where the states of a predictor lie: ``increment-0003.npz`` holds that after increment 3, as arrays that are no pickles.
+
+    Args:
+        experiments: the folder of a run's trainings.
+        digest: of the dataset.
+        training: facts, see ``experiments.Training``.
+    """
+    return Path(experiments) / "states" / training_name(digest, training)
+
+
+def _keep(folder: Path, increment: int, state: Mapping[str, np.ndarray]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / f"increment-{increment:04}.npz") as beside, beside.open("wb") as file:
+        np.savez(file, allow_pickle=False, **state)
+
+
+def _forget(increment: int, state: Mapping[str, np.ndarray]) -> None:
+    pass
 
 
 def request_labels(
@@ -104,6 +128,7 @@ def request_labels(
     run: str,
     outputs: Sequence[str],
     first: str,
+    keep_states: bool = False,
     increment: int,
     address: str,
     answers: Rows | None = None,
