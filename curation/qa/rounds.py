@@ -99,6 +99,7 @@ class Round:
         address: column of the images' addresses, for ``qa export --urls``.
         medium: what is behind an address: an image, a video file, or a page that annotators open beside the form.
         forms: of ``votes.FORMS``, those that are asked.
+        thumbnail_px: longest side of the images that annotators are shown.
         group: column of whole numbers that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
         simulated: who answers in the place of people; None where people do.
@@ -123,6 +124,7 @@ class Round:
     address: str = "url"
     medium: Medium = "image"
     forms: Sequence[str] = FORMS
+    thumbnail_px: int = 320
     group: str = ""
     instructions: str = ""
     simulated: Simulated | None = None
@@ -315,6 +317,7 @@ def export_questions(
             instructions=instructions,
             medium=medium,
             forms=asked.forms,
+            thumbnail_px=asked.thumbnail_px,
         )
         return list(project)
     classes = {*(each.stands_for for each in options), background}
@@ -330,6 +333,7 @@ def export_questions(
         instructions=instructions,
         medium=medium,
         forms=asked.forms,
+        thumbnail_px=asked.thumbnail_px,
     )
     if written.gold:
         add_to_gold_key(store, asked.folder, written.gold)

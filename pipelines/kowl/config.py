@@ -299,8 +299,9 @@ class People:
     Attributes:
         feedback: shares of an increment's training samples about which people are asked, a run each.
         address: where annotators see a sample: http or https, with columns of the samples in braces, such as
-            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``.
-        shows: what is there: a page that they open beside the form, a video file, or an image.
+            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``. None: they are shown six frames, which features of
+            kind ``videos`` and ``extracted`` have.
+        shows: what is at the address: a page that they open beside the form, a video file, or an image.
         predictors: whose requests go to people; none named: of all.
         workers: annotators a sample.
         majority: of these, how many must choose a class; a sample without majority stays without label.
@@ -308,7 +309,7 @@ class People:
     """
 
     feedback: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
-    address: str
+    address: str | None = None
     shows: Literal["page", "video", "image"] = "page"
     predictors: list[Annotated[str, OneOf(PREDICTORS)]] = Field(default_factory=list[str])
     workers: Annotated[int, Field(ge=1)] = 3

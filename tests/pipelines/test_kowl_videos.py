@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
+import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,8 @@ from benchwright.datasets.features import video_networks
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.video_networks import released_names, video_network
 from benchwright.pipelines import api
+from benchwright.pipelines.errors import WrongUse
+from PIL import Image
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -120,6 +127,23 @@ def test_video_files_become_two_sets_of_features_that_are_learned(folder: Path, 
     assert 0 < np.abs(first - second).max() < np.abs(first).max()
     assert by_set["vectors_plain"].shape == (28, 448)
     assert not np.allclose(by_set["vectors_plain"], by_set["vectors_plain_colour_invert"])
+
+
+def test_people_see_frames_of_the_clips(folder: Path, tmp_path: Path, bw: Cli) -> None:
+    shutil.copytree(folder / "out", tmp_path / "out")
+    words = ["--config", str(folder / "mine.toml"), "--set", "evaluation.people={feedback=[0.2]}", "--quiet"]
+    assert bw("run", "kowl", *words, "--out", tmp_path / "out").code == 0
+    told = bw("train", tmp_path / "out", "--protocol", "people-0.2", "--quiet")
+    assert (told.code, told.out.count("waits for 6 answers about 2 samples")) == (0, 2), told.err  # a round for each set
+    with pytest.raises(WrongUse, match="give --round, one of by_ann_features_20"):
+        api.qa_export(str(tmp_path / "out"))
+    rounds = re.findall(r"^(by_\w+):", told.out, re.MULTILINE)
+    project = api.qa_export(str(tmp_path / "out"), tool="label-studio", round=rounds[0])
+    data = json.loads(project[0].read_text())[0]["data"]["image"].partition("base64,")[2]
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+    assert picture.shape == (2 * 192, 3 * 256, 3)
+    light = [float(picture[y : y + 192, x : x + 256].mean()) for y in (0, 192) for x in (0, 256, 512)]
+    assert light == sorted(light, reverse=True)  # the clip gets darker, frame by frame
 
 
 def vectors(store: Store, stage: str) -> np.ndarray:
