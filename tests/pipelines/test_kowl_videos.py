@@ -25,6 +25,7 @@ from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.video_networks import released_names, video_network
 from benchwright.pipelines import api
 from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.kowl import pipeline as kowl
 from PIL import Image
 
 Cli = Callable[..., Any]
@@ -160,6 +161,18 @@ def test_frames_are_those_of_the_plan(folder: Path) -> None:
     light = [float(frame.mean()) for frame in pixels]  # the clip gets darker
     assert light[:4] == sorted(light[:4], reverse=True)
     assert light[1:4] == light[4:7]
+
+
+def test_the_settings_of_the_tutorial_are_those_of_the_plan(tmp_path: Path) -> None:
+    root = Path(kowl.__file__).parents[2]
+    page = (root / "docs/tutorials/open_world.md").read_text("utf-8")
+    [block] = re.findall(r'```toml title="from_videos.toml"\n(.*?)```', page, re.DOTALL)
+    own = (root / "pipelines/kowl/own.toml").read_text("utf-8")
+    before, _, after = own.partition("[features]")
+    (tmp_path / "mine.toml").write_text(before + block + after[after.index("[shards]") :])
+    flow = api.job("kowl", config=str(tmp_path / "mine.toml")).flow("out")
+    views = [stage.step.settings["views"] for stage in flow.stages if "views" in stage.step.settings]
+    assert [(each.frames * each.clips, each.stride) for each in views] == [(8, 32), (64, 5)]
 
 
 def test_even_views_reach_the_end_and_short_videos_repeat_their_last_frame() -> None:
