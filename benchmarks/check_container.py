@@ -5,7 +5,8 @@
 
 In a root folder (Linux, as root, with debootstrap) every RUN line runs by chroot in a mount namespace of its own, in an empty
 environment but for ENV and ARG; COPY copies what git tracks. ``--bind`` shows it folders and files of this machine, such as a
-mirror of packages, ``--env`` variables. The folder stays, and a step that was done is not done again.
+mirror of packages, read-only; ``--ca`` has it trust a certificate, ``--env`` gives it variables. The folder stays, and a step
+that was done is not done again.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ def by_engine(name: str, out: Path, given: Mapping[str, str]) -> None:
     subprocess.run([name, "run", "--rm", "--volume", f"{out.resolve()}:/out", "benchwright"], check=True)
 
 
-def by_steps(root: Path, given: Mapping[str, str], binds: Sequence[str], env: Mapping[str, str]) -> None:
+def by_steps(
+    root: Path, given: Mapping[str, str], binds: Sequence[str], env: Mapping[str, str], authorities: Sequence[Path]
+) -> None:
     """Carry out the steps in a root folder, and the command at last; ``done`` beside the folder says which are."""
     state, noted = State(), root.with_name(f"{root.name}.done")
     done = noted.read_text().split() if noted.exists() else []
@@ -125,13 +128,22 @@ def copy_tracked(target: Path) -> None:
 
 
 def inside(root: Path, state: State, command: str, binds: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a shell command with ``root`` as the whole file system."""
-    mounts = [f"mount --rbind /dev {root}/dev", f"mount -t proc proc {root}/proc"]
+    """Run a shell command with ``root`` as the whole file system. Nothing of this machine can be written from there."""
+    devices = " ".join(("null", "zero", "full", "random", "urandom"))
+    mounts = [
+        f"cd {shlex.quote(str(root))}",
+        "mount -t proc proc proc",
+        "mount -t tmpfs tmpfs dev",
+        f"for name in {devices}; do touch dev/$name && mount --bind /dev/$name dev/$name || exit 1; done",
+        "mkdir -m 1777 dev/shm",
+    ]
     for place in ("/etc/resolv.conf", *binds):
         there = root / place.lstrip("/")
         there.parent.mkdir(parents=True, exist_ok=True)
         there.mkdir(exist_ok=True) if Path(place).is_dir() else there.touch()
+        # Packages write where they please: /etc/ssl/certs of the machine itself, if it were shown to them as it is.
         mounts.append(f"mount --bind {shlex.quote(place)} {shlex.quote(str(there))}")
+        mounts.append(f"mount -o remount,bind,ro {shlex.quote(str(there))}")
     (root / state.folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
     given = [
         f"{name}={value}" for name, value in {"HOME": "/root", "PATH": os.defpath, **state.args, **state.env, **env}.items()
@@ -148,6 +160,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("container-out"), help="folder of the demo, with an engine")
     parser.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--bind", action="append", default=[], metavar="PATH")
+    parser.add_argument("--ca", type=Path, action="append", default=[], metavar="FILE.crt")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     asked = parser.parse_args()
     given, env = (dict(word.split("=", 1) for word in words) for words in (asked.build_arg, asked.env))
@@ -158,7 +171,7 @@ def main() -> int:
         by_engine(name, asked.out, given)
         report = asked.out / REPORT
     else:
-        by_steps(asked.root.resolve(), given, asked.bind, env)
+        by_steps(asked.root.resolve(), given, asked.bind, env, asked.ca)
         report = asked.root / "out" / REPORT
     print(f"{report}: {report.stat().st_size:,} bytes")
     return 0

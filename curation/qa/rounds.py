@@ -99,6 +99,7 @@ class Round:
         address: column of the images' addresses, for ``qa export --urls``.
         medium: what is behind an address: an image, a video file, or a page that annotators open beside the form.
         forms: of ``votes.FORMS``, those that are asked.
+        thumbnail_px: longest side of the images that annotators are shown.
         group: column of whole numbers that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
         simulated: who answers in the place of people; None where people do.
@@ -124,6 +125,7 @@ class Round:
     address: str = "url"
     medium: Medium = "image"
     forms: Sequence[str] = FORMS
+    thumbnail_px: int = 320
     group: str = ""
     instructions: str = ""
     simulated: Simulated | None = None
@@ -308,7 +310,8 @@ def export_questions(
     images = images_of(asked, rows) if thumbnails else None
     options, background = asked.options, asked.background
     texts: dict[str, Any] = {"instructions": asked.instructions, "prompt": asked.prompt}
-    how: dict[str, Any] = {"medium": asked.medium if images is None else "image", "forms": asked.forms}
+    medium = asked.medium if images is None else "image"
+    how: dict[str, Any] = {"medium": medium, "forms": asked.forms, "thumbnail_px": asked.thumbnail_px}
     if tool == "label-studio":
         return list(export_tasks(table, folder, options=options, background=background, images=images, **texts, **how))
     classes = {*(each.stands_for for each in options), background}

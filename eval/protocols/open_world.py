@@ -155,6 +155,7 @@ def run_open_world(
     nuisances: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
     twin: Callable[[], Predictor] | None = None,
     answers: Answers | None = None,
+    keep: Callable[[int, Mapping[str, np.ndarray]], None] = lambda t, state: None,
 ) -> Iterator[pa.Table]:
     """Run, or go on from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
@@ -170,6 +171,7 @@ def run_open_world(
         twin: makes a fresh predictor like ``predictor``; needed where there are nuisances.
         answers: labels that people gave, in place of those of the increments; a row that is asked for and not among them
             stays without label.
+        keep: given the number of each increment, and the predictor's state after it.
 
     Raises:
         ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
@@ -217,8 +219,10 @@ def run_open_world(
                 writer.write_table(row)
             for row in _apart(twin, predictor, nuisances, experience, t, "post"):
                 writer.write_table(row)
-        state = predictor.state()
-        checkpoint.commit_arrays({name: np.asarray(state[name]) for name in sorted(state)}, place)
+        held = predictor.state()
+        state = {name: np.asarray(held[name]) for name in sorted(held)}
+        keep(t, state)
+        checkpoint.commit_arrays(state, place)
         told = past[t]
         given = f"{len(told.labelled)} of {told.samples} labels given"
         if t > 0 and setting.scores:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -193,4 +194,5 @@ def _tell(done: Imported) -> None:
         print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images lack votes on the form {count['values']}")
-    print(f"Run again to continue: the pipeline finds the votes in {done.votes_file}")
+    again = "Train" if Path(done.votes_file).is_relative_to(Path(out) / "experiments") else "Run"
+    print(f"{again} again to continue: the pipeline finds the votes in {done.votes_file}")

@@ -76,6 +76,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
             run=how(out),
             outputs=outputs or [],
             first=config.labels.releases[0],
+            keep_states=e.keep_states,
         )
         model = (features or _MAIN) if config.feature_sets else ""
         facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}

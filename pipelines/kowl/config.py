@@ -299,8 +299,9 @@ class People:
     Attributes:
         feedback: shares of an increment's training samples about which people are asked, a run each.
         address: where annotators see a sample: http or https, with columns of the samples in braces, such as
-            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``.
-        shows: what is there: a page that they open beside the form, a video file, or an image.
+            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``. None: they are shown six frames, which features of
+            kind ``videos`` and ``extracted`` have.
+        shows: what is at the address: a page that they open beside the form, a video file, or an image.
         predictors: whose requests go to people; none named: of all.
         workers: annotators a sample.
         majority: of these, how many must choose a class; a sample without majority stays without label.
@@ -308,7 +309,7 @@ class People:
     """
 
     feedback: Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
-    address: str
+    address: str | None = None
     shows: Literal["page", "video", "image"] = "page"
     predictors: list[Annotated[str, OneOf(PREDICTORS)]] = Field(default_factory=list[str])
     workers: Annotated[int, Field(ge=1)] = 3
@@ -325,6 +326,7 @@ class KowlEvaluation:
         scores: whether there is a run, too, whose feedback is no label, but measures of what was predicted for the training
             samples; for predictors with ``take_scores``, ``ann`` among the built-in ones.
         people: None: nobody is asked.
+        keep_states: whether every predictor's state after each increment is kept, as ``experiments/states/<training>/*.npz``.
         predictors: names of ``training.predictors.registry``, or predictors of one's own.
         prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
             It belongs to the settings of every training; an empty table claims that there is none.
@@ -343,6 +345,7 @@ class KowlEvaluation:
     device: str = "cpu"
     scores: bool = False
     people: People | None = None
+    keep_states: bool = False
 
 
 @dataclass(frozen=True, config=_STRICT)

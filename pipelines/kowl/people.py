@@ -21,9 +21,10 @@ from ...curation.verify import DATASET
 from ...datasets.reader.index import DatasetIndex
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest
+from .clips import COLUMNS, FRAME_PX, with_clips
 from .config import KowlConfig, People
 from .protocols import BY_PEOPLE, told_of
-from .requests import Answered, Asked, check_address, settle
+from .requests import Answered, Asked, AskedPicture, check_address, settle
 from .stream import LABEL, request_labels
 
 _ASKED = "asked_"
@@ -38,7 +39,10 @@ def check_people(config: KowlConfig, out: str) -> None:
     if not people.workers >= people.majority > people.workers / 2:
         rule = "it must be more than half of them, and no more than there are"
         raise WrongUse(f"evaluation.people.majority = {people.majority} of {people.workers} workers: {rule}")
-    check_address(people.address, DatasetIndex.open(posixpath.join(out, DATASET)).table.column_names)
+    if people.address is None and not with_clips(config):
+        raise WrongUse("evaluation.people.address: give it, since features of this kind come without frames to look at")
+    if people.address is not None:
+        check_address(people.address, DatasetIndex.open(posixpath.join(out, DATASET)).table.column_names)
 
 
 def by_people(config: KowlConfig, training: Training) -> Training:
@@ -60,8 +64,10 @@ def _before(
     for increment in range(1, int(last) + 1):
         given = {**one.learn.settings, **before, "training": one.facts(), "digest": digest, "increment": increment}
         asked = f"{_ASKED}{name}_{increment}"
-        ask = Step(request_labels, {**given, "address": people.address})
-        flows.append(source(asked, ask, gives=Asked, max_rejects=None, may_be_empty=True))
+        clips = None if people.address else with_clips(config)[0]
+        ask = Step(request_labels, {**given, "address": people.address or "", "clips": clips})
+        gives = Asked if clips is None else AskedPicture
+        flows.append(source(asked, ask, gives=gives, max_rejects=None, may_be_empty=True))
         make(join(*flows))
         artifact = load_artifact(store, asked)
         assert artifact is not None
@@ -133,7 +139,8 @@ def _round(asked: Artifact, config: KowlConfig, people: People, classes: list[st
         config.seed,
         name=re.sub(r"[^a-z0-9]+", "_", "_".join(filter(None, words)).lower()),
         workers=people.workers,
-        image="",
+        image="" if people.address else "image",
+        thumbnail_px=COLUMNS * FRAME_PX,
         medium=people.shows,
         forms=("labels",),
         group="increment",

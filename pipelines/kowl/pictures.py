@@ -11,22 +11,16 @@ from PIL import Image
 
 from ...curation.registry import BUILT_IN, load_entry
 from ...curation.rows import Reject
-from ...curation.shards import read_sample
-from ...curation.stages.decode import decode_rgb
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
 from ...curation.store import Rows, Store
-from ...curation.video.frames import Clip, decode_frames
-from ...curation.video.plans import FramePlan
-from ...curation.video.work import FrameSettings
 from ...datasets.features.extract import see_through
-from ...datasets.features.frames import frames_of
-from ...datasets.reader.index import ShardFiles
 from ...eval.protocols.open_world_predictions import OpenWorldPredictions
 from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
 from ..experiments import FOLDER, finished_trainings
 from ..own import shown
+from .clips import pixels_of, places, with_clips
 from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 
 _CLIPS = 3
@@ -45,13 +39,10 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
         out: the run.
         rows: of its samples in their increments.
     """
-    every = [
-        each for each in (config.features, *config.feature_sets.values()) if isinstance(each, ExtractedFeatures | VideoFeatures)
-    ]
-    features = next((each for each in every if each.nuisances), None)
+    features = next((each for each in with_clips(config) if each.nuisances), None)
     if features is None:
         return []
-    chosen = _chosen(rows, _VIDEO if isinstance(features, VideoFeatures) else _FRAMES)
+    chosen = _chosen(rows, places(features))
     if not chosen:
         return []
     kinds = ["", *(shown(TRANSFORMS.find(kind).name) for kind in features.nuisances)]
@@ -62,11 +53,6 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
         sheet.append((row["label_recent_first"], thumbs))
     columns = [(kind.replace("_", " ") or "as it is", "") for kind in kinds]
     return [Section("Clips through transforms", [Text(_ABOUT), Sheet(columns, sheet, side_px=128)])]
-
-
-_FRAMES = ("clip_sample", "clip_shard", "clip_offset", "clip_size")
-_VIDEO = ("video", "t_start", "t_end")
-"""Columns that say where a clip lies: of shards of frames, and of video files."""
 
 
 def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
@@ -101,18 +87,6 @@ def _said(out: str, keys: set[str]) -> dict[tuple[str, str], list[tuple[str, str
     return found
 
 
-def _pixels(features: ExtractedFeatures | VideoFeatures, row: Mapping[str, Any]) -> np.ndarray:
-    """Frames of a clip. Raises ``Reject`` or ``ValueError`` where it cannot be read."""
-    if isinstance(features, VideoFeatures):
-        clip = Clip(row["key"], row["video"], row["t_start"], row["t_end"])
-        plan, small = FramePlan("uniform", features.frames), FrameSettings(short_side_px=features.resize_px)
-        return decode_frames(clip, root=features.root, plan=plan, settings=small)
-    files = ShardFiles(features.root)
-    [span] = files.read([(row["clip_shard"], row["clip_offset"], row["clip_size"])])
-    members = read_sample(span, row["clip_sample"], place=files.place(row["clip_shard"]), base=row["clip_offset"])
-    return np.stack([decode_rgb(data) for data in frames_of(members, features.frames)])
-
-
 def _thumb(
     config: KowlConfig,
     features: ExtractedFeatures | VideoFeatures,
@@ -123,7 +97,7 @@ def _thumb(
     found = map(TRANSFORMS.find, features.nuisances)
     own = {shown(entry.name): load_entry(entry) for entry in found if entry.origin != BUILT_IN}
     try:
-        pixels = _pixels(features, row)
+        pixels = pixels_of(features, row, features.frames)
     except (Reject, ValueError):
         return None
     seen = see_through(pixels, kind=kind or None, seed=config.seed, key=row["key"], ranges=our_ranges(), own=own)

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
 
 from ...curation.qa.votes import read_votes
-from ...curation.rows import Rejected
+from ...curation.rows import Blob, Rejected
 from ...curation.store import Rows
 from ..errors import WrongUse
 
@@ -30,7 +27,7 @@ class Asked:
         increment: whose training sample it is.
         place: in the order asked for, from 0.
         concept: "": annotators are told no class.
-        url: where it can be seen; "" for nowhere.
+        url: where it can be seen; "" where there is a picture.
     """
 
     key: str
@@ -38,6 +35,13 @@ class Asked:
     place: int
     concept: str
     url: str
+
+
+@dataclass(frozen=True)
+class AskedPicture(Asked):
+    """The same with some of its frames: see ``clips.contact_sheet``."""
+
+    image: Blob
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,3 @@ def check_address(address: str, known: list[str]) -> None:
         raise WrongUse(f"evaluation.people.address: samples have no column {strange[0]!r}: there are {', '.join(known)}")
     if not address.startswith(("http://", "https://")):
         raise WrongUse(f"evaluation.people.address = {address!r}: it must begin with http:// or https://")
-
-
-def address_of(address: str, rows: pa.Table, row: int) -> str:
-    """An address with the values of a sample in place of the columns in braces."""
-    values: Mapping[str, Any] = {name: rows[name][row].as_py() for name in rows.column_names}
-    return address.format_map(values)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from ...curation.artifact import load_artifact
 from ...curation.files import remove, replacing
-from ...curation.rows import Sifted
+from ...curation.rows import Blob, Reject, Rejected, Sifted
 from ...curation.store import Rows, Store
 from ...datasets.kowl.samples import FEATURE
 from ...datasets.kowl.splits import ROLES
@@ -27,10 +27,12 @@ from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
-from ..experiments import LOGGER, told
+from ..experiments import LOGGER, told, training_name
 from ..streams import diverged
+from .clips import PLACED, contact_sheet, places
+from .config import ExtractedFeatures, VideoFeatures
 from .protocols import BY_PEOPLE, START, told_of
-from .requests import Asked, address_of
+from .requests import Asked, AskedPicture
 
 LABEL = "label_recent_first"
 TRANSFORM = "transform"
@@ -50,6 +52,7 @@ def learn_open_world(
     run: str,
     outputs: Sequence[str],
     first: str,
+    keep_states: bool = False,
     answers: Rows | None = None,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: take a predictor through the increments and give its predictions.
@@ -68,7 +71,8 @@ def learn_open_world(
         run: folder of the run that holds these stages.
         outputs: names of the vectors' numbers, where these are a classifier's.
         first: the release that is known at the start: protocol ``start`` is about its samples with its own labels.
-        answers: rows of ``people.Answered``, where people give the labels; None: the lists do.
+        keep_states: whether the predictor's state after each increment is written beside the trainings, see ``states_folder``.
+        answers: rows of ``requests.Answered``, where people give the labels; None: the lists do.
     """
     given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
     world = _world(training, digest, given, predictor, device, outputs)
@@ -84,11 +88,33 @@ def learn_open_world(
             nuisances={kind: world.seen_through(kind) for kind in vectors if kind},
             twin=world.make,
             answers=world.labels(answers, until=len(world.increments)) if training["protocol"].endswith(BY_PEOPLE) else None,
+            keep=functools.partial(_keep, states_folder(features, digest, training)) if keep_states else _forget,
         )
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
         yield diverged(COLUMNS, error)
+
+
+def states_folder(experiments: str, digest: str, training: Mapping[str, Any]) -> Path:
+    """Where the states of a predictor lie: ``increment-0003.npz`` holds that after increment 3, as arrays that are no pickles.
+
+    Args:
+        experiments: the folder of a run's trainings.
+        digest: of the dataset.
+        training: facts, see ``experiments.Training``.
+    """
+    return Path(experiments) / "states" / training_name(digest, training)
+
+
+def _keep(folder: Path, increment: int, state: Mapping[str, np.ndarray]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / f"increment-{increment:04}.npz") as beside, beside.open("wb") as file:
+        np.savez(file, allow_pickle=False, **state)
+
+
+def _forget(increment: int, state: Mapping[str, np.ndarray]) -> None:
+    pass
 
 
 def request_labels(
@@ -104,15 +130,18 @@ def request_labels(
     run: str,
     outputs: Sequence[str],
     first: str,
+    keep_states: bool = False,
     increment: int,
     address: str,
+    clips: ExtractedFeatures | VideoFeatures | None,
     answers: Rows | None = None,
-) -> Iterator[Asked]:
+) -> Iterator[Asked | Rejected]:
     """Source step: the samples of an increment of which a predictor wants labels, in its order, as many as it may have.
 
     Args:
         increment: which one; before it, the predictor learns from ``answers``.
         address: see ``config.People``.
+        clips: where there is no address: the features whose clips are looked at. Rejected: those that cannot be read.
 
     The others are those of ``learn_open_world``.
     """
@@ -131,10 +160,21 @@ def request_labels(
         for _ in learned:  # nothing is asked where the budget is of no sample
             pass
     except Unanswered as asked:
-        rows = DatasetIndex.open(dataset).table
-        row_of = {key: row for row, key in enumerate(rows["key"].to_pylist())}
+        rows = _by_key(run, places(clips), asked.uids) if clips else _by_key(dataset, (), asked.uids)
         for place, uid in enumerate(asked.uids):
-            yield Asked(uid, asked.increment, place, "", address_of(address, rows, row_of[uid]) if address else "")
+            if clips is None:
+                yield Asked(uid, asked.increment, place, "", address.format_map(rows[uid]))
+                continue
+            try:
+                yield AskedPicture(uid, asked.increment, place, "", "", Blob(contact_sheet(clips, rows[uid])))
+            except Reject as reject:
+                yield Rejected(uid, reject.reason, reject.detail)
+
+
+def _by_key(folder: str, columns: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Rows of some samples: of the index of a dataset; or, of a run, where its clips lie."""
+    table = _stage(folder, PLACED).table(["key", *columns]) if columns else DatasetIndex.open(folder).table
+    return {row["key"]: row for row in table.filter(pc.is_in(table["key"], pa.array(keys, pa.string()))).to_pylist()}
 
 
 @dataclass(frozen=True)
@@ -243,14 +283,17 @@ def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
+def _stage(run: str, name: str) -> Rows:
+    store = Store(run)
+    if (artifact := load_artifact(store, name)) is None:
+        raise WrongUse(f"{run} has no stage {name!r} yet: run it to its end first")
+    return artifact.rows_view(store)
+
+
 def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.ndarray:
     """Vectors of a stage in the order of the index, as a mapping of a file that is written where it is missing."""
     if not path.exists():
-        store = Store(run)
-        artifact = load_artifact(store, stage)
-        if artifact is None:
-            raise WrongUse(f"{run} has no stage {stage!r} yet: run it to its end first")
-        rows = artifact.rows_view(store)
+        rows = _stage(run, stage)
         column = "vector" if "vector" in rows.column_names else "feature"
         row_of = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
         found = 0

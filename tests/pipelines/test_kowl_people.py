@@ -35,8 +35,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("people") / "out"
     later = 'increments.later=[{release="second", count=1, seed=0}, {release="third", count=1, seed=1}]'
     people = 'evaluation.people={feedback=[0.1], address="https://clips.example/{youtube_id}?t={time_start}"}'
-    quick = "evaluation.settings.ann={hidden=16, epochs=5}"
-    api.run(api.job("kowl", config="tiny", overrides=[later, people, quick]), str(out), scheduler="sync")
+    quick = ["evaluation.settings.ann={hidden=16, epochs=5}", "evaluation.keep_states=true"]
+    api.run(api.job("kowl", config="tiny", overrides=[later, people, *quick]), str(out), scheduler="sync")
     return out
 
 
@@ -64,6 +64,8 @@ def test_a_training_by_people_waits_in_every_increment_and_goes_on(run: Path, tm
         assert f"waits for {3 * len(tasks)} answers about {len(tasks)} samples" in told.out
         assert f"by_ann_10_{told.out.split('_')[3]}_{increment}: " in told.out
         asked.append([task["key"] for task in tasks])
+        forms = [path.name for path in api.qa_export(str(run), str(tmp_path / f"mturk{increment}"))]
+        assert forms == ["labels.html", f"bucket{increment:02}.csv"]
         rows = {row["key"]: row for row in table.to_pylist()}
         mine = rows[tasks[0]["key"]]
         assert (mine["increment"], mine["role"]) == (increment, "train")
@@ -89,6 +91,11 @@ def test_a_training_by_people_waits_in_every_increment_and_goes_on(run: Path, tm
     train = table.filter(pa.compute.and_(pa.compute.equal(table["increment"], 1), pa.compute.equal(table["role"], "train")))
     in_order = train.sort_by("position")["key"].to_pylist()
     assert [in_order[place] for place in simulated] == asked[0]
+    states = sorted((run / "experiments" / "states").glob("feedback_0_1_ann*/*.npz"))
+    assert [path.name for path in states] == [f"increment-{number:04}.npz" for number in range(3)]
+    widths = [np.load(path, allow_pickle=False)["output_weight"].shape[0] for path in states]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[-1]
     assert api.verify(str(run)) == []
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
+import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,9 @@ from benchwright.datasets.features import video_networks
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.video_networks import released_names, video_network
 from benchwright.pipelines import api
+from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.kowl import pipeline as kowl
+from PIL import Image
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -122,6 +130,23 @@ def test_video_files_become_two_sets_of_features_that_are_learned(folder: Path, 
     assert not np.allclose(by_set["vectors_plain"], by_set["vectors_plain_colour_invert"])
 
 
+def test_people_see_frames_of_the_clips(folder: Path, tmp_path: Path, bw: Cli) -> None:
+    shutil.copytree(folder / "out", tmp_path / "out")
+    words = ["--config", str(folder / "mine.toml"), "--set", "evaluation.people={feedback=[0.2]}", "--quiet"]
+    assert bw("run", "kowl", *words, "--out", tmp_path / "out").code == 0
+    told = bw("train", tmp_path / "out", "--protocol", "people-0.2", "--quiet")
+    assert (told.code, told.out.count("waits for 6 answers about 2 samples")) == (0, 2), told.err  # a round for each set
+    with pytest.raises(WrongUse, match="give --round, one of by_ann_features_20"):
+        api.qa_export(str(tmp_path / "out"))
+    rounds = re.findall(r"^(by_\w+):", told.out, re.MULTILINE)
+    project = api.qa_export(str(tmp_path / "out"), tool="label-studio", round=rounds[0])
+    data = json.loads(project[0].read_text())[0]["data"]["image"].partition("base64,")[2]
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+    assert picture.shape == (2 * 192, 3 * 256, 3)
+    light = [float(picture[y : y + 192, x : x + 256].mean()) for y in (0, 192) for x in (0, 256, 512)]
+    assert light == sorted(light, reverse=True)  # the clip gets darker, frame by frame
+
+
 def vectors(store: Store, stage: str) -> np.ndarray:
     artifact = load_artifact(store, stage)
     assert artifact is not None
@@ -136,6 +161,18 @@ def test_frames_are_those_of_the_plan(folder: Path) -> None:
     light = [float(frame.mean()) for frame in pixels]  # the clip gets darker
     assert light[:4] == sorted(light[:4], reverse=True)
     assert light[1:4] == light[4:7]
+
+
+def test_the_settings_of_the_tutorial_are_those_of_the_plan(tmp_path: Path) -> None:
+    root = Path(kowl.__file__).parents[2]
+    page = (root / "docs/tutorials/open_world.md").read_text("utf-8")
+    [block] = re.findall(r'```toml title="from_videos.toml"\n(.*?)```', page, re.DOTALL)
+    own = (root / "pipelines/kowl/own.toml").read_text("utf-8")
+    before, _, after = own.partition("[features]")
+    (tmp_path / "mine.toml").write_text(before + block + after[after.index("[shards]") :])
+    flow = api.job("kowl", config=str(tmp_path / "mine.toml")).flow("out")
+    views = [stage.step.settings["views"] for stage in flow.stages if "views" in stage.step.settings]
+    assert [(each.frames * each.clips, each.stride) for each in views] == [(8, 32), (64, 5)]
 
 
 def test_even_views_reach_the_end_and_short_videos_repeat_their_last_frame() -> None:
