@@ -1,7 +1,7 @@
 """Pages of a run of many rows in ``benchwright view``: seconds a page, and memory of the server.
 
-The run is made in FOLDER, which is kept: 10 million rows of a key, a year, a score and a label, and 1,000 pictures. The server
-is a process of its own; every page is asked for twice, and the second time is told.
+The runs are made in FOLDER, which is kept: 10 million rows of a key, a year, a score and a label, 1,000 pictures, and 200,000
+vectors. The server is a process of its own; every page is asked for twice, and the second time is told.
 
     python -P benchmarks/bench_view.py FOLDER [--rows 10000000]
 """
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import benchwright as bw
@@ -26,6 +27,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 from benchwright.curation.png import stored_png
+from benchwright.curation.rows import Shape
 from benchwright.curation.run import run
 
 PAGES = {
@@ -39,13 +41,25 @@ PAGES = {
     "histogram of a number": "/stage/made?histogram=score",
     "one row of the last part": "/stage/made/row?key=row{last:09d}",
     "30 rows with pictures": "/stage/pictures",
+    "map of vectors, and its colours": "/stage/vectors/map?colour=score",
+    "rows within a line on it": "/stage/vectors?lasso=0.0.5000.0.5000.10000.0.10000",
+    "1,000 nearest vectors": "/stage/vectors?near=vector000000",
 }
+"""What is asked for -> where; each of the run that its address names."""
+VECTORS, WIDTH = 200_000, 64
 
 
 @dataclass(frozen=True)
 class Pictured:
     key: str
     image: bw.Blob
+
+
+@dataclass(frozen=True)
+class Placed:
+    key: str
+    score: float
+    vector: Annotated[np.ndarray, Shape((WIDTH,), "float32")]
 
 
 def rows(*, count: int) -> Iterator[pa.Table]:
@@ -73,6 +87,13 @@ def pictures(*, count: int) -> Iterator[Pictured]:
         yield Pictured(f"picture{at:04d}", bw.Blob(stored_png(rng.integers(0, 256, (256, 256, 3), dtype=np.uint8))))
 
 
+def vectors(*, count: int) -> Iterator[Placed]:
+    """Normal noise."""
+    rng = np.random.default_rng(2)
+    for at in range(count):
+        yield Placed(f"vector{at:06d}", at / count, rng.normal(size=WIDTH).astype(np.float32))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -80,9 +101,11 @@ def main() -> None:
     given = parser.parse_args()
     made = bw.source("made", bw.step(rows, count=given.rows), gives=SCHEMA)
     shown = bw.source("pictures", bw.step(pictures, count=1000))
-    for name, flow in (("rows", made), ("pictures", shown)):
+    placed = bw.source("vectors", bw.step(vectors, count=min(VECTORS, given.rows)), rows_per_part=10_000)
+    flows = {"made": made, "pictures": shown, "vectors": placed}
+    for name, flow in flows.items():
         run(flow, str(given.folder / name))
-    for name in ("rows", "pictures"):
+    for name in flows:
         measure(given.folder / name, given.rows)
 
 
@@ -107,7 +130,7 @@ def measure(out: Path, count: int) -> None:
 
         cookie, _ = ask(f"/?{place.query}")
         for name, path in PAGES.items():
-            if ("pictures" in path) != (out.name == "pictures"):
+            if f"/stage/{out.name}" not in path:
                 continue
             path = path.format(last=count - 7)
             ask(path, cookie)

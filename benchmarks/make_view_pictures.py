@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tests.pipelines.served import serving
 TO = Path(__file__).resolve().parents[1] / "docs" / "images"
 PAGES = {
     "view": ("clear", "/stage/chosen?column=bucket&is=ge&value=2&sort=-score&size=8"),
-    "view-map": ("clear", "/stage/embedded?colour=bucket&size=4"),
+    "view-map": ("clear", "/stage/embedded?colour=bucket&size=4#map-title"),
     "view-row": ("skeleton", "/stage/shards/row?key=raise_left_arm-0019"),
     "view-plan": ("vclimb", "/"),
 }
@@ -31,9 +32,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where the runs are made, or are already")
     folder = parser.parse_args().folder
-    with launched() as browser:
+    folder.mkdir(parents=True, exist_ok=True)
+    with launched() as browser, contextlib.chdir(folder):
         for name, (benchmark, place) in PAGES.items():
-            out = folder / benchmark
+            out = Path(benchmark)  # as pages show it
             if not (out / "dataset").exists():
                 api.run(api.job(benchmark, config="tiny"), str(out))
             with serving(out) as link, opened(browser, viewport={"width": 1280, "height": 1000}) as page:

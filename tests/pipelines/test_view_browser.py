@@ -37,7 +37,7 @@ def no_wider(page: Page) -> bool:
 
 def filtered(page: Page, key: str) -> None:
     """Fill in the form for the row of one key."""
-    form = page.locator("form.filter").last
+    form = page.locator("form.filter").filter(has=page.get_by_role("button", name="Show"))
     form.locator("[name=column]").last.select_option("key")
     form.locator("[name=value]").last.fill(key)
     form.get_by_role("button", name="Show").click()
@@ -131,7 +131,7 @@ def test_rows_are_found_by_text_picture_row_and_line(finished: Callable[[str], P
         page.get_by_role("link", name="As a table").click()
         assert page.locator(ROW).first.inner_text() == key
         assert page.locator("table.rows tbody tr").first.locator("td").first.inner_text() == "1"
-        page.get_by_role("link", name="Groups of near-duplicates").click()
+        page.get_by_role("link", name="groups of near-duplicates").click()
         assert page.get_by_role("heading", level=2).count() > 0
         assert serious(page) == []
 
@@ -141,6 +141,7 @@ def test_a_line_around_points_is_an_address(finished: Callable[[str], Path], bro
     with serving(out) as link, opened(browser) as page:
         page.goto(link.replace("/?", "/stage/embedded?colour=bucket&"))
         page.get_by_text("864 points.").wait_for()
+        page.locator(".map canvas").scroll_into_view_if_needed()
         assert page.locator(".legend li").all_inner_texts() == ["0", "1", "2", "3"]
         box = page.locator(".map canvas").bounding_box()
         assert box is not None
