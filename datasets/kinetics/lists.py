@@ -2,8 +2,8 @@
 
 Read are CSV files (columns in any order, named by a header; or without a header, with or without a label before the id and
 a split and ``is_cc`` after the times; fields may be quoted; CRLF and a byte order mark are no matter) and the JSON files of
-the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``, or with label and segment
-in the entry itself; a name ``<id>_<start>_<end>`` will do for a segment. Either may be gzipped.
+the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``, or with label and
+segment in the entry itself; a name ``<id>_<start>_<end>`` will do for a segment. Either may be gzipped.
 
 Every line (of a CSV file but its header) or entry (of a JSON file) becomes a row or a reject:
 
@@ -349,11 +349,11 @@ def _what_lacks(video: str, entry: Any) -> str:
     notes = facts.get("annotations", entry)
     has = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
     lacks = " and no ".join(repr(name) for name in ("label", "segment") if name not in has) or "'segment' of two times"
+    first = f"{printable(video)[:80]!r}, has {', '.join(map(repr, has)) or 'nothing'}"
     return (
-        f"its entries are no clips of Kinetics: the first, {printable(video)[:80]!r}, has {', '.join(map(repr, has)) or 'nothing'}, "
-        f"but no {lacks}. Wanted are 'label' and 'segment': [start, end] in seconds, in 'annotations' or in the entry, or "
-        "names <id>_<start>_<end>. A list of whole videos can be read as CSV with columns video and label (vclimb: "
-        'source.kind = "csv")'
+        f"its entries are no clips of Kinetics: the first, {first}, but no {lacks}. Wanted are 'label' and 'segment': "
+        "[start, end] in seconds, in 'annotations' or in the entry, or names <id>_<start>_<end>. A list of whole videos "
+        "can be read as CSV with columns video and label (vclimb: source.kind = 'csv')"
     )
 
 

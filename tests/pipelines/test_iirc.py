@@ -267,6 +267,39 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
     assert re.search(says, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    ("files", "given", "told"),
+    [
+        (["animal/cat/1.jpg", "tool/cat/1.jpg"], [], "subclass 'cat' stands under 'animal' and under 'tool': one parent, once"),
+        (
+            ["train/cat/1.jpg", "val/cat/1.jpg"],
+            [],
+            "; if 'train' and 'val' say what trains and what tests, name them in source",
+        ),
+        (["a/b/c/1.jpg"], [], "folder 'a/b/c' of class 'c': superclass/subclass/ or subclass/ is wanted"),
+        (
+            ["train/cat/1.jpg"],
+            ["source.splits={train='train'}"],
+            "has the splits train, and shares.test is 0.2: one of them says",
+        ),
+        (["a/b/1.jpg"], ["shares.test=0"], "the source has no splits, and shares.test is 0.0: one of them says what tests"),
+    ],
+)
+def test_folders_that_are_no_hierarchy_are_told_before_pictures_are_read(
+    files: list[str], given: list[str], told: str, tmp_path: Path, capsys
+) -> None:
+    for file in files:
+        (tmp_path / "pictures" / file).parent.mkdir(parents=True)
+        (tmp_path / "pictures" / file).write_bytes(b"no picture")
+    call = ["run", "iirc", "--config", "folders", "--out", str(tmp_path / "run"), "--quiet", "--scheduler", "sync"]
+    settings = [f"source.root={tmp_path / 'pictures'}", "vectors={kind='colours'}", *given]
+    assert cli.call([*call, *(part for one in settings for part in ("--set", one))]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
 def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
     """superclass/subclass/ without a file of the hierarchy, shares that are drawn, and the packaged settings for both."""
     root, index = tmp_path / "pictures", DatasetIndex.open(str(tiny / "dataset"))
@@ -277,7 +310,12 @@ def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
         (folder / f"{number:04d}.png").write_bytes(sample["png"])
     given = [f"source.root={root}", "tasks.first=2", "tasks.later=4", "vectors={kind='colours'}"]
     c = settings("folders", *given)
-    table = made(c, tmp_path / "run").rows().table()
+    beside = root / next(filter(None, (top for top, _ in pairs))) / "beside.png"  # which is given under no subclass
+    shutil.copy(next(root.rglob("*.png")), beside)
+    done = made(c, tmp_path / "run")
+    assert {one.stage: one.rejects for one in done.artifacts if one.rejects} == {"assigned": {"class_not_in_hierarchy": 1}}
+    table = done.rows().table()
+    beside.unlink()
     assert {*zip(table["superclass"].to_pylist(), table["subclass"].to_pylist(), strict=True)} == {*pairs}
     by_file = made(settings("folders", *given, "shares.order=files"), tmp_path / "files").rows().table()
 
