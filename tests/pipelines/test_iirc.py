@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
@@ -37,6 +38,7 @@ from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
+from benchwright.pipelines.iirc.report import unwatched
 from benchwright.pipelines.iirc.results import as_published
 from benchwright.pipelines.iirc.vectors import read_vectors
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
@@ -565,6 +567,22 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
     assert "just after it was learned (R_jj)" in page
+    for kind in ("superclasses", "subclasses with one", "lone subclasses"):  # Appendices D.2 and D.3
+        assert f"pw-JS on the labels of {kind} alone, after each task" in page
+    of_tops = line_of(trained, "er").matrix("pw_js", [""], split="test", stratum="superclass")
+    assert of_tops[0, -1, 0] == line_of(trained, "er").values("pw_js", split="test", stratum="superclass")[0]
+
+
+def test_the_report_says_where_shares_come_to_nothing(tiny: Path) -> None:
+    index = DatasetIndex.open(str(tiny / "dataset")).table
+    told = "No in-task validation sample: task 0 of configuration 0"
+    drawn = settings("tiny", "shares.order=drawn")
+    assert "in file order, not draws" in Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
+    assert "in an order that is drawn from the seed" in Path(iirc.BENCHMARK.report(drawn, str(tiny))).read_text()
+    without = index.filter(pc.not_equal(index["role"], "intask_valid"))
+    shown = [str(block) for block in unwatched({0: RefinedView(without, 0)})]
+    assert told in shown[0]
+    assert unwatched({0: RefinedView(index, 0)}) == []
 
 
 def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None:

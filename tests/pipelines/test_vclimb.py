@@ -25,17 +25,18 @@ from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
+from benchwright.eval.report.blocks import Table
 from benchwright.eval.report.trained import comparable
 from benchwright.eval.results import RESULTS, Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.report import finished_stages
+from benchwright.pipelines.report import ReportedRun, finished_stages
 from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
 from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
-from benchwright.pipelines.vclimb.results import by_class, data_of, published, why_unfair
+from benchwright.pipelines.vclimb.results import by_class, data_of, memories_section, published, why_unfair
 
 from .pages import faults
 
@@ -225,6 +226,28 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
     assert (line.protocol, line.label, line.settings["schedule.select"]) == ("frames all", "er", "none")
     last = line.select("accuracy").to_pylist()[-1]
     assert (last["memory_samples"], last["memory_parts"]) == (12, 96)  # all 8 frames of each clip
+
+
+def test_frames_of_stored_clips_stand_side_by_side(trained: Path, tmp_path: Path) -> None:
+    """The forms of Tables 3 and 4: a row a method and number of frames, and a method without a memory once."""
+    out = str(shutil.copytree(trained, tmp_path / "run"))
+    c = settings("tiny", "evaluation.settings.schedule.epochs=1")
+    train(c, out, "er", "finetune", protocols=("frames-2", "frames-all"))
+    (section,) = memories_section(ReportedRun.of(out).protocols)
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    assert [tuple(row[:4]) for row in table.rows] == [
+        ("er, 2 frames", 12, 24, 2.0),
+        ("er, 4 frames", 12, 48, 4.0),
+        ("er, all frames", 12, 96, 8.0),
+        ("finetune", None, None, None),
+        ("icarl, 4 frames", 12, 48, 4.0),
+        ("icarl+tc, 4 frames", 12, 48, 4.0),
+    ]
+    assert memories_section(ReportedRun.of(str(trained)).protocols) == []
+    page = Path(vclimb.BENCHMARK.report(c, out)).read_text()
+    assert page.index("Baselines, all frames of a stored clip<") < page.index("Baselines by frames of a stored clip<")
+    assert faults(page) == []
 
 
 def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: Path) -> None:
@@ -622,6 +645,15 @@ def test_published_settings_are_those_of_the_facts(name: str | None, dataset: st
     found = baseline_settings(c, "icarl", 8)
     assert found["memory"].items() >= {"unit": "samples", "frames": 8}.items()
     assert found["memory"]["size"] == f.datasets[c.evaluation.dataset].memory_videos
+
+
+def test_temporal_consistency_is_set_for_all_methods_that_have_it() -> None:
+    weight = "evaluation.settings.consistency.weight=0.3"
+    c = settings("tiny", 'evaluation.methods=["er", "lwf+tc"]', weight)
+    assert baseline_settings(c, "er", 4)["consistency"] is None
+    assert baseline_settings(c, "lwf+tc", 4)["consistency"] == {"frames": 4, "weight": 0.3, "variant": "as_written"}
+    with pytest.raises(WrongUse, match=r"settings\.consistency: no name of evaluation\.methods ends in \+tc, such as er\+tc"):
+        baseline_settings(settings("tiny", 'evaluation.methods=["er"]', weight), "er", 4)
 
 
 def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) -> None:
