@@ -130,7 +130,7 @@ def picture_folders(root: str, splits: Mapping[str, str]) -> Iterator[tuple[str,
     [('', 'cat', 'animal/cat'), ('', 'house', 'house')]
     """
     folder = open_folder(root)
-    for at, entries in walk(folder) if folder.local else ():
+    for at, entries in walk(folder, sizes=False) if folder.local else ():
         first, _, rest = at.partition("/")
         name = _class_of((rest if splits else at).split("/"))
         if name and (not splits or first in splits) and any(_is_picture(entry) for entry in entries):
