@@ -158,7 +158,7 @@ def test_links_out_of_the_folder_are_refused_and_circles_not_walked(tmp_path: Pa
 
 
 def test_names_that_only_begin_like_plain_ones(tmp_path: Path) -> None:
-    write(tmp_path, {name: b"x" for name in ("__MACOSX", "_a.jpg", ".b", "ü.jpg", os.fsdecode(b"\xff.jpg"), "z")})
+    write(tmp_path, dict.fromkeys(("__MACOSX", "_a.jpg", ".b", "ü.jpg", os.fsdecode(b"\xff.jpg"), "z"), b"x"))
     (entries,) = (entries for _, entries in walk(open_folder(str(tmp_path))))
     reasons = {"__MACOSX": "hidden", ".b": "hidden", os.fsdecode(b"\xff.jpg"): "bad_name"}
     assert {entry.name: entry.reason for entry in entries if entry.reason} == reasons
