@@ -239,6 +239,14 @@ def test_json_of_action_localisation(tmp_path: Path) -> None:
     path.write_text('{"v_abcdefghijk": {"timestamps": [[0, 1]], "sentences": ["a"]}}')
     with pytest.raises(ValueError, match=r"no 'annotations'.* the first has 'timestamps', 'sentences'"):
         list(read_activitynet_json(path=str(path)))
+    for left_out, says in (
+        ("duration_second", "its videos have no 'duration' or 'duration_second', .* the first has 'other', 'duration_frame'"),
+        ("label", "its annotations have no 'label', .* the first has 'other', 'segment'"),
+        ("segment", "its annotations have no 'segment', .* the first has 'label', 'other'"),
+    ):
+        path.write_text(json.dumps(videos).replace(f'"{left_out}"', '"other"'))
+        with pytest.raises(ValueError, match=says):
+            list(read_activitynet_json(path=str(path)))
 
 
 def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:
