@@ -612,8 +612,9 @@ def test_classes_of_one_clip_and_unknown_recordings_are_told(videos: Path, tmp_p
 
 
 def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.call(["run", "vclimb", "--config", "segments", "--out", str(tmp_path / "out")]) == 2
-    assert "videos.root: this setting is missing" in capsys.readouterr().err
+    for name in ("segments", "folders"):
+        assert cli.call(["run", "vclimb", "--config", name, "--out", str(tmp_path / "out")]) == 2
+        assert "videos.root: this setting is missing" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------ published size
