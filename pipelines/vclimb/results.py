@@ -278,14 +278,19 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     if stage is None:
         return "no frames are stored"
     fps = facts().splits.activitynet_fps if released == "activitynet" else None
-    wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": paper_settings("er", dataset="ucf101")["view"]["segments"]}
-    return next(iter(record_differences(stage.recipe["settings"]["plan"], wanted, "frames.")), "")
+    view, made = paper_settings("er", dataset="ucf101")["view"], stage.recipe["settings"]
+    wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": view["segments"]}
+    if differences := record_differences(made["plan"], wanted, "frames."):
+        return differences[0]
+    side = (made.get("settings") or made.get("stored") or {}).get("short_side_px")
+    small = side is not None and side < view["side_px"]
+    return f"frames.short_side_px is {side}, and the paper takes crops of {view['side_px']} pixels" if small else ""
 
 
 def _lacking(made: Mapping[str, Artifact]) -> str:
-    stages = [made[name] for name in ("matched", "probed", "sampled") if name in made]
+    stages = [made[name] for name in ("matched", "probed", "sampled", "near") if name in made]
     count = sum(n for stage in stages for reason, n in stage.rejects.items() if reason != _BROKEN_IN_TABLE_1)
-    return f"the copy lacks {count:,} clips of the split" if count else ""
+    return f"{count:,} clips of the split are missing, cannot be used or were dropped" if count else ""
 
 
 def why_unfair(line: Line, data: Data) -> str:

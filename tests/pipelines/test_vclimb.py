@@ -710,6 +710,7 @@ def line_of(name: str, c: VclimbConfig, frames: Any = "all", model: str = "tsn",
 
 
 UCF101 = next(one.sha256 for one in facts().split_files if one.dataset == "ucf101")
+STORED = {"short_side_px": 256, "jpeg_quality": 90, "decoder": "pyav", "type": "FrameSettings"}
 PLAN = {"kind": "all", "n": None, "fps": None, "min_frames": 8, "seed": None, "type": "FramePlan"}
 
 
@@ -724,16 +725,20 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     split = {"path": {"where": "UCF101_data.pkl", "content": UCF101}}
     released = {**made, "listed": changed(made["listed"], **split), "probed": changed(made["probed"])}
     assert data_of(released).why == "frames.kind is uniform, and all in the paper"
-    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
+    small = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
+    assert data_of(small).why == "frames.short_side_px is 32, and the paper takes crops of 224 pixels"
+    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
     assert (data_of(fair).dataset, data_of(fair).why) == ("ucf101", "")
-    other_clock = {**fair, "sampled": changed(made["sampled"], plan={**PLAN, "fps": 5.0})}
+    other_clock = {**fair, "sampled": changed(fair["sampled"], plan={**PLAN, "fps": 5.0})}
     assert data_of(other_clock).why == "frames.fps is 5.0, and None in the paper"
     for stage, count in (("probed", 7), ("sampled", 1)):
         lacking = {**fair, stage: changed(fair[stage], {"decode_failed": count, "bad_segment": 12})}
-        assert data_of(lacking).why == f"the copy lacks {count} clips of the split"
+        assert data_of(lacking).why == f"{count} clips of the split are missing, cannot be used or were dropped"
+    near = {**fair, "near": changed(made["unique"], {"near_duplicate": 3})}
+    assert data_of(near).why == "3 clips of the split are missing, cannot be used or were dropped"
     activitynet = next(one.sha256 for one in facts().split_files if one.dataset == "activitynet")
     trim = {**fair, "listed": changed(made["listed"], path={"content": activitynet})}
-    trim["sampled"] = changed(made["sampled"], plan={**PLAN, "fps": 30.0})
+    trim["sampled"] = changed(fair["sampled"], plan={**PLAN, "fps": 30.0})
     assert (data_of(trim).dataset, data_of(trim).why) == ("activitynet_trim", "")
     cut = {**trim, "untrimmed": changed(made["unique"], min_coverage=0.5, several_labels="reject")}
     assert (data_of(cut).dataset, data_of(cut).why) == (
@@ -745,7 +750,7 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
 def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trained: Path) -> None:
     made = finished_stages(Store(str(trained)))
     made["listed"] = changed(made["listed"], path={"where": "x", "content": UCF101})
-    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN)}
+    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
     data, c = data_of(made), settings(None)
     for preset in ("as_released", "as_written"):
         for name in ("er", "ewc", "icarl+tc"):
