@@ -57,6 +57,7 @@ def test_class_folders_with_and_without_roles(tmp_path: Path) -> None:
     }
     for name in ("diving", "test/Surfing", "nested/other"):  # of these, the first two are classes without a video
         (root / name).mkdir(parents=True)
+    fill(root, "diving/notes.txt", "diving/empty.mp4", data=b"")  # which the listing of the files has as rejects
     found = [row for row in list_folder(root=str(root), layout="class_folders") if isinstance(row, Rejected)]
     assert [(row.key, row.reason) for row in found] == [
         ("loose.mp4", "no_class_folder"),
