@@ -325,7 +325,7 @@ def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
         return {row["file"] for row in rows.to_pylist() if row["role"] == "test"}
 
     for rows in (table, by_file):
-        assert {role: rows["role"].to_pylist().count(role) for role in ("test", "train")} == {"test": 88, "train": 286}
+        assert {role: rows["role"].to_pylist().count(role) for role in ("test", "train")} == {"test": 88, "train": 275}
     assert tested(table) != tested(by_file)
     again = made(settings("folders", *given, "seed=1"), tmp_path / "seed").rows().table()
     assert tested(again) != tested(table)
