@@ -137,20 +137,19 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
 def read(job: dict[str, Any]) -> Any:
     """The rows of the input; a picture is dropped as soon as its file is there, as a stage writes it out."""
 
-    def rows() -> Iterator[tuple[str, str, str, str]]:
-        if "cifar" in job["name"]:
-            for one in read_archive(root=job["root"]):
-                yield one.key, one.split, one.class_name, one.file
-            return
-        for at, entries in walk(open_folder(job["root"])):  # paths alone, as the package lists them
-            split, _, name = at.partition("/")
-            for entry in entries:
-                yield f"{at}/{entry.name}", "test" if split == "val" else split, name, f"{at}/{entry.name}"
-
     names = ("key", "split", "class_name", "file")
-    return pa.table(
-        {name: pa.array(column, pa.string()) for name, column in zip(names, zip(*rows(), strict=True), strict=True)}
-    )
+    if "cifar" in job["name"]:
+        rows = ((one.key, one.split, one.class_name, one.file) for one in read_archive(root=job["root"]))
+        return pa.table(
+            {name: pa.array(column, pa.string()) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+        )
+    listed: list[pa.Table] = []
+    for at, entries in walk(open_folder(job["root"]), sizes=False):  # paths alone, as the package lists them
+        split, _, name = at.partition("/")
+        files = pa.array([f"{at}/{entry.name}" for entry in entries], pa.string())
+        split, name = (pa.repeat(value, len(files)) for value in ("test" if split == "val" else split, name))
+        listed.append(pa.table([files, split, name, files], names))
+    return pa.concat_tables(listed)
 
 
 # ---------------------------------------------------------------------------------------------------------------- inputs

@@ -139,14 +139,14 @@ class Line:
         found = {(each["order"], each["seed"]): each["value"] for each in rows.select(["order", "seed", "value"]).to_pylist()}
         return np.array([np.nan if found.get(run) is None else found[run] for run in self.runs], dtype=np.float64)
 
-    def matrix(self, metric: str, tested: Sequence[str], *, split: str | None = None) -> NDArray[np.float64]:
+    def matrix(self, metric: str, tested: Sequence[str], *, split: str | None = None, stratum: str = "") -> NDArray[np.float64]:
         """(runs, positions, len(tested)) values after each position, NaN where nothing was tested.
 
         >>> import benchwright as bw
         >>> lines(bw.results("out"))[0].matrix("accuracy", ["1", "2", "3"]).shape  # runs, positions, domains
         (5, 3, 3)
         """
-        rows = self.select(metric, split=split)
+        rows = self.select(metric, split=split, stratum=stratum)
         rows = rows.filter(pc.is_valid(rows["position"]))
         positions = sorted(pc.unique(rows["position"]).to_pylist())
         places = [{name: at for at, name in enumerate(names)} for names in (self.runs, positions, tested)]

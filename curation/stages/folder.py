@@ -11,14 +11,15 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 
 from ..rows import MachineFault, Reject, is_text
 from .image_format import KNOWN_EXTENSIONS, normal_extension
 
-_SAFE = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
+_SAFE_PART = r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
+_SAFE = re.compile(rf"{_SAFE_PART}(?:/{_SAFE_PART})*\Z")
 _OF_THE_FILE = (None, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL)
 """Numbers of a local file's own errors; those of what unpacks it have none. EINVAL is of a place that it claims to have."""
 
@@ -138,8 +139,7 @@ def _open_folder(url: str) -> Folder:
     return Folder(fs, os.path.realpath(root) if local else root.rstrip("/"), local)
 
 
-@dataclass(frozen=True, slots=True)
-class FolderEntry:
+class FolderEntry(NamedTuple):
     """A name in a folder, its bytes, and why it may not be used, or None."""
 
     name: str
@@ -148,11 +148,15 @@ class FolderEntry:
     detail: str = ""
 
 
-def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
+def walk(folder: Folder, *, sizes: bool = True) -> Iterator[tuple[str, list[FolderEntry]]]:
     """Each folder with its entries, depth first, names sorted by code point: the same on every machine.
 
     Only one folder's names are in memory. Folders are descended into and not listed as entries, but for those that may
     not be entered: hidden ones, links, and those that cannot be read. Links to files within the folder are files.
+
+    Args:
+        folder: where to begin.
+        sizes: whether they are asked for; of a local file that takes longer than all else. Otherwise they may be 0.
 
     >>> [(place, len(entries)) for place, entries in walk(open_folder("texts"))]
     [('', 3)]
@@ -161,7 +165,7 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
     while pending:
         at = pending.pop()
         try:
-            listed = _list_local(folder, at) if folder.local else _list_remote(folder, at)
+            listed = _list_local(folder, at, sizes=sizes) if folder.local else _list_remote(folder, at)
         except PermissionError as error:
             folder.check_fault(error, at)
             yield posixpath.dirname(at), [FolderEntry(posixpath.basename(at), 0, "unreadable", error.strerror or "")]
@@ -169,7 +173,9 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
         entries: list[FolderEntry] = []
         inner: list[str] = []
         for name, kind, size in sorted(listed):
-            if kind in ("outside_folder", "linked_folder", "not_a_file"):
+            if kind == "file" and name[0] not in "._" and name.isascii():  # nearly all: what is below asks no more of it
+                entries.append(FolderEntry(name, size))
+            elif kind in ("outside_folder", "linked_folder", "not_a_file"):
                 entries.append(FolderEntry(name, 0, kind))
             elif name.startswith(".") or name == "__MACOSX":
                 entries.append(FolderEntry(name, 0, "hidden"))
@@ -185,16 +191,18 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
 
 def folders_in(folder: Folder) -> list[str]:
     """Names of the folders directly within, as ``walk`` enters them."""
-    listed = _list_local(folder, "") if folder.local else _list_remote(folder, "")
+    listed = _list_local(folder, "", sizes=False) if folder.local else _list_remote(folder, "")
     return sorted(name for name, kind, _ in listed if kind == "folder" and not name.startswith(".") and is_text(name))
 
 
-def _list_local(folder: Folder, at: str) -> list[tuple[str, str, int]]:
+def _list_local(folder: Folder, at: str, *, sizes: bool) -> list[tuple[str, str, int]]:
     found: list[tuple[str, str, int]] = []
     with os.scandir(os.path.join(folder.root, at)) as entries:
         for entry in entries:
             kind = "not_a_file"
-            if entry.is_symlink():
+            if entry.is_file(follow_symlinks=False):
+                kind = "file"
+            elif entry.is_symlink():
                 target = os.path.realpath(entry.path)
                 if not _within(target, folder.root):
                     kind = "outside_folder"
@@ -204,9 +212,7 @@ def _list_local(folder: Folder, at: str) -> list[tuple[str, str, int]]:
                     kind = "file"
             elif entry.is_dir(follow_symlinks=False):
                 kind = "folder"
-            elif entry.is_file(follow_symlinks=False):
-                kind = "file"
-            found.append((entry.name, kind, _size(entry) if kind == "file" else 0))
+            found.append((entry.name, kind, _size(entry) if sizes and kind == "file" else 0))
     return found
 
 
@@ -271,7 +277,7 @@ def safe_key(name: str, *, longest: int = _MAX_KEY) -> str:
     'Surfing--v_Surfing_g22_c04'
     """
     key = name.replace("/", "--")
-    if len(key) <= longest and all(_SAFE.match(part) and "--" not in part for part in name.split("/")):
+    if len(key) <= longest and _SAFE.match(name):
         return key
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[: longest - 9].strip("-_")

@@ -96,7 +96,7 @@ def folder_pieces(
         rejects: list[Rejected] = []
         keys: set[str] = set()
         for entry in entries:
-            path = posixpath.join(at, entry.name)
+            path = f"{at}/{entry.name}" if at else entry.name
             fields = rows.pop(entry.name, None) if rows is not None else ()
             if path == own_path:
                 continue

@@ -45,13 +45,21 @@ def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     if not isinstance(database, dict):
         raise ValueError(f"{path!r} has no table 'database' of videos and their annotations: is it ActivityNet's JSON?")
     videos = cast("dict[str, Any]", database)
-    if not any(isinstance(entry, dict) and "annotations" in entry for entry in videos.values()):
-        first = next((entry for entry in videos.values() if isinstance(entry, dict)), {})
-        raise ValueError(
-            f"{path!r}: its videos have no 'annotations', lists of 'segment' and 'label': the first has "
-            f"{', '.join(map(repr, cast('dict[str, Any]', first))) or 'nothing'}"
-        )
+    entries = [cast("dict[str, Any]", entry) for entry in videos.values() if isinstance(entry, dict)]
+    notes = [note for entry in entries if isinstance(entry.get("annotations"), list) for note in entry["annotations"]]
+    _check_names(path, "videos", entries or [{}], ("annotations",), "lists of 'segment' and 'label'")
+    _check_names(path, "videos", entries if notes else [], ("duration", "duration_second"), "seconds of the whole video")
+    _check_names(path, "annotations", notes, ("segment",), "[start, end] in seconds")
+    _check_names(path, "annotations", notes, ("label",), "names of classes")
     yield from _segments(_entries(videos, posixpath.basename(path)))
+
+
+def _check_names(path: str, what: str, found: Sequence[Any], names: Sequence[str], meaning: str) -> None:
+    """Raise ``ValueError`` where none of the entries has one of these names: the file is of another form."""
+    tables = [cast("dict[str, Any]", one) for one in found if isinstance(one, dict)]
+    if tables and not any(name in one for one in tables for name in names):
+        has = ", ".join(map(repr, tables[0])) or "nothing"
+        raise ValueError(f"{path!r}: its {what} have no {' or '.join(map(repr, names))}, {meaning}: the first has {has}")
 
 
 def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Rejected]:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...curation.rows import Blob, Rejected, printable
-from ...curation.stages.folder import folders_in, open_folder
-from ...curation.stages.image_sources import FoundImage, folder_pieces, read_folder
+from ...curation.stages.folder import FolderEntry, folders_in, open_folder, walk
+from ...curation.stages.image_format import KNOWN_EXTENSIONS
+from ...curation.stages.image_sources import FoundImage, extension_of, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
 from ...curation.streams import read_lines
 
@@ -115,6 +116,29 @@ def missing_folders(root: str, names: Iterable[str]) -> list[str]:
         found = set(map(posixpath.basename, places))
         left = [name for name in left if name not in found]
     return left
+
+
+def picture_folders(root: str, splits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Split, class and path of every folder of a local source that holds pictures, told by their extensions; none where the
+    folder is not local.
+
+    >>> from pathlib import Path
+    >>> for name in ("animal/cat", "house"):
+    ...     Path("pictures", name).mkdir(parents=True, exist_ok=True)
+    ...     Path("pictures", name, "1.jpg").touch()
+    >>> list(picture_folders("pictures", {}))
+    [('', 'cat', 'animal/cat'), ('', 'house', 'house')]
+    """
+    folder = open_folder(root)
+    for at, entries in walk(folder, sizes=False) if folder.local else ():
+        first, _, rest = at.partition("/")
+        name = _class_of((rest if splits else at).split("/"))
+        if name and (not splits or first in splits) and any(_is_picture(entry) for entry in entries):
+            yield splits.get(first, ""), name, at
+
+
+def _is_picture(entry: FolderEntry) -> bool:
+    return entry.reason is None and extension_of(entry.name) in KNOWN_EXTENSIONS
 
 
 def _class_of(folders: list[str]) -> str:

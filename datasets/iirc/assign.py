@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...curation.rng import uniform
 from ...curation.rows import REJECTS, Sifted, with_column
 from ...curation.stages.reorder import reorder
-from .hierarchy import Hierarchy, propose, read_hierarchy, read_parents
+from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, read_parents
 from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def assign(
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file, or
     in the order that ``shares`` ask for.
 
-    Rejected: ``class_not_in_hierarchy``. What is held of a row is a few numbers, its file and its key.
+    Rejected: ``class_not_in_hierarchy``; of folders, what lies beside those of subclasses. What is held of a row is a few
+    numbers, its file and its key.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
@@ -171,7 +172,7 @@ def assign(
         told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
         raise ValueError(f"{told}: where they are to be left out, set hierarchy.only_found=true")
     tree = tree.flat() if setup == "class_incremental" else tree
-    made = {c: configuration_of(tasks, c, tree, only_found) for c in configurations}
+    made = configurations_of(tasks, configurations, tree, only_found)
 
     if not found <= set(tree.subclasses):
         no_code, no_label = np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
@@ -213,7 +214,7 @@ def hierarchy_of_folders(rows: Rows) -> Hierarchy:
         rows: with ``split``, ``class_name`` and ``file``.
 
     Raises:
-        ValueError: deeper folders; a class that its folder does not name; what ``Hierarchy`` does not allow.
+        ValueError: as ``hierarchy_of_places``.
 
     >>> from benchwright.curation.store import Rows
     >>> files, classes = ["animal/cat/1.jpg", "animal/dog/1.jpg", "house/1.jpg"], ["cat", "dog", "house"]
@@ -224,49 +225,39 @@ def hierarchy_of_folders(rows: Rows) -> Hierarchy:
     for batch in rows.batches(["split", "class_name", "file"]):
         folder = pc.replace_substring_regex(batch["file"], r"/?[^/]*$", "")  # type: ignore[attr-defined]
         places.update(zip(batch["split"].to_pylist(), batch["class_name"].to_pylist(), folder.to_pylist(), strict=True))
-    inner: dict[str, list[str]] = {}
-    lone: list[str] = []
-    for split, name, folder in sorted(places):
-        folders = folder.split("/")[1 if split else 0 :]
-        folders = folders[:-1] if folders[-1:] == ["images"] else folders
-        if folders[-1:] != [name] or len(folders) > 2:
-            raise ValueError(
-                f"folder {folder!r} of class {name!r}: superclass/subclass/ or subclass/ is wanted where hierarchy.kind is "
-                "'folders'; of other folders, give a file of the hierarchy"
-            )
-        group = inner.setdefault(folders[0], []) if len(folders) == 2 else lone
-        if name not in group:
-            group.append(name)
-    return Hierarchy(tuple((name, tuple(subs)) for name, subs in sorted(inner.items())), tuple(lone))
+    return hierarchy_of_places(places)
 
 
-def configuration_of(tasks: str | DrawnTasks, number: int, tree: Hierarchy, only_found: bool = False) -> Tasks:
-    """A configuration of a file, or as it is drawn, checked against the hierarchy.
+def configurations_of(
+    tasks: str | DrawnTasks, numbers: Sequence[int], tree: Hierarchy, only_found: bool = False
+) -> dict[int, Tasks]:
+    """Configurations of a file, or as they are drawn, checked against the hierarchy, by their numbers.
 
     Args:
         tasks: see ``assign``.
-        number: of the configuration.
+        numbers: of the configurations.
         tree: the hierarchy.
         only_found: leave out labels of the file that the hierarchy does not have.
 
     Raises:
         ValueError: there is none of that number, or it does not fit.
 
-    >>> configuration_of(DrawnTasks(first=1, later=2, seed=0), 0, Hierarchy((("animal", ("cat", "dog")),)))
-    (('animal',), ('cat', 'dog'))
+    >>> configurations_of(DrawnTasks(first=1, later=2, seed=0), [0], Hierarchy((("animal", ("cat", "dog")),)))
+    {0: (('animal',), ('cat', 'dog'))}
     """
     if isinstance(tasks, DrawnTasks):
-        made = draw_tasks(tree, tasks, number)
+        made = {number: draw_tasks(tree, tasks, number) for number in numbers}
     else:
         read = read_tasks(tasks)
-        if number not in read:
-            raise ValueError(f"task configurations {tasks!r}: no configuration_{number}: there are {sorted(read)}")
-        made = restricted_tasks(read[number], tree) if only_found else read[number]
-    try:
-        check_tasks(made, tree)
-    except ValueError as error:
-        place = f"task configurations {tasks!r}: " if isinstance(tasks, str) else ""
-        raise ValueError(f"{place}configuration_{number}: {error}") from None
+        if lacking := [number for number in numbers if number not in read]:
+            raise ValueError(f"task configurations {tasks!r}: no configuration_{lacking[0]}: there are {sorted(read)}")
+        made = {number: restricted_tasks(read[number], tree) if only_found else read[number] for number in numbers}
+    for number, one in made.items():
+        try:
+            check_tasks(one, tree)
+        except ValueError as error:
+            place = f"task configurations {tasks!r}: " if isinstance(tasks, str) else ""
+            raise ValueError(f"{place}configuration_{number}: {error}") from None
     return made
 
 
@@ -330,9 +321,7 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
     names = [SPLITS[place] for place in np.unique(split).tolist()]
     if "" in names and len(names) > 1:
         raise ValueError(f"splits {names}: 'train' and 'test', or none at all, are wanted")
-    if (names == [""]) != (shares.test > 0):
-        stated = "has no splits" if names == [""] else f"has the splits {', '.join(names)}"
-        raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
+    check_test_share(shares, [] if names == [""] else names)
     testing = split == SPLITS.index("test")
     rank, size = ranks(code)
     testing |= rank >= size - (shares.test * size).astype(np.int64)
@@ -341,6 +330,13 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
     post_task = (shares.post_task * size).astype(np.int64) + in_task
     role = np.where(rank < in_task, 1, np.where(rank < post_task, 2, 0))
     return np.where(testing, 3, role).astype(np.int8)
+
+
+def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
+    """Raise ``ValueError`` where both or neither of the source's splits and the shares say which samples test."""
+    if bool(splits) == (shares.test > 0):
+        stated = f"has the splits {', '.join(splits)}" if splits else "has no splits"
+        raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
 
 
 def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -27,6 +27,8 @@ from ...curation.streams import parse_json
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have 30 kB at most."""
 
+_SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+
 
 @dataclass(frozen=True)
 class Hierarchy:
@@ -187,6 +189,43 @@ def _check_levels(parents: Mapping[str, str], tops: Iterable[str]) -> None:
                 if way[-1] == name:
                     raise ValueError(f"a cycle: {' < '.join(way)}")
             raise ValueError(f"{name!r} is a superclass, and a subclass of {parents[name]!r}: there are two levels")
+
+
+def hierarchy_of_places(places: Iterable[tuple[str, str, str]]) -> Hierarchy:
+    """The hierarchy of folders that hold pictures.
+
+    Args:
+        places: split, class and path of each. Pictures that lie beside the folders of subclasses are of no class.
+
+    Raises:
+        ValueError: deeper folders; a class that its folder does not name; what ``Hierarchy`` does not allow.
+
+    >>> hierarchy_of_places([("", "cat", "animal/cat"), ("", "animal", "animal"), ("", "house", "house")])
+    Hierarchy(superclasses=(('animal', ('cat',)),), lone=('house',))
+    """
+    inner: dict[str, list[str]] = {}
+    lone: list[str] = []
+    ordered = sorted(places)
+    like = sorted({folder.split("/")[0] for split, _, folder in ordered if not split} & _SPLIT_FOLDERS)
+    hint = f"; if {' and '.join(map(repr, like))} say what trains and what tests, name them in source.splits" if like else ""
+    for split, name, folder in ordered:
+        folders = folder.split("/")[1 if split else 0 :]
+        folders = folders[:-1] if folders[-1:] == ["images"] else folders
+        if folders[-1:] != [name] or len(folders) > 2:
+            raise ValueError(
+                f"folder {folder!r} of class {name!r}: superclass/subclass/ or subclass/ is wanted where hierarchy.kind is "
+                f"'folders'; of other folders, give a file of the hierarchy{hint}"
+            )
+        group = inner.setdefault(folders[0], []) if len(folders) == 2 else lone
+        if name not in group:
+            group.append(name)
+    try:
+        return Hierarchy(
+            tuple((name, tuple(subs)) for name, subs in sorted(inner.items())),
+            tuple(name for name in lone if name not in inner),
+        )
+    except ValueError as error:
+        raise ValueError(f"hierarchy of the folders: {error}{hint}") from None
 
 
 # ------------------------------------------------------------------------------------------------------------ proposals

@@ -2,7 +2,8 @@
 
 Read are CSV files (columns in any order, named by a header; or without a header, with or without a label before the id and
 a split and ``is_cc`` after the times; fields may be quoted; CRLF and a byte order mark are no matter) and the JSON files of
-the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``. Either may be gzipped.
+the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``, or with label and
+segment in the entry itself; a name ``<id>_<start>_<end>`` will do for a segment. Either may be gzipped.
 
 Every line (of a CSV file but its header) or entry (of a JSON file) becomes a row or a reject:
 
@@ -28,6 +29,7 @@ import csv
 import itertools
 import json
 import posixpath
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any
@@ -63,6 +65,8 @@ _HEADER = {
     "time_end": ("time_end", "end-time", "end_time", "end", "t_end"),
     "split": ("split", "subset"),
 }
+_NAMED_TIMES = re.compile(r"(.+)_(\d{6})_(\d{6})")
+"""A name of a JSON file as downloaders name clips: id, start and end."""
 _RAW = ("label", "youtube_id", "time_start", "time_end", "split")
 MAX_LABEL_BYTES = 1 << 24
 _MAX_TIME_S = 999_999
@@ -318,8 +322,10 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         facts = dict(entry.pairs) if isinstance(entry, _Pairs) else {}
         notes = facts.get("annotations", entry)
         notes = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
-        segment = notes.get("segment")
+        segment, named = notes.get("segment"), _NAMED_TIMES.fullmatch(video)
         times: list[Any] = segment if isinstance(segment, list) and len(segment) == 2 else []
+        if named and segment is None and "label" in notes:
+            video, *times = named.groups()
         values = (notes.get("label"), video, *(times or (None, None)), facts.get("subset"))
         odd = any(isinstance(value, list | _Pairs) for value in values)
         texts = [None if value is None else str(value) for value in values]
@@ -328,12 +334,26 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         stored = all(is_text(text) for text in texts if text)
         faults.append("malformed_row" if odd or not times else "" if stored else "bad_utf8")
     if faults and set(faults) == {"malformed_row"}:
-        raise ValueError(f"list {path!r}: JSON without 'annotations' and their 'segment': not a list of Kinetics")
+        raise ValueError(f"list {path!r}: {_what_lacks(*entries.pairs[0])}")
     frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String)).with_columns(_stripped())
     yield frame.with_columns(
         seen=pl.Series(columns["youtube_id"], dtype=pl.String),
         number=pl.int_range(1, pl.len() + 1),
         fault=pl.Series(faults, dtype=pl.String),
+    )
+
+
+def _what_lacks(video: str, entry: Any) -> str:
+    """What makes the first entry of a JSON file no clip."""
+    facts = dict(entry.pairs) if isinstance(entry, _Pairs) else {}
+    notes = facts.get("annotations", entry)
+    has = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
+    lacks = " and no ".join(repr(name) for name in ("label", "segment") if name not in has) or "'segment' of two times"
+    first = f"{printable(video)[:80]!r}, has {', '.join(map(repr, has)) or 'nothing'}"
+    return (
+        f"its entries are no clips of Kinetics: the first, {first}, but no {lacks}. Wanted are 'label' and 'segment': "
+        "[start, end] in seconds, in 'annotations' or in the entry, or names <id>_<start>_<end>. A list of whole videos "
+        "can be read as CSV with columns video and label (vclimb: source.kind = 'csv')"
     )
 
 

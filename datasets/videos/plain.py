@@ -37,15 +37,14 @@ def list_folder(
             of the classes; ``flat``: ``<class>.<extension>``.
         form: whether a video is a file or a folder of frames.
 
-    Rejected, beside what ``list_videos`` rejects: ``no_class_folder`` for a video outside all class folders, and
-    ``empty_class_folder``.
+    Rejected: ``no_class_folder`` for a video outside all class folders, and ``empty_class_folder``. What is no video is among
+    the rejects of ``list_videos``, whose stage every plan of a folder has, and is counted there alone.
     """
     if layout not in ("class_folders", "flat"):
         raise ValueError(f"layout is {layout!r}: class_folders or flat")
     empty = dict.fromkeys(_class_folders(root) if layout == "class_folders" else ())
     for file in list_videos(root=root) if form == "files" else list_frame_folders(root=root):
         if isinstance(file, Rejected):
-            yield file
             continue
         if empty:
             for depth in (1, 2):

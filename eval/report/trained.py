@@ -210,6 +210,7 @@ def position_curves(
     caption: str,
     split: Callable[[Line], str | None] = lambda line: None,
     same: bool = False,
+    stratum: str = "",
 ) -> list[Block]:
     """A metric of all that is tested together after each task, mean over runs; lines of one task are left out.
 
@@ -220,12 +221,13 @@ def position_curves(
         value_axis, caption: see ``line_chart``.
         split: of a line.
         same: after each task, of what was tested of that task alone (R_jj).
+        stratum: see ``Line.select``.
     """
 
     def values_of(line: Line) -> NDArray[np.float64]:
         if same:
             return np.diagonal(line.matrix(metric, names(line), split=split(line)), axis1=1, axis2=2)
-        return line.matrix(metric, [""], split=split(line))[:, :, 0]
+        return line.matrix(metric, [""], split=split(line), stratum=stratum)[:, :, 0]
 
     shown = [line for line in lines if len(names(line)) > 1]
     figures: dict[str, Block] = {}

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...curation.flow import Step
 from ...curation.verify import DATASET
-from ...datasets.class_images.folders import missing_folders
-from ...datasets.iirc.assign import configuration_of
-from ...datasets.iirc.hierarchy import Hierarchy, read_hierarchy, read_parents
+from ...datasets.class_images.folders import missing_folders, picture_folders
+from ...datasets.iirc.assign import check_test_share, configurations_of
+from ...datasets.iirc.hierarchy import Hierarchy, hierarchy_of_places, read_hierarchy, read_parents
 from ...datasets.iirc.tasks import DrawnTasks
 from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
@@ -27,7 +27,7 @@ from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
 from ..streams import Runs, places_of, short, trainings_of
-from .config import PICTURES, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
+from .config import PICTURES, FolderHierarchy, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest
 
@@ -92,34 +92,35 @@ def check_settings(config: IircConfig) -> None:
 
 
 def _check_hierarchy(config: IircConfig) -> None:
-    h, t = config.hierarchy, config.tasks
-    if not isinstance(h, HierarchyFile | ProposedHierarchy):
-        return
+    h, t, s = config.hierarchy, config.tasks, config.source
+    tasks = DrawnTasks(t.first, t.later, config.seed) if isinstance(t, TasksDrawn) else t.path
     try:
+        named = s if isinstance(s, ImageSource) and s.kind == "folders" and s.classes is None else None  # folders are classes
         if isinstance(h, ProposedHierarchy):
             read_parents(h.path)
-            return
-        tree = read_hierarchy(h.path)
-        tree = tree.flat() if config.setup == "class_incremental" else tree
-        if not h.only_found:
-            _check_class_folders(config, tree, h.path)
-            for number in t.configurations:
-                configuration_of(
-                    DrawnTasks(t.first, t.later, config.seed) if isinstance(t, TasksDrawn) else t.path, number, tree
-                )
+        elif isinstance(h, HierarchyFile):
+            tree = read_hierarchy(h.path)
+            tree = tree.flat() if config.setup == "class_incremental" else tree
+            if not h.only_found:
+                if named:
+                    _check_class_folders(named.root, tree, h.path)
+                configurations_of(tasks, t.configurations, tree)
+        elif named and isinstance(h, FolderHierarchy) and (places := list(picture_folders(named.root, named.splits))):
+            tree = hierarchy_of_places(places)
+            tree = tree.restricted(tree.subclasses, min_subclasses=h.min_subclasses)
+            configurations_of(tasks, t.configurations, tree, only_found=True)
+        if isinstance(s, ImageSource):
+            check_test_share(config.shares, list(dict.fromkeys(s.splits.values())))
     except FileNotFoundError:
         return  # which the run tells of every source
     except ValueError as error:
         raise WrongUse(str(error)) from None
 
 
-def _check_class_folders(config: IircConfig, tree: Hierarchy, path: str) -> None:
-    """That there is a folder of every class, where folders are classes."""
-    source = config.source
-    if not isinstance(source, ImageSource) or source.kind != "folders" or source.classes is not None:
-        return
-    if lacking := missing_folders(source.root, tree.subclasses):
-        told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {source.root}"
+def _check_class_folders(root: str, tree: Hierarchy, path: str) -> None:
+    """That there is a folder of every class."""
+    if lacking := missing_folders(root, tree.subclasses):
+        told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {root}"
         raise WrongUse(f"{told}, the first is {lacking[0]!r}: where they are to be left out, set hierarchy.only_found=true")
 
 

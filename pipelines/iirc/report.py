@@ -37,7 +37,7 @@ def write_report(config: IircConfig, out: str) -> str:
     sections: list[Section] = []
     if (rows := run.rows("assigned")) is not None:
         index = rows.table()
-        sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(index, run.store)]
+        sections += [_hierarchy(index), _tasks(config, index), _shares(config, index), _pictures(index, run.store)]
     learned = {one.learned.digest: one.learned for one in finished_trainings(out)}
     for protocol, found in run.protocols.items():
         predicted = {line.label: learned[first_digest(line)].rows_view(Store(posixpath.join(out, FOLDER))) for line in found}
@@ -135,6 +135,7 @@ def _tasks(config: IircConfig, index: pa.Table) -> Section:
     blocks: list[Block] = [
         Table(headings, rows, "Task configurations"),
         _first_tasks(views[first], first),
+        *unwatched(views),
         Details(f"Labels of each task of configuration {first}", [_labels(views[first])]),
     ]
     return Section("Tasks", blocks)
@@ -151,6 +152,28 @@ def _first_tasks(view: RefinedView, number: int) -> Table:
     return Table(headings, rows, f"Samples of each task of configuration {number}; a sample may be of two tasks")
 
 
+def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
+    """What must be said of tasks without in-task validation samples, which choose the epoch and lower the learning rate."""
+    lacking = [
+        f"task {task} of configuration {number}"
+        for number, view in views.items()
+        for task in range(len(view.tasks))
+        if not len(view.training(task, role="intask_valid").rows)
+    ]
+    if not lacking:
+        return []
+    told = ", ".join([*lacking[:3], *([f"{len(lacking) - 3} more"] if len(lacking) > 3 else [])])
+    return [
+        Text(
+            [
+                f"No in-task validation sample: {told}. There no epoch is chosen, and no learning rate lowered, by them. A "
+                "larger shares.in_task gives some: a superclass gets shares.superclass of those of its subclasses, cut off."
+            ],
+            tone="note",
+        )
+    ]
+
+
 def _labels(view: RefinedView) -> Table:
     kinds = dict(zip(view.classes, view.kinds, strict=True))
     marks = {"superclass": " (superclass)", "subclass_with": "", "subclass_without": " (lone)"}
@@ -160,7 +183,7 @@ def _labels(view: RefinedView) -> Table:
     return Table(["task", "labels"], rows)
 
 
-def _shares(index: pa.Table) -> Section:
+def _shares(config: IircConfig, index: pa.Table) -> Section:
     role = np.asarray(index["role"].to_pylist())
     top, sub = np.asarray(index["in_super"]), np.asarray(index["in_sub"])
     has = np.asarray([name is not None for name in index["superclass"].to_pylist()])
@@ -170,9 +193,11 @@ def _shares(index: pa.Table) -> Section:
         counts = (mine & has & top & ~sub, mine & has & top & sub, mine & has & sub & ~top, mine & ~has, mine & ~top & ~sub)
         rows.append([name, int(mine.sum()), *(int(count.sum()) for count in counts)])
     headings = ["role", "samples", "superclass only", "both", "subclass only", "lone", "neither"]
+    order = "in an order that is drawn from the seed" if config.shares.order == "drawn" else "in file order, not draws"
     told = (
-        "Shares are stretches of each subclass in file order, not draws. Evaluation samples have both labels, restricted to "
-        "those known by then. Of superclasses with more than twice the cap of subclasses some are given under neither."
+        f"Shares are stretches of each subclass {order}. Evaluation samples have both labels, restricted to those known by "
+        "then. Some are given under neither: of superclasses with more than twice the cap of subclasses, and where the share "
+        "of a superclass comes to no sample."
     )
     return Section("Who is given under what", [Table(headings, rows), Text([told])])
 

@@ -66,7 +66,23 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         if any(len(line.select(metric, stratum=kind)) for line in found)
     }
     blocks.append(lines_table(found, kinds, "By kind of class after the last task, in percent: its labels alone"))
-    matrices = {line.label: _matrix(line) for line in found if len(_task_names(line)) > 1}
+    several = [line for line in found if len(_task_names(line)) > 1]
+    curves = [
+        block
+        for kind, name in _KINDS.items()
+        for block in position_curves(
+            [line for line in several if len(line.select("pw_js", stratum=kind))],
+            "pw_js",
+            _task_names,
+            value_axis="pw-JS",
+            caption=f"pw-JS on the labels of {name} alone, after each task",
+            split=_role,
+            stratum=kind,
+        )
+    ]
+    if curves:
+        blocks.append(Details("By kind of class after each task", curves))
+    matrices = {line.label: _matrix(line) for line in several}
     figures = switch("method", position_matrices(matrices, of="task", what="pw-JS"))
     blocks.append(Details("Each task after each task (R_jk)", figures or [Text(["No method met more than one task."])]))
     sections = [Section(f"Baselines, {protocol}", blocks)]

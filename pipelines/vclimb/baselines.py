@@ -141,9 +141,14 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     if e.roles[1] == "none":
         settings["schedule"] = {**settings["schedule"], "select": "none"}
     changes = e.settings
+    if settings["consistency"] is None and "consistency" in changes:
+        if not any(each.endswith(CONSISTENT) for each in e.methods):
+            told = f"no name of evaluation.methods ends in {CONSISTENT}, such as {name}{CONSISTENT}"
+            raise WrongUse(f"evaluation.settings.consistency: {told}")
+        changes = {table: values for table, values in changes.items() if table != "consistency"}
     if e.model not in (None, MODEL):
         settings["model"] = dict(e.model_settings)
-        changes = {table: values for table, values in e.settings.items() if table != "model"}
+        changes = {table: values for table, values in changes.items() if table != "model"}
     try:
         settings = with_changes(settings, changes, own)
         if e.model in (None, MODEL):

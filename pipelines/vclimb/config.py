@@ -274,7 +274,8 @@ class VclimbEvaluation:
         seeds: a run each.
         roles: which train, choose the epoch (``none``: the last is taken) and are reported.
         variant: of temporal consistency, where it is not the paper's.
-        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
+        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``, and,
+            of those with ``+tc``, ``consistency``: ``weight``, and ``frames`` and ``variant`` of the second view.
         method_settings: likewise for single methods; those of a method that the paper does not have, in ``method``.
         model: another one than the paper's, by name or reference; ``settings.model`` is of the paper's alone.
         model_settings: its keyword arguments.

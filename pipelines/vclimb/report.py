@@ -22,7 +22,7 @@ from ..own import shown
 from ..report import ReportedRun, write_page
 from .card import cut_warning, leak_warning, split_stage
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
-from .results import data_of, memory_section, results_section
+from .results import data_of, memories_section, memory_section, results_section
 
 _THUMB_PX = 80
 _FRAMES = 8
@@ -54,6 +54,7 @@ def write_report(config: VclimbConfig, out: str) -> str:
         cards.append(Card("in the benchmark", table.num_rows, f"{pc.sum(table['frames']).as_py():,} frames"))
         sections.append(memory_section(config, table))
         sections += [results_section(name, found, data_of(run.made), table) for name, found in run.protocols.items()]
+        sections += memories_section(run.protocols)
     return write_page(
         run,
         "A vCLIMB\u2011style benchmark",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,7 @@ from ...eval.report.trained import (
     position_matrices,
     record_differences,
     switch,
+    whole_columns,
 )
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
@@ -74,21 +77,57 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 
 
+def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
+    """Methods with each number of frames of a stored clip together, where there are several: the forms of Tables 3 and 4, of
+    Figure 3, and of Figures 1 to 3 of the supplement. A method without a memory is shown once.
+
+    Args:
+        protocols: ``frames 4`` and so on -> its lines.
+    """
+    if len(protocols) < 2:
+        return []
+    found: dict[tuple[str, str], Line] = {}
+    for protocol, lines in protocols.items():
+        for line in lines:
+            with_memory = _last_held(line) is not None
+            label = f"{line.label}, {protocol.removeprefix('frames ')} frames" if with_memory else line.label
+            found.setdefault((line.label, protocol if with_memory else ""), dataclasses.replace(line, label=label))
+    together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
+    names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
+    caption = "By method and by the frames that a stored clip keeps, as in Tables 3 and 4: percent, ± one standard deviation"
+    blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(_METRICS)}, caption)]
+    for metric, axis, told in (
+        ("acc_class_weighted", "accuracy", "Accuracy over all classes seen so far, after each task"),
+        ("bwf_class_weighted", "BWF", "Backward forgetting (BWF) after each task"),
+    ):
+        blocks += position_curves(together, metric, lambda line: names, value_axis=axis, caption=told)
+    return [Section("Baselines by frames of a stored clip", blocks)]
+
+
+def _place(protocol: str) -> float:
+    frames = protocol.removeprefix("frames ")
+    return float(frames) if frames.isdecimal() else math.inf
+
+
 def _selected_on_test(line: Line) -> bool:
     roles = line.settings["roles"]
     return roles[1] == roles[2] and line.settings["schedule.select"] == "validation"
 
 
-def _last_held(line: Line) -> tuple[int, int]:
-    """Clips and frames in the memory after the last task."""
+def _last_held(line: Line) -> tuple[int, int] | None:
+    """Clips and frames in the memory after the last task; None for a method that stores no clips."""
     last = line.select("accuracy").to_pylist()[-1]
-    return last["memory_samples"] or 0, last["memory_parts"] or 0
+    return (last["memory_samples"], last["memory_parts"]) if last["memory_parts"] else None
+
+
+def _held(number: Callable[[int, int], float]) -> Callable[[Line], float | None]:
+    return lambda line: None if (held := _last_held(line)) is None else number(*held)
 
 
 _HELD = {
-    "clips": lambda line: _last_held(line)[0],
-    "frames": lambda line: _last_held(line)[1],
-    "frames a clip": lambda line: _last_held(line)[1] / _last_held(line)[0] if _last_held(line)[0] else None,
+    "clips": _held(lambda clips, frames: clips),
+    "frames": _held(lambda clips, frames: frames),
+    "frames a clip": _held(lambda clips, frames: frames / clips),
 }
 
 
@@ -239,14 +278,19 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     if stage is None:
         return "no frames are stored"
     fps = facts().splits.activitynet_fps if released == "activitynet" else None
-    wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": paper_settings("er", dataset="ucf101")["view"]["segments"]}
-    return next(iter(record_differences(stage.recipe["settings"]["plan"], wanted, "frames.")), "")
+    view, made = paper_settings("er", dataset="ucf101")["view"], stage.recipe["settings"]
+    wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": view["segments"]}
+    if differences := record_differences(made["plan"], wanted, "frames."):
+        return differences[0]
+    side = (made.get("settings") or made.get("stored") or {}).get("short_side_px")
+    small = side is not None and side < view["side_px"]
+    return f"frames.short_side_px is {side}, and the paper takes crops of {view['side_px']} pixels" if small else ""
 
 
 def _lacking(made: Mapping[str, Artifact]) -> str:
-    stages = [made[name] for name in ("matched", "probed", "sampled") if name in made]
+    stages = [made[name] for name in ("matched", "probed", "sampled", "near") if name in made]
     count = sum(n for stage in stages for reason, n in stage.rejects.items() if reason != _BROKEN_IN_TABLE_1)
-    return f"the copy lacks {count:,} clips of the split" if count else ""
+    return f"{count:,} clips of the split are missing, cannot be used or were dropped" if count else ""
 
 
 def why_unfair(line: Line, data: Data) -> str:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 from pathlib import Path
 
@@ -151,6 +152,20 @@ def test_links_out_of_the_folder_are_refused_and_circles_not_walked(tmp_path: Pa
         "./a/circle": "linked_folder",
         "./dangling.jpg": "not_a_file",
     }
+    sized, bare = (list(walk(open_folder(str(root)), sizes=sizes)) for sizes in (True, False))
+    assert bare == [(at, [entry._replace(size=0) for entry in entries]) for at, entries in sized]
+    assert any(entry.size for _, entries in sized for entry in entries)
+
+
+def test_names_that_only_begin_like_plain_ones(tmp_path: Path) -> None:
+    write(tmp_path, dict.fromkeys(("__MACOSX", "_a.jpg", ".b", "ü.jpg", os.fsdecode(b"\xff.jpg"), "z"), b"x"))
+    (entries,) = (entries for _, entries in walk(open_folder(str(tmp_path))))
+    reasons = {"__MACOSX": "hidden", ".b": "hidden", os.fsdecode(b"\xff.jpg"): "bad_name"}
+    assert {entry.name: entry.reason for entry in entries if entry.reason} == reasons
+    assert len(entries) == 6
+    assert key_of("a-b/c_1.jpg") == "a-b--c_1"
+    for name in ("a--b.jpg", "-a.jpg", "a/-b.jpg", "a-/b.jpg"):  # whose keys could be made of other names, too
+        assert re.search(r"[-_][0-9a-f]{8}$", key_of(name)), name
 
 
 def test_a_piece_cannot_be_made_to_read_outside(tmp_path: Path) -> None:

@@ -142,6 +142,18 @@ def test_half_a_surrogate_pair_in_json_costs_its_row(tmp_path: Path) -> None:
             read(tmp_path, f"a,{ID},1,2\n", labels="labels.json")
 
 
+def test_json_of_names_and_labels(tmp_path: Path) -> None:
+    """Times stand in the name, as downloaders write it; where they stand nowhere, it is said what lacks."""
+    table, rejects = read(tmp_path, json.dumps({f"{ID}_000059_000069": {"label": "playing golf", "label_index": 7}}))
+    assert (clips(table), rejects) == ([GOLF], [])
+    entry = {"has_skeleton": True, "label": "playing golf", "label_index": 7}
+    says = rf"list 'list.csv': .* the first, '{ID}', has 'has_skeleton', 'label', 'label_index', but no 'segment'\. Wanted are"
+    with pytest.raises(ValueError, match=says):
+        read(tmp_path, json.dumps({ID: entry, OTHER: entry}))
+    with pytest.raises(ValueError, match="has nothing, but no 'label' and no 'segment'"):
+        read(tmp_path, json.dumps({ID: 3}))
+
+
 NO_LISTS = ["", "\n\n", "a,b,c\n1,2,3\n", "label,youtube_id\na,b\n", '{"a": {"b": 1}}', "[1, 2]"]
 NO_LISTS += [f"label,label,youtube_id,time_start,time_end\na,b,{ID},1,2\n", "{", '{"a":' * 100_000]
 NO_LISTS += ['{"a": {"annotations": {"segment": [0, 1' + "0" * 5000 + "]}}}", gzip.compress(b"a,b")[:-9], b"\0" * 99]

@@ -57,6 +57,7 @@ def test_class_folders_with_and_without_roles(tmp_path: Path) -> None:
     }
     for name in ("diving", "test/Surfing", "nested/other"):  # of these, the first two are classes without a video
         (root / name).mkdir(parents=True)
+    fill(root, "diving/notes.txt", "diving/empty.mp4", data=b"")  # which the listing of the files has as rejects
     found = [row for row in list_folder(root=str(root), layout="class_folders") if isinstance(row, Rejected)]
     assert [(row.key, row.reason) for row in found] == [
         ("loose.mp4", "no_class_folder"),
@@ -239,6 +240,14 @@ def test_json_of_action_localisation(tmp_path: Path) -> None:
     path.write_text('{"v_abcdefghijk": {"timestamps": [[0, 1]], "sentences": ["a"]}}')
     with pytest.raises(ValueError, match=r"no 'annotations'.* the first has 'timestamps', 'sentences'"):
         list(read_activitynet_json(path=str(path)))
+    for left_out, says in (
+        ("duration_second", "its videos have no 'duration' or 'duration_second', .* the first has 'other', 'duration_frame'"),
+        ("label", "its annotations have no 'label', .* the first has 'other', 'segment'"),
+        ("segment", "its annotations have no 'segment', .* the first has 'label', 'other'"),
+    ):
+        path.write_text(json.dumps(videos).replace(f'"{left_out}"', '"other"'))
+        with pytest.raises(ValueError, match=says):
+            list(read_activitynet_json(path=str(path)))
 
 
 def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:

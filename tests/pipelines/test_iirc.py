@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
@@ -37,6 +38,7 @@ from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
+from benchwright.pipelines.iirc.report import unwatched
 from benchwright.pipelines.iirc.results import as_published
 from benchwright.pipelines.iirc.vectors import read_vectors
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
@@ -265,6 +267,39 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
     assert re.search(says, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize(
+    ("files", "given", "told"),
+    [
+        (["animal/cat/1.jpg", "tool/cat/1.jpg"], [], "subclass 'cat' stands under 'animal' and under 'tool': one parent, once"),
+        (
+            ["train/cat/1.jpg", "val/cat/1.jpg"],
+            [],
+            "; if 'train' and 'val' say what trains and what tests, name them in source",
+        ),
+        (["a/b/c/1.jpg"], [], "folder 'a/b/c' of class 'c': superclass/subclass/ or subclass/ is wanted"),
+        (
+            ["train/cat/1.jpg"],
+            ["source.splits={train='train'}"],
+            "has the splits train, and shares.test is 0.2: one of them says",
+        ),
+        (["a/b/1.jpg"], ["shares.test=0"], "the source has no splits, and shares.test is 0.0: one of them says what tests"),
+    ],
+)
+def test_folders_that_are_no_hierarchy_are_told_before_pictures_are_read(
+    files: list[str], given: list[str], told: str, tmp_path: Path, capsys
+) -> None:
+    for file in files:
+        (tmp_path / "pictures" / file).parent.mkdir(parents=True)
+        (tmp_path / "pictures" / file).write_bytes(b"no picture")
+    call = ["run", "iirc", "--config", "folders", "--out", str(tmp_path / "run"), "--quiet", "--scheduler", "sync"]
+    settings = [f"source.root={tmp_path / 'pictures'}", "vectors={kind='colours'}", *given]
+    assert cli.call([*call, *(part for one in settings for part in ("--set", one))]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
 def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
     """superclass/subclass/ without a file of the hierarchy, shares that are drawn, and the packaged settings for both."""
     root, index = tmp_path / "pictures", DatasetIndex.open(str(tiny / "dataset"))
@@ -275,7 +310,12 @@ def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
         (folder / f"{number:04d}.png").write_bytes(sample["png"])
     given = [f"source.root={root}", "tasks.first=2", "tasks.later=4", "vectors={kind='colours'}"]
     c = settings("folders", *given)
-    table = made(c, tmp_path / "run").rows().table()
+    beside = root / next(filter(None, (top for top, _ in pairs))) / "beside.png"  # which is given under no subclass
+    shutil.copy(next(root.rglob("*.png")), beside)
+    done = made(c, tmp_path / "run")
+    assert {one.stage: one.rejects for one in done.artifacts if one.rejects} == {"assigned": {"class_not_in_hierarchy": 1}}
+    table = done.rows().table()
+    beside.unlink()
     assert {*zip(table["superclass"].to_pylist(), table["subclass"].to_pylist(), strict=True)} == {*pairs}
     by_file = made(settings("folders", *given, "shares.order=files"), tmp_path / "files").rows().table()
 
@@ -283,7 +323,7 @@ def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
         return {row["file"] for row in rows.to_pylist() if row["role"] == "test"}
 
     for rows in (table, by_file):
-        assert {role: rows["role"].to_pylist().count(role) for role in ("test", "train")} == {"test": 88, "train": 286}
+        assert {role: rows["role"].to_pylist().count(role) for role in ("test", "train")} == {"test": 88, "train": 275}
     assert tested(table) != tested(by_file)
     again = made(settings("folders", *given, "seed=1"), tmp_path / "seed").rows().table()
     assert tested(again) != tested(table)
@@ -525,6 +565,22 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
     assert "just after it was learned (R_jj)" in page
+    for kind in ("superclasses", "subclasses with one", "lone subclasses"):  # Appendices D.2 and D.3
+        assert f"pw-JS on the labels of {kind} alone, after each task" in page
+    of_tops = line_of(trained, "er").matrix("pw_js", [""], split="test", stratum="superclass")
+    assert of_tops[0, -1, 0] == line_of(trained, "er").values("pw_js", split="test", stratum="superclass")[0]
+
+
+def test_the_report_says_where_shares_come_to_nothing(tiny: Path) -> None:
+    index = DatasetIndex.open(str(tiny / "dataset")).table
+    told = "No in-task validation sample: task 0 of configuration 0"
+    drawn = settings("tiny", "shares.order=drawn")
+    assert "in file order, not draws" in Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
+    assert "in an order that is drawn from the seed" in Path(iirc.BENCHMARK.report(drawn, str(tiny))).read_text()
+    without = index.filter(pc.not_equal(index["role"], "intask_valid"))
+    shown = [str(block) for block in unwatched({0: RefinedView(without, 0)})]
+    assert told in shown[0]
+    assert unwatched({0: RefinedView(index, 0)}) == []
 
 
 def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None:

@@ -25,17 +25,18 @@ from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
+from benchwright.eval.report.blocks import Table
 from benchwright.eval.report.trained import comparable
 from benchwright.eval.results import RESULTS, Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.report import finished_stages
+from benchwright.pipelines.report import ReportedRun, finished_stages
 from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
 from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
-from benchwright.pipelines.vclimb.results import by_class, data_of, published, why_unfair
+from benchwright.pipelines.vclimb.results import by_class, data_of, memories_section, published, why_unfair
 
 from .pages import faults
 
@@ -225,6 +226,28 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
     assert (line.protocol, line.label, line.settings["schedule.select"]) == ("frames all", "er", "none")
     last = line.select("accuracy").to_pylist()[-1]
     assert (last["memory_samples"], last["memory_parts"]) == (12, 96)  # all 8 frames of each clip
+
+
+def test_frames_of_stored_clips_stand_side_by_side(trained: Path, tmp_path: Path) -> None:
+    """The forms of Tables 3 and 4: a row a method and number of frames, and a method without a memory once."""
+    out = str(shutil.copytree(trained, tmp_path / "run"))
+    c = settings("tiny", "evaluation.settings.schedule.epochs=1")
+    train(c, out, "er", "finetune", protocols=("frames-2", "frames-all"))
+    (section,) = memories_section(ReportedRun.of(out).protocols)
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    assert [tuple(row[:4]) for row in table.rows] == [
+        ("er, 2 frames", 12, 24, 2.0),
+        ("er, 4 frames", 12, 48, 4.0),
+        ("er, all frames", 12, 96, 8.0),
+        ("finetune", None, None, None),
+        ("icarl, 4 frames", 12, 48, 4.0),
+        ("icarl+tc, 4 frames", 12, 48, 4.0),
+    ]
+    assert memories_section(ReportedRun.of(str(trained)).protocols) == []
+    page = Path(vclimb.BENCHMARK.report(c, out)).read_text()
+    assert page.index("Baselines, all frames of a stored clip<") < page.index("Baselines by frames of a stored clip<")
+    assert faults(page) == []
 
 
 def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: Path) -> None:
@@ -589,8 +612,9 @@ def test_classes_of_one_clip_and_unknown_recordings_are_told(videos: Path, tmp_p
 
 
 def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.call(["run", "vclimb", "--config", "segments", "--out", str(tmp_path / "out")]) == 2
-    assert "videos.root: this setting is missing" in capsys.readouterr().err
+    for name in ("segments", "folders"):
+        assert cli.call(["run", "vclimb", "--config", name, "--out", str(tmp_path / "out")]) == 2
+        assert "videos.root: this setting is missing" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------ published size
@@ -622,6 +646,15 @@ def test_published_settings_are_those_of_the_facts(name: str | None, dataset: st
     found = baseline_settings(c, "icarl", 8)
     assert found["memory"].items() >= {"unit": "samples", "frames": 8}.items()
     assert found["memory"]["size"] == f.datasets[c.evaluation.dataset].memory_videos
+
+
+def test_temporal_consistency_is_set_for_all_methods_that_have_it() -> None:
+    weight = "evaluation.settings.consistency.weight=0.3"
+    c = settings("tiny", 'evaluation.methods=["er", "lwf+tc"]', weight)
+    assert baseline_settings(c, "er", 4)["consistency"] is None
+    assert baseline_settings(c, "lwf+tc", 4)["consistency"] == {"frames": 4, "weight": 0.3, "variant": "as_written"}
+    with pytest.raises(WrongUse, match=r"settings\.consistency: no name of evaluation\.methods ends in \+tc, such as er\+tc"):
+        baseline_settings(settings("tiny", 'evaluation.methods=["er"]', weight), "er", 4)
 
 
 def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) -> None:
@@ -677,6 +710,7 @@ def line_of(name: str, c: VclimbConfig, frames: Any = "all", model: str = "tsn",
 
 
 UCF101 = next(one.sha256 for one in facts().split_files if one.dataset == "ucf101")
+STORED = {"short_side_px": 256, "jpeg_quality": 90, "decoder": "pyav", "type": "FrameSettings"}
 PLAN = {"kind": "all", "n": None, "fps": None, "min_frames": 8, "seed": None, "type": "FramePlan"}
 
 
@@ -691,16 +725,20 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     split = {"path": {"where": "UCF101_data.pkl", "content": UCF101}}
     released = {**made, "listed": changed(made["listed"], **split), "probed": changed(made["probed"])}
     assert data_of(released).why == "frames.kind is uniform, and all in the paper"
-    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
+    small = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
+    assert data_of(small).why == "frames.short_side_px is 32, and the paper takes crops of 224 pixels"
+    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
     assert (data_of(fair).dataset, data_of(fair).why) == ("ucf101", "")
-    other_clock = {**fair, "sampled": changed(made["sampled"], plan={**PLAN, "fps": 5.0})}
+    other_clock = {**fair, "sampled": changed(fair["sampled"], plan={**PLAN, "fps": 5.0})}
     assert data_of(other_clock).why == "frames.fps is 5.0, and None in the paper"
     for stage, count in (("probed", 7), ("sampled", 1)):
         lacking = {**fair, stage: changed(fair[stage], {"decode_failed": count, "bad_segment": 12})}
-        assert data_of(lacking).why == f"the copy lacks {count} clips of the split"
+        assert data_of(lacking).why == f"{count} clips of the split are missing, cannot be used or were dropped"
+    near = {**fair, "near": changed(made["unique"], {"near_duplicate": 3})}
+    assert data_of(near).why == "3 clips of the split are missing, cannot be used or were dropped"
     activitynet = next(one.sha256 for one in facts().split_files if one.dataset == "activitynet")
     trim = {**fair, "listed": changed(made["listed"], path={"content": activitynet})}
-    trim["sampled"] = changed(made["sampled"], plan={**PLAN, "fps": 30.0})
+    trim["sampled"] = changed(fair["sampled"], plan={**PLAN, "fps": 30.0})
     assert (data_of(trim).dataset, data_of(trim).why) == ("activitynet_trim", "")
     cut = {**trim, "untrimmed": changed(made["unique"], min_coverage=0.5, several_labels="reject")}
     assert (data_of(cut).dataset, data_of(cut).why) == (
@@ -712,7 +750,7 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
 def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trained: Path) -> None:
     made = finished_stages(Store(str(trained)))
     made["listed"] = changed(made["listed"], path={"where": "x", "content": UCF101})
-    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN)}
+    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
     data, c = data_of(made), settings(None)
     for preset in ("as_released", "as_written"):
         for name in ("er", "ewc", "icarl+tc"):
