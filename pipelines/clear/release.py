@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.artifact import load_artifact
-from ...curation.attribution import ATTRIBUTION
 from ...curation.files import write_whole
 from ...curation.lock import locked
+from ...curation.publish import ATTRIBUTION
 from ...curation.store import Rows, Store, StoreError
 from ...curation.verify import DATASET
 from ...datasets.clear import published

@@ -23,8 +23,7 @@ from ..samples import sample_band
 from .buckets import Bucket, names_of, time_buckets
 from .config import ClearConfig, FolderSource
 from .pipeline import rounds
-from .pretraining_report import pretraining_sections
-from .results import results_sections
+from .results import pretraining_sections, results_sections
 from .source_config import ReleaseSource
 
 _THUMB_PX = 96

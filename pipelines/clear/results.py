@@ -16,7 +16,7 @@ from ...curation.verify import DATASET
 from ...datasets.clear.facts import FEATURES, PublishedCell, published_tables
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
-from ...eval.report.blocks import Block, Details, Section, Text
+from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale
 from ...eval.report.trained import (
     Column,
@@ -295,3 +295,23 @@ def _by_features(groups: Sequence[Group], names: Sequence[str], scale: tuple[flo
         shown += accuracy_heats(group.runs, names, of="bucket", scale=scale)
         blocks += [Details(group.features, shown, opened=at == 0)] if len(groups) > 1 else shown
     return blocks
+
+
+def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
+    """Loss and accuracy of the last epoch of each pre-training; nothing where there is none."""
+    rows: list[Sequence[Value]] = []
+    for line in lines:
+        if line.protocol != PRETRAIN:
+            continue
+        for at, (_, seed) in enumerate(line.runs):
+            epochs = int(line.settings["epochs"])
+            last = [float(line.values(name, at=epochs)[at]) for name in ("contrastive_loss", "instance_accuracy")]
+            rows.append([line.label, line.rows["model"][0].as_py(), seed, epochs, *last])
+    if not rows:
+        return []
+    told = (
+        "Encoders that learned from images without labels, which are published beside the dataset. Right: how often a query's "
+        "own key scores highest among those of the queue, in the last epoch."
+    )
+    headings = ["method", "backbone", "seed", "epochs", "loss", "right"]
+    return [Section("Pre-training on images without labels", [Text([told]), Table(headings, rows)])]
