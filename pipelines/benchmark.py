@@ -92,9 +92,8 @@ def later(reference: str) -> Callable[..., Any]:
 def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish: Publish, **more: Any) -> Benchmark:
     """A benchmark of this package: ``baselines`` and ``report`` beside its plan make its trainings and its report."""
     package = f"{__package__}.{name}"
-    trainings, check = later(f"{package}.baselines:trainings"), later(f"{package}.baselines:check_settings")
-    report = later(f"{package}.report:write_report")
-    return Benchmark(name, TITLES[name], config, plan, publish, trainings=trainings, check=check, report=report, **more)
+    trainings, report = later(f"{package}.baselines:trainings"), later(f"{package}.report:write_report")
+    return Benchmark(name, TITLES[name], config, plan, publish, trainings=trainings, report=report, **more)
 
 
 class UnknownBenchmark(WrongUse):

@@ -285,6 +285,7 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     rounds=rounds,
+    check=later("benchwright.pipelines.clear.baselines:check_settings"),
     kept=later("benchwright.pipelines.clear.baselines:kept_settings"),
     shown={
         "in-domain": "in_domain",

@@ -21,7 +21,7 @@ from ...datasets.iirc.hierarchy import Hierarchy
 from ...datasets.iirc.samples import sample
 from ...datasets.iirc.synthetic import drawn_hierarchy
 from ...datasets.iirc.tasks import DrawnTasks
-from ..benchmark import built_in
+from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
@@ -104,5 +104,6 @@ BENCHMARK = built_in(
     IircConfig,
     plan,
     card.publish,
+    check=later("benchwright.pipelines.iirc.baselines:check_settings"),
     shown={"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"},
 )

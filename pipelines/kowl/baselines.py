@@ -49,7 +49,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         raise WrongUse(f"{out} has no features: give the settings [features] and run again")
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     chosen = [_predictor(config, name) for name in list(methods) or e.predictors]
-    _check_known(config, [name for name, _, _ in chosen])
+    _check_settings(config, [name for name, _, _ in chosen])
     asked = [START if name == START else _protocol(_amount(name)) for name in protocols]
     asked = asked or [_protocol(amount) for amount in e.feedback]
     measures = {START: {START: Step(measure_start, {})}}
@@ -154,10 +154,10 @@ def _predictor(config: KowlConfig, name: str) -> tuple[str, str, dict[str, Any]]
 
 def check_settings(config: KowlConfig) -> None:
     """Raise ``WrongUse`` where the settings' own predictors do not fit, as far as that shows before there is a dataset."""
-    _check_known(config, [_predictor(config, name)[0] for name in config.evaluation.predictors])
+    _check_settings(config, [_predictor(config, name)[0] for name in config.evaluation.predictors])
 
 
-def _check_known(config: KowlConfig, chosen: Sequence[str]) -> None:
+def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     """Settings of a predictor that nobody knows are a mistake."""
     known = {*PREDICTORS.builtin, *chosen, *map(short, config.evaluation.predictors)}
     if strange := [name for name in config.evaluation.settings if short(name) not in known]:

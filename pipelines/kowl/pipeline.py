@@ -291,6 +291,7 @@ BENCHMARK = built_in(
     KowlConfig,
     plan,
     card.publish,
+    check=later(f"{__package__}.baselines:check_settings"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",

@@ -122,7 +122,13 @@ def _trainings(
 ) -> Iterator[Training]:
     """Those of one method with its settings, one a repeat, or one a repeat and order."""
     e = c.evaluation
-    reference, method, model, graph = _parts(e, name, settings)
+    reference, method = _made(name, settings["method"])
+    try:
+        model = MODELS.find(e.network.architecture).reference
+        network = load(model)
+        check_model(network, settings["model"], [graph_of(network)])
+    except (ValueError, LookupError) as error:
+        raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
     dataset = posixpath.join(out, DATASET)
     measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
@@ -137,17 +143,19 @@ def _trainings(
                 model=(e.network.architecture, model),
                 settings=settings,
                 seed=repeat,
-                prepare=f"{__package__}.learning:{'node' if graph == 'adjacency' else 'tensor'}_stream",
+                prepare=f"{__package__}.learning:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
                 measures=measures,
                 runs=Runs(dataset, device=e.device),
                 samples="graphs",
                 labels="one",
                 classes="new",
                 order=index,
-                given=(graph,),
+                given=(graph_of(network),),
                 change="evaluation.schedule.learning_rate",
             )
         return
+    if method.attention and model not in (MODELS.builtin["gcn"], MODELS.builtin["st_gcn"]):
+        raise WrongUse(f"method {name!r} takes its attention from a gcn or an st_gcn: evaluation.network.architecture has none")
     facts = settings | {"orders": len(indices)}
     # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
     together = len(indices) if method.any_order else e.orders_per_part
@@ -169,28 +177,6 @@ def _trainings(
         yield Training(
             experiment, *names, facts, repeat, learn, PREDICTIONS, measures, 0, pieces, "evaluation.schedule.learning_rate"
         )
-
-
-def check_settings(config: SkeletonConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own methods or networks do not fit, before there is a dataset."""
-    e = config.evaluation
-    for experiment, method in itertools.product(e.experiments, e.methods):
-        for variant in _variants(e, experiment, METHODS.former.get(method, method)):
-            _parts(e, METHODS.former.get(method, method), training_settings(e, METHODS.former.get(method, method), *variant))
-
-
-def _parts(e: Evaluation, name: str, settings: dict[str, Any]) -> tuple[str, Method, str, str]:
-    """A method's reference, the method, the network's reference, and what that is given of the graph; that they fit."""
-    reference, method = _made(name, settings["method"])
-    try:
-        model = MODELS.find(e.network.architecture).reference
-        network = load(model)
-        check_model(network, settings["model"], [graph_of(network)])
-    except (ValueError, LookupError) as error:
-        raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
-    if method.attention and "streams" in method.learners and model not in (MODELS.builtin["gcn"], MODELS.builtin["st_gcn"]):
-        raise WrongUse(f"method {name!r} takes its attention from a gcn or an st_gcn: evaluation.network.architecture has none")
-    return reference, method, model, graph_of(network)
 
 
 def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:
