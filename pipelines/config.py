@@ -383,10 +383,10 @@ def _is_marked(hint: Any, mark: type) -> bool:
     )
 
 
-def check_not_empty(setting: str, path: str) -> None:
+def check_file_not_empty(setting: str, path: str) -> None:
     """Raise ``ConfigError`` where a setting names a local file that holds nothing, before the hours that lead to its use.
 
-    >>> check_not_empty("features.a.weights", "/dev/null")
+    >>> check_file_not_empty("features.a.weights", "/dev/null")
     Traceback (most recent call last):
         ...
     benchwright.pipelines.config.ConfigError: features.a.weights = '/dev/null': the file is empty

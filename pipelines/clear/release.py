@@ -22,7 +22,7 @@ from ...curation.store import Rows, Store, StoreError
 from ...curation.verify import DATASET
 from ...datasets.clear import published
 from ...datasets.clear.facts import facts
-from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
+from ...datasets.clear.release import write_all_metadata, write_feature_file, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
 from ..errors import WrongUse, unknown
 from .card import class_names, names_by_label
@@ -122,7 +122,7 @@ def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Tab
     for name, found in vectors.items():
         for bucket in np.unique(buckets).tolist():
             mine = np.flatnonzero(buckets == bucket)
-            write_features(folder, name, bucket, found[mine], labels[mine].tolist())
+            write_feature_file(folder, name, bucket, found[mine], labels[mine].tolist())
     if not isinstance(config.source, ReleaseSource):
         every = _finished(store, "bucketed")
         columns = [name for name in every.column_names if name not in ("image", "embedding")]

@@ -440,12 +440,6 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
         ("vclimb", "evaluation.methods=['gem']", "gem: method 'gem' learns graphs in streams side by side alone"),
         ("kowl", "evaluation.settings.nope.x=1", "evaluation.settings.nope: no predictor 'nope': there are ann, "),
         ("kowl", "evaluation.settings.evm.x=1", "evaluation.settings.evm has no 'x'"),
-        (
-            "skeleton",
-            "evaluation.settings.er.x=1",
-            "evaluation.settings.er: x = 1: there is no such setting: there are predict, ",
-        ),
-        ("skeleton", "evaluation.network.settings.x=1", "evaluation.network: x = 1: there is no such setting"),
         ("two_camera", "evaluation.networks.network-200.settings={nope=1}", "network 'network-200': "),
         ("two_camera", "evaluation.method_settings.gray_world.nope=1", "estimator 'gray_world': "),
     ],
