@@ -40,10 +40,12 @@ class Theme:
     series: tuple[str, ...]
 
 
-LIGHT, DARK = (
-    Theme(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})
-    for table in package_toml(__package__, "themes.toml").values()
-)
+def _theme(name: str) -> Theme:
+    table = package_toml(__package__, "themes.toml")[name]
+    return Theme(**{**table, "ramp": tuple(table["ramp"]), "series": tuple(table["series"])})
+
+
+LIGHT, DARK = _theme("light"), _theme("dark")
 MARKERS = "osD^vPX*<>hp"
 _DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
 _PERCENT = (0.0, 100.0)
