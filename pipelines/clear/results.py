@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,10 @@ from ...eval.report.trained import (
 )
 from ...eval.results import Line, line_label
 from ...training.baselines.clear import expanded
+from ..feature_sets import EMBEDDING, stage_of
 from ..report import ReportedRun
 from .buckets import Bucket, bucket_names
 from .config import ClearConfig
-from .features import shared_space
 from .paper import (
     OFFLINE,
     SAME,
@@ -315,3 +315,26 @@ def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
     )
     headings = ["method", "backbone", "seed", "epochs", "loss", "right"]
     return [Section("Pre-training on images without labels", [Text([told]), Table(headings, rows)])]
+
+
+def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
+    """That classes were learned in the space in which their images were retrieved, where they were."""
+    if "retrieved" not in run.made:
+        return []
+    learned = dict.fromkeys(str(line.settings.get("features", EMBEDDING)) for line in lines)
+    same = [name for name in learned if name == EMBEDDING or _made_alike(run, stage_of(name), "embedded")]
+    if not same:
+        return []
+    told = (
+        f"Learned in the space that retrieved the images: features {', '.join(same)}. The encoder chose what lies near its "
+        "prompts, so its own vectors tell the classes apart more easily; features of another network are not favoured so."
+    )
+    return [Text([told], tone="note")]
+
+
+def _made_alike(run: ReportedRun, stage: str, other: str) -> bool:
+    """Whether two stages have one encoder, with the same weights."""
+    if stage not in run.made or other not in run.made:
+        return False
+    one, two = (run.made[name].recipe["settings"] for name in (stage, other))
+    return all(one[name] == two[name] for name in ("encoder", "checkpoint"))
