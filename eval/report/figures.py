@@ -41,8 +41,9 @@ class Theme:
 
 
 def _theme(name: str) -> Theme:
-    table = package_toml(__package__, "themes.toml")[name]
-    return Theme(**{**table, "ramp": tuple(table["ramp"]), "series": tuple(table["series"])})
+    table: dict[str, Any] = package_toml(__package__, "themes.toml")[name]
+    table.update(ramp=tuple(table["ramp"]), series=tuple(table["series"]))
+    return Theme(**table)
 
 
 LIGHT, DARK = _theme("light"), _theme("dark")
