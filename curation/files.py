@@ -81,3 +81,13 @@ def remove_half_written(folder: str | Path) -> None:
 
 def _beside(path: Path) -> Path:
     return path.with_name(f"{records.TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}")
+
+
+def may_leave(name: str) -> bool:
+    """Whether a relative path that a list or a setting names is absolute or has a ``..`` anywhere, also where it would stay
+    within: the rule for names that need no ``..``, and stricter than ``stages.folder.is_outside``.
+
+    >>> may_leave("lists/train.csv"), may_leave("lists/../train.csv"), may_leave("/lists/train.csv")
+    (False, True, True)
+    """
+    return name.startswith("/") or ".." in name.split("/")

@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import remove, writing
+from .files import may_leave, remove, writing
 from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
@@ -120,7 +120,7 @@ class Store:
 
     def path(self, name: str) -> str:
         """Full path of ``name`` for the file system of the store."""
-        if name.startswith("/") or ".." in name.split("/"):
+        if may_leave(name):
             raise StoreError(f"name {name!r} leaves the store {self.url}")
         return posixpath.join(_filesystem(self.url)[1], name)
 

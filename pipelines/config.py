@@ -22,7 +22,8 @@ from ..curation.registry import Entry, file_of
 from ..curation.rows import is_text, printable
 from .catalogue import BENCHMARKS
 from .errors import WrongUse, did_you_mean
-from .names import OF_ONES_OWN, ByKind, OneOf, beside
+from .explain import dataclasses_in, explained, is_by_name, is_of, setting_from
+from .names import ByKind, OneOf, beside
 
 T = TypeVar("T")
 
@@ -135,10 +136,10 @@ def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | 
     try:
         config = adapter.validate_python(values, context=used)
     except ValidationError as error:
-        place, told = _explained(config_type, values, error)
-        raise ConfigError(f"{_from(origin, place, given)} {told}") from None
+        place, told = explained(config_type, values, error)
+        raise ConfigError(f"{setting_from(origin, place, given)} {told}") from None
     except OverflowError as error:
-        raise ConfigError(f"{_from(origin, [], given)} a number is too large: {error}") from None
+        raise ConfigError(f"{setting_from(origin, [], given)} a number is too large: {error}") from None
     _check_finite(adapter.dump_python(config), origin, given)  # text such as "NaN" has become a number
     return config
 
@@ -166,7 +167,7 @@ def _forbid_unknown(owner: type, seen: set[type]) -> bool:
         hints = typing.get_type_hints(owner).values()
     except NameError:  # of a class in a function: pydantic looks further, and cannot do so again
         return False
-    changed = [_forbid_unknown(inner, seen) for hint in hints for inner in _dataclasses_in(hint)]
+    changed = [_forbid_unknown(inner, seen) for hint in hints for inner in dataclasses_in(hint)]
     how: Any = getattr(owner, "__pydantic_config__", {})
     if "extra" not in how:
         typing.cast("Any", owner).__pydantic_config__ = {**how, "extra": "forbid"}
@@ -176,25 +177,19 @@ def _forbid_unknown(owner: type, seen: set[type]) -> bool:
     return any(changed)
 
 
-def _from(origin: str, place: Sequence[str], given: Iterable[str]) -> str:
-    """Where a setting comes from, which an error is about: ``origin``, an option, or, of a table, perhaps from both."""
-    split = {name: name.split(".") for name in given}
-    if any(place[: len(parts)] == parts for parts in split.values()):
-        return "--set"
-    within = [name for name, parts in split.items() if parts[: len(place)] == list(place)]
-    return f"{origin}{', ' if within else ''}{', '.join(f'--set {name}' for name in within)}:"
-
-
 def _check_finite(values: Any, origin: str, given: Sequence[str]) -> None:
     for name, value in _numbers(values):
-        place = name.split(".")
         if isinstance(value, int):
-            if not -_LARGEST <= value <= _LARGEST:
-                # Python prints none of thousands of digits.
-                told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
-                raise ConfigError(f"{_from(origin, place, given)} {name} = {told}: it should be a number of 18 digits at most")
-        elif not math.isfinite(value):
-            raise ConfigError(f"{_from(origin, place, given)} {name} = {value}: it should be a finite number")
+            if -_LARGEST <= value <= _LARGEST:
+                continue
+            # Python prints none of thousands of digits.
+            told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
+            rule = "it should be a number of 18 digits at most"
+        elif math.isfinite(value):
+            continue
+        else:
+            told, rule = str(value), "it should be a finite number"
+        raise ConfigError(f"{setting_from(origin, name.split('.'), given)} {name} = {told}: {rule}")
 
 
 def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
@@ -256,95 +251,6 @@ def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, A
         same = isinstance(old, Mapping) and isinstance(value, Mapping) and value.get("kind", old.get("kind")) == old.get("kind")
         merged[name] = _laid_over(typing.cast("Any", old), typing.cast("Any", value)) if same else value
     return merged
-
-
-# ---------------------------------------------------------------------------------------------------- telling what is wrong
-
-
-def _explained(config_type: type, values: Any, error: ValidationError) -> tuple[list[str], str]:
-    """Place of the first setting that is wrong; and that, its value and the rule in the words of someone who writes TOML."""
-    # A misspelt name comes first: it may well be the one that is missed.
-    found = sorted(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
-    place, input_ = _place(values, found[0]["loc"]), found[0]["input"]
-    if found[0]["loc"][-1:] == (OF_ONES_OWN,):  # the name of its kind is looked up before its settings are
-        place, input_ = [*place, "kind"], input_["kind"]
-    if found[0]["type"] == "missing":
-        missing = [".".join(_place(values, each["loc"])) for each in found if each["type"] == "missing"]
-        return place, _missing(list(dict.fromkeys(missing)))
-    here = [each for each in found if each["loc"] == found[0]["loc"] or _place(values, each["loc"]) == place]
-    rules = " or ".join(dict.fromkeys(_rule(config_type, values, each) for each in here))
-    more = f" (and {len(found) - len(here)} more)" if len(found) > len(here) else ""
-    shown = "" if found[0]["type"] in _WITHOUT_VALUE else f" = {reprlib.repr(input_)}"
-    return place, f"{'.'.join(place) or 'the settings'}{shown}: {rules}{more}"
-
-
-def _missing(names: Sequence[str]) -> str:
-    which, them = ("this setting is", "it") if len(names) == 1 else ("these settings are", "them")
-    options = " ".join(f"--set {name}=..." for name in names)
-    return f"{', '.join(names)}: {which} missing: give {them} in the file, or with {options}"
-
-
-_WITHOUT_VALUE = ("unexpected_keyword_argument", "union_tag_invalid", "union_tag_not_found")
-
-
-def _rule(config_type: type, values: Any, error: Any) -> str:
-    kind, place = error["type"], _place(values, error["loc"])
-    if kind == "unexpected_keyword_argument":
-        return f"there is no such setting{_known(config_type, values, place)}"
-    if kind == "union_tag_not_found":
-        return f"it needs the setting {error['ctx']['discriminator'].removesuffix('()')}, which says what sort it is of"
-    if kind == "union_tag_invalid":
-        return f"{error['ctx']['discriminator']} is {error['ctx']['tag']!r}: one of {error['ctx']['expected_tags']}"
-    if kind in ("dataclass_type", "model_attributes_type"):
-        return "this is a table of settings, not a value"
-    told = error["msg"].removeprefix("Value error, ")
-    return told.replace("Input should be", "it should be").replace(", unable to parse string as an integer", "")
-
-
-def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
-    """The dotted name of a setting: pydantic's location without the kinds and types that it names on the way."""
-    place: list[str] = []
-    at = values
-    for index, part in enumerate(location):
-        if part == OF_ONES_OWN:
-            continue
-        if isinstance(at, Mapping):
-            if part not in at and index < len(location) - 1:
-                continue
-            at = typing.cast("Mapping[Any, Any]", at).get(part)
-        elif isinstance(at, list) and isinstance(part, int):
-            at = dict(enumerate(typing.cast("list[Any]", at))).get(part)  # it may be too short
-        else:
-            continue
-        place.append(str(part))
-    return place
-
-
-def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
-    """The names that stand beside an unknown one, and the nearest of them."""
-    owner, at, by_name = config_type, values, False
-    for part in place[:-1]:
-        if part.isdigit():
-            at = at[int(part)]
-            continue
-        at = at[part]
-        if by_name:  # the part is the name of a table, which is the user's
-            by_name = False
-            continue
-        hint = typing.get_type_hints(owner).get(part)
-        owner, by_name = next((each for each in _dataclasses_in(hint) if _is_of(each, at)), None), _is_by_name(hint)
-        if owner is None:
-            return ""
-    names = [field.name for field in dataclasses.fields(owner)]
-    return f"; there are {', '.join(names)}{did_you_mean(place[-1], names)}"
-
-
-def _is_of(owner: type, values: Any) -> bool:
-    """Whether a table is meant for this dataclass of a union: its ``kind`` is the one that the dataclass has."""
-    if not isinstance(values, Mapping) or "kind" not in values:
-        return True
-    hint = typing.get_type_hints(owner).get("kind")
-    return hint is str or values["kind"] in typing.get_args(hint)  # one of one's own, which stands last, has any kind
 
 
 def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traversable:
@@ -442,15 +348,9 @@ def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str
     return changed
 
 
-def _dataclasses_in(hint: Any) -> list[type]:
-    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return [hint]
-    return [found for argument in typing.get_args(hint) for found in _dataclasses_in(argument)]
-
-
 def _resolve(config_type: Any, values: Any, base: Path) -> None:
     """Make the relative paths of ``values`` relative to ``base``, in place."""
-    owner = next((each for each in _dataclasses_in(config_type) if _is_of(each, values)), None)
+    owner = next((each for each in dataclasses_in(config_type) if is_of(each, values)), None)
     if owner is None or not isinstance(values, Mapping):
         return
     hints = typing.get_type_hints(owner, include_extras=True)
@@ -458,7 +358,7 @@ def _resolve(config_type: Any, values: Any, base: Path) -> None:
         hint = hints.get(name)
         typing.cast("dict[str, Any]", values)[name] = resolved = _resolved(hint, value, base)
         if isinstance(resolved, Mapping):
-            for table in resolved.values() if _is_by_name(hint) else [resolved]:
+            for table in resolved.values() if is_by_name(hint) else [resolved]:
                 _resolve(hint, table, base)
 
 
@@ -477,22 +377,16 @@ def _resolved(hint: Any, value: Any, base: Path) -> Any:
     return beside(value, base) if _is_marked(hint, OneOf) else value
 
 
-def _is_by_name(hint: Any) -> bool:
-    """Whether a setting is a table of tables, each with a name of the user's."""
-    plain = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    return typing.get_origin(plain) is dict and bool(_dataclasses_in(plain))
-
-
 def _is_marked(hint: Any, mark: type) -> bool:
     return any(isinstance(extra, mark) for extra in getattr(hint, "__metadata__", ())) or any(
         _is_marked(argument, mark) for argument in typing.get_args(hint)
     )
 
 
-def check_not_empty(setting: str, path: str) -> None:
+def check_file_not_empty(setting: str, path: str) -> None:
     """Raise ``ConfigError`` where a setting names a local file that holds nothing, before the hours that lead to its use.
 
-    >>> check_not_empty("features.a.weights", "/dev/null")
+    >>> check_file_not_empty("features.a.weights", "/dev/null")
     Traceback (most recent call last):
         ...
     benchwright.pipelines.config.ConfigError: features.a.weights = '/dev/null': the file is empty

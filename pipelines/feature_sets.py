@@ -28,7 +28,7 @@ from ..curation.verify import file_sha256
 from ..datasets.features.feature_sets import extract_images, extract_images_half, pictures_of
 from ..datasets.features.networks import Network
 from ..datasets.reader.features import FEATURES, feature_file
-from .config import ConfigError, Location, check_not_empty
+from .config import ConfigError, Location, check_file_not_empty
 from .errors import did_you_mean
 from .names import ByKind
 from .own import OwnEncoder, encoder_of, shown
@@ -117,7 +117,7 @@ def with_features(
     pictures = source(_PICTURES, step(pictures_of, rows=rows_of(of)), gives=Pictured, may_be_empty=True)
     branches = list(pictures.stages)
     for name, each in sets.items():
-        check_not_empty(f"features.{name}.weights", each.weights)
+        check_file_not_empty(f"features.{name}.weights", each.weights)
         extract = extract_images if each.stored == "float32" else extract_images_half
         made = step(
             extract,

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import load_run
-from ..curation.attribution import ATTRIBUTION, attribution_csv
 from ..curation.files import replacing
 from ..curation.part_writer import folder
-from ..curation.publish import DatasetCard, RepeatedKey, dataset_files, fact_of
+from ..curation.publish import ATTRIBUTION, DatasetCard, RepeatedKey, attribution_csv, dataset_files, fact_of
 from ..curation.run import Run
 from ..curation.store import Store
 from ..datasets.reader.features import FEATURES

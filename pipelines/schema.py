@@ -11,7 +11,7 @@ from .config import adapter_of
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The schema of the benchmark of that name, see ``schema_of``.
+    """The schema of the benchmark of that name, see ``json_schema``.
 
     Raises:
         UnknownBenchmark: nothing has that name.
@@ -19,17 +19,17 @@ def schema(name: str) -> dict[str, Any]:
     >>> schema("kowl")["title"][:8]
     'KOWL-718'
     """
-    return schema_of(find(name))
+    return json_schema(find(name))
 
 
-def schema_of(benchmark: Benchmark) -> dict[str, Any]:
+def json_schema(benchmark: Benchmark) -> dict[str, Any]:
     """JSON schema (draft 2020-12) of the settings' file.
 
     No setting is required, since a file that ``extends`` another holds only what it changes: what is missing is told by
     ``plan``. What a setting means comes from the docstrings.
 
     >>> from benchwright.pipelines.benchmark import find
-    >>> made = schema_of(find("clear"))
+    >>> made = json_schema(find("clear"))
     >>> made["$defs"]["ShardSizes"]["properties"]["max_samples"]["minimum"]
     1
     >>> made["$defs"]["Baselines"]["properties"]["preset"]["description"]

@@ -235,16 +235,6 @@ def _within(path: str, root: str) -> bool:
     return f"{path}/".startswith(root.rstrip("/") + "/")
 
 
-def may_leave(name: str) -> bool:
-    """Whether a relative path that a list or a setting names is absolute or has a ``..`` anywhere, also where it would stay
-    within: the rule for names that need no ``..``, and stricter than ``is_outside``.
-
-    >>> may_leave("lists/train.csv"), may_leave("lists/../train.csv"), may_leave("/lists/train.csv")
-    (False, True, True)
-    """
-    return name.startswith("/") or ".." in name.split("/")
-
-
 def is_outside(name: str) -> bool:
     """Whether a relative path leaves its folder: absolute, or more ``..`` than folders before them."""
     return name.startswith("/") or "\0" in name or posixpath.normpath(name).split("/")[0] == ".."

@@ -243,7 +243,7 @@ def _write_lists(folder: Path, bucket: int, rows: Sequence[_Listed], seeds: Sequ
             write_json(target / f"{part}_indices.json", chosen)
 
 
-def write_features(folder: str | Path, feature_type: str, bucket: int, features: np.ndarray, labels: Sequence[int]) -> Path:
+def write_feature_file(folder: str | Path, feature_type: str, bucket: int, features: np.ndarray, labels: Sequence[int]) -> Path:
     """Write the stored features of a bucket, as ``torch.load(path, weights_only=True)`` reads them.
 
     Args:

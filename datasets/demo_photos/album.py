@@ -114,7 +114,7 @@ LEAST_PHOTOS = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class Album:
+class PhotoAlbum:
     """What ``make_album`` wrote."""
 
     photos_dir: Path
@@ -139,7 +139,7 @@ class Shot:
     file: str = ""
 
 
-def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: int = 2009, years: int = 6) -> Album:
+def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: int = 2009, years: int = 6) -> PhotoAlbum:
     """Write ``photos`` good JPEG files and 13 broken ones, with the truth about them beside.
 
     The same arguments give the same bytes on one machine. JPEG bytes depend on the versions of Pillow and PyAV: ``album.json``
@@ -173,7 +173,7 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
     record = root / "album.json.new"
     _put(record, (json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n").encode())
     record.replace(root / "album.json")
-    return Album(root / "photos", root / "albums.csv", len(shots))
+    return PhotoAlbum(root / "photos", root / "albums.csv", len(shots))
 
 
 def _clear(root: Path) -> None:

@@ -29,11 +29,11 @@ def picture_tensor(sample: Mapping[str, Any]) -> torch.Tensor:
     return torch.from_numpy(picture(sample)).permute(2, 0, 1).float() / 255
 
 
-class Samples:
+class DecodedSamples:
     """Rows of an index as a dataset of pairs (x, class index), with the ``targets`` that Avalanche asks for.
 
     >>> index = DatasetIndex.open("out/dataset", where={"bucket": 3})
-    >>> samples = Samples(index, index.table["label"].to_pylist(), picture_tensor)
+    >>> samples = DecodedSamples(index, index.table["label"].to_pylist(), picture_tensor)
     >>> x, y = samples[0]
     >>> len(samples), x.shape, y == samples.targets[0]
     (70, torch.Size([3, 24, 24]), True)
@@ -103,7 +103,7 @@ def benchmark(
             )
         indices = [_rows(of.index, rows) for rows in parts]
         streams[split] = [
-            theirs.utils.as_classification_dataset(Samples(index, _targets(of, index, label), x)) for index in indices
+            theirs.utils.as_classification_dataset(DecodedSamples(index, _targets(of, index, label), x)) for index in indices
         ]
     return theirs.with_classes_timeline(theirs.benchmark_from_datasets(**streams))
 

@@ -38,8 +38,8 @@ import fsspec
 import polars as pl
 import pyarrow as pa
 
+from ...curation.files import may_leave
 from ...curation.rows import Sifted, is_text, printable, sift
-from ...curation.stages.folder import may_leave
 from ...curation.streams import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 
 SPLITS = ("train", "validate", "test")

@@ -25,9 +25,9 @@ from typing import Any
 import fsspec
 import pyarrow.parquet as pq
 
+from ...curation.files import may_leave
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, is_text, printable
-from ...curation.stages.folder import may_leave
 from ...curation.streams import bounded, check_columns, parse_json, read_file, read_lines
 from ..kinetics.lists import SPLIT_NAMES, SPLITS
 

@@ -1,4 +1,4 @@
-"""The facts of the skeleton benchmarks as records: ``facts.toml``, which says where each value comes from; and Tables 2 to 5 of
+"""The facts of the skeleton benchmarks: ``facts.toml``, which says where each value comes from; and Tables 2 to 5 of
 the paper on the order sensitivity of continual graph learning: ``published.toml``."""
 
 from __future__ import annotations
@@ -8,78 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...curation.package_data import package_toml, published_facts
-
-
-@dataclass(frozen=True)
-class NwuclaFacts:
-    """N-UCLA: see ``facts.toml``."""
-
-    actions: tuple[int, ...]
-    classes: tuple[str, ...]
-    sequences: int
-    per_class: tuple[int, ...]
-    per_task: tuple[int, ...]
-    x_view_train_cameras: tuple[int, ...]
-    x_view: tuple[int, int]
-    length_1: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class NtuFacts:
-    """NTU RGB+D: see ``facts.toml``. ``classes`` are those of the 120, of which the first ``classes_60`` are the 60."""
-
-    setups: int
-    cameras: int
-    performers: int
-    replications: int
-    classes_60: int
-    available: int
-    missing: int
-    x_sub: tuple[int, int]
-    x_view: tuple[int, int]
-    x_view_train_cameras: tuple[int, ...]
-    x_sub_train_performers: tuple[int, ...]
-    classes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Ntu120Facts:
-    """NTU RGB+D 120: see ``facts.toml``."""
-
-    available: int
-    missing: int
-    x_sub: tuple[int, int]
-    x_set: tuple[int, int]
-    missing_x_sub: tuple[int, int]
-    missing_x_set: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class CilFacts:
-    """Counts of a benchmark: see ``facts.toml``."""
-
-    sequences: int
-    per_class: tuple[int, ...]
-    per_task: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All of it."""
-
-    nwucla: NwuclaFacts
-    ntu: NtuFacts
-    ntu_120: Ntu120Facts
-    ntu_cil: CilFacts
+from ...curation.package_data import FactTable, package_toml, published_facts
 
 
 @functools.cache
-def facts() -> Facts:
-    """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
-    raw = published_facts(__package__)
-    nwucla, ntu = NwuclaFacts(**raw.pop("nwucla")), NtuFacts(**raw.pop("ntu"))
-    return Facts(nwucla, ntu, Ntu120Facts(**raw.pop("ntu_120")), CilFacts(**raw.pop("ntu_cil")), **raw)
+def facts() -> FactTable:
+    """All of it, read once a process. ``ntu.classes`` are those of the 120, of which the first ``classes_60`` are the 60."""
+    return published_facts(__package__)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Any
 import fsspec
 import numpy as np
 
+from ...curation.files import may_leave
 from ...curation.rows import Reject, Rejected
-from ...curation.stages.folder import may_leave
 from ...curation.streams import check_columns
 
 MAX_BYTES = 1 << 28

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...curation.package_data import package_toml
 from ...curation.rows import visible
 from .blocks import Figure, Table
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pa
 
 @dataclasses.dataclass(frozen=True)
 class Theme:
-    """Colours of one kind of page. ``ramp`` goes from low to high; ``series`` tells lines apart, also by lightness."""
+    """Colours of one kind of page, from ``themes.toml``. ``ramp`` goes from low to high; ``series`` tells lines apart, also by
+    lightness."""
 
     page: str
     ink: str
@@ -38,52 +40,13 @@ class Theme:
     series: tuple[str, ...]
 
 
-LIGHT = Theme(
-    page="#ffffff",
-    ink="#1f2933",
-    faint="#5b6773",
-    grid="#dfe4ea",
-    bar="#2f6f9f",
-    empty="#eef1f4",
-    ramp=("#f3f7fa", "#b9d8e6", "#5fa8c4", "#22759c", "#0b3f66"),
-    series=(
-        "#1b6ca8",
-        "#c2571a",
-        "#2c7a4b",
-        "#8a3f8f",
-        "#8c6d00",
-        "#b0305c",
-        "#0d7f89",
-        "#6b5b4f",
-        "#3f4fb5",
-        "#5f7d00",
-        "#49525c",
-        "#c4569b",
-    ),
-)
-DARK = Theme(
-    page="#12171d",
-    ink="#e6ebf0",
-    faint="#a3afbb",
-    grid="#323c47",
-    bar="#5ba4d1",
-    empty="#242c35",
-    ramp=("#17212b", "#1d435a", "#2b7390", "#5fb0c6", "#c9edf2"),
-    series=(
-        "#6db7ea",
-        "#f0975a",
-        "#6cc592",
-        "#cf92d6",
-        "#d9bb4a",
-        "#f08aac",
-        "#56c5cb",
-        "#b8a394",
-        "#9fa8ff",
-        "#b5d14a",
-        "#c3ccd6",
-        "#f5a6d6",
-    ),
-)
+def _theme(name: str) -> Theme:
+    table: dict[str, Any] = package_toml(__package__, "themes.toml")[name]
+    table.update(ramp=tuple(table["ramp"]), series=tuple(table["series"]))
+    return Theme(**table)
+
+
+LIGHT, DARK = _theme("light"), _theme("dark")
 MARKERS = "osD^vPX*<>hp"
 _DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
 _PERCENT = (0.0, 100.0)

@@ -22,7 +22,7 @@ from ...curation.rows import visible
 from .blocks import Album, Block, Cell, Details, Heats, Report, Switch, Table, Thumb, Value
 from .images import encode, enlarged, thumbnail
 from .inline import Shapes, page_style
-from .tables import names_of
+from .tables import table_files
 
 _TINY_PX = 48
 """Pictures that are no larger are shown with their pixels as squares that can be seen."""
@@ -41,9 +41,9 @@ def render(report: Report, tables: str = "") -> str:
         ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
     """
     most = _most_choices(block for section in report.sections for block in section.blocks)
-    files_of = names_of(report, tables) if tables else {}
+    files_of = table_files(report, tables) if tables else {}
     return filled(
-        source("report.html"),
+        page_part("report.html"),
         file_of=lambda figure: files_of.get(id(figure), ""),
         report=report,
         sections=list(zip(_anchors(report), report.sections, strict=True)),
@@ -51,14 +51,14 @@ def render(report: Report, tables: str = "") -> str:
     )
 
 
-def source(name: str) -> str:
+def page_part(name: str) -> str:
     """A file of this package."""
     return (files(__package__ or "") / name).read_text(encoding="utf-8")
 
 
 def style(most: int) -> Markup:
     """The style sheet of pages whose reader has so many things to choose from at most."""
-    return Markup("\n".join([source("report.css"), page_style(), _choices(most)]))  # all ours
+    return Markup("\n".join([page_part("report.css"), page_style(), _choices(most)]))  # all ours
 
 
 def filled(template: str, **values: Any) -> str:
@@ -89,7 +89,7 @@ def _compiled(template: str) -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
-    return environment.from_string(source("blocks.html") + template)
+    return environment.from_string(page_part("blocks.html") + template)
 
 
 def _choices(most: int) -> str:

@@ -68,6 +68,6 @@ def _plain(value: Value) -> str | int | float | None:
     return None if isinstance(held, float) and math.isnan(held) else held
 
 
-def names_of(report: Report, folder: str) -> Mapping[int, str]:
+def table_files(report: Report, folder: str) -> Mapping[int, str]:
     """Where the numbers of each figure are: its identity -> the file."""
     return {id(figure): f"{folder}/{name}" for name, figure in figures_of(report).items()}

@@ -27,7 +27,7 @@ from ...training.methods.registry import METHODS
 from ...training.models.backbone import HUB, check_backbone_net, check_hub_weights, hub_weights
 from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
-from ..config import check_not_empty
+from ..config import check_file_not_empty
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
@@ -171,7 +171,7 @@ def _check_weights(config: ClearConfig) -> None:
         return
     if "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
         raise WrongUse(f"baselines.weights: model {name!r} takes no weights: name another, such as backbone")
-    check_not_empty("baselines.weights", weights)
+    check_file_not_empty("baselines.weights", weights)
     if weights.startswith(HUB) and "name" in settings["model"]:
         try:
             check_hub_weights(settings["model"]["name"], weights.removeprefix(HUB))

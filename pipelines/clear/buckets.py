@@ -83,7 +83,7 @@ def _spans(buckets: pl.DataFrame) -> list[str]:
     return [str(number) for number in buckets["bucket"]]
 
 
-def names_of(buckets: list[Bucket], numbers: list[int]) -> list[str]:
+def bucket_names(buckets: list[Bucket], numbers: list[int]) -> list[str]:
     """Names of buckets by their numbers, in the order of these; a bucket that was not cut by this run goes by its number."""
     names: Mapping[int, str] = {bucket.number: bucket.name for bucket in buckets}
     return [names.get(number, str(number)) for number in numbers]

@@ -351,7 +351,7 @@ class Unlabelled:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Pretraining:
+class PretrainingSettings:
     """How ``train --protocol pretrain`` learns from images without labels.
 
     Attributes:
@@ -376,7 +376,7 @@ class Pretraining:
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class LabelRecipe:
     """How the images of a source without labels are given them: the sections that such a source needs."""
 
     encoder: OpenClip | Conse | Colours | OwnEncoder
@@ -437,7 +437,7 @@ class ClearConfig:
     blurring: Blurring | None = None
     near_duplicates: NearDuplicates | None = None
     unlabelled: Unlabelled = Field(default_factory=Unlabelled)
-    pretraining: Pretraining = Field(default_factory=Pretraining)
+    pretraining: PretrainingSettings = Field(default_factory=PretrainingSettings)
     shards: ShardSizes = Field(default_factory=lambda: ShardSizes(1000))
     rows_per_part: Annotated[int, Field(ge=1)] = 256
 
@@ -520,11 +520,11 @@ class ClearConfig:
         return unlabelled
 
     @property
-    def recipe(self) -> Recipe | None:
+    def recipe(self) -> LabelRecipe | None:
         """What gives the images their labels; None where they come with them."""
         if isinstance(self.source, ReleaseSource | LabelledSource):
             return None
-        return Recipe(*(getattr(self, field.name) for field in dataclasses.fields(Recipe)))
+        return LabelRecipe(*(getattr(self, field.name) for field in dataclasses.fields(LabelRecipe)))
 
     @property
     def vectors(self) -> str:

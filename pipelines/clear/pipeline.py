@@ -52,13 +52,13 @@ from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in, later
 from ..blurring import with_blurring
-from ..config import check_not_empty
+from ..config import check_file_not_empty
 from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
 from . import card, release
-from .config import Buckets, CalendarBuckets, ClearConfig, EqualCountBuckets, PublishedBuckets, Recipe
+from .config import Buckets, CalendarBuckets, ClearConfig, EqualCountBuckets, LabelRecipe, PublishedBuckets
 from .source_config import FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
 from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
@@ -150,7 +150,7 @@ def _distinct(flow: Flow, c: ClearConfig) -> Flow:
 
 
 def _checkpoint(c: ClearConfig) -> str:
-    check_not_empty("encoder_run.checkpoint", c.encoder_run.checkpoint)
+    check_file_not_empty("encoder_run.checkpoint", c.encoder_run.checkpoint)
     return where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
 
 
@@ -169,7 +169,7 @@ def _chosen_of_labelled(flow: Flow, c: ClearConfig) -> Flow:
     return _of_labelled_buckets(flow, c).whole("chosen", chosen, gives=Labelled, max_rejects=None)
 
 
-def _chosen(flow: Flow, c: ClearConfig, recipe: Recipe, out: str) -> Flow:
+def _chosen(flow: Flow, c: ClearConfig, recipe: LabelRecipe, out: str) -> Flow:
     """Images that are retrieved, confirmed and chosen."""
     names, background = [each.name for each in recipe.classes], recipe.retrieval.background
     flow = flow.whole(

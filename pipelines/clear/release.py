@@ -15,19 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.artifact import load_artifact
-from ...curation.attribution import ATTRIBUTION
 from ...curation.files import write_whole
 from ...curation.lock import locked
+from ...curation.publish import ATTRIBUTION
 from ...curation.store import Rows, Store, StoreError
 from ...curation.verify import DATASET
 from ...datasets.clear import published
-from ...datasets.clear.facts import facts
-from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
+from ...datasets.clear.facts import RELEASED, facts
+from ...datasets.clear.release import write_all_metadata, write_feature_file, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
+from ...datasets.reader.features import feature_sets, open_features, read_features
+from ...datasets.reader.index import DatasetIndex
 from ..errors import WrongUse, unknown
 from .card import class_names, names_by_label
 from .config import ClearConfig
-from .features import released_features
 from .source_config import ReleaseSource
 
 LOGGER = logging.getLogger("benchwright")
@@ -122,7 +123,7 @@ def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Tab
     for name, found in vectors.items():
         for bucket in np.unique(buckets).tolist():
             mine = np.flatnonzero(buckets == bucket)
-            write_features(folder, name, bucket, found[mine], labels[mine].tolist())
+            write_feature_file(folder, name, bucket, found[mine], labels[mine].tolist())
     if not isinstance(config.source, ReleaseSource):
         every = _finished(store, "bucketed")
         columns = [name for name in every.column_names if name not in ("image", "embedding")]
@@ -183,3 +184,27 @@ def _finished(store: Store, stage: str) -> Rows:
     if artifact is None:
         raise StoreError(f"{store.url}: stage {stage!r} is not finished; run the pipeline to its end first")
     return artifact.rows_view(store)
+
+
+def released_features(out: str, embedding: str) -> dict[str, np.ndarray]:
+    """Vectors of all rows of a finished run by their names in a release: those of its shards, and its feature sets, mapped.
+
+    Args:
+        out: the run.
+        embedding: name of those of the shards; "" where there are none.
+
+    Raises:
+        WrongUse: two have one name there.
+    """
+    dataset = posixpath.join(out, DATASET)
+    found: dict[str, np.ndarray] = {}
+    if embedding:
+        found[embedding] = read_features(DatasetIndex.open(dataset))[0]
+    for name in feature_sets(dataset):
+        released = RELEASED.get(name, name)
+        if released in found:
+            raise WrongUse(
+                f"features.{name}: the release has features {released!r} already: give this feature set another name"
+            )
+        found[released] = open_features(dataset, name)[0]
+    return found

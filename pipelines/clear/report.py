@@ -20,11 +20,10 @@ from ..feature_sets import EMBEDDING, stage_of
 from ..own import shown
 from ..report import OWNERS, ReportedRun, write_page
 from ..samples import sample_band
-from .buckets import Bucket, names_of, time_buckets
+from .buckets import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
 from .pipeline import rounds
-from .pretraining_report import pretraining_sections
-from .results import results_sections
+from .results import pretraining_sections, results_sections
 from .source_config import ReleaseSource
 
 _THUMB_PX = 96
@@ -185,7 +184,7 @@ def _class_section(run: ReportedRun, config: ClearConfig, buckets: list[Bucket])
             continue
         shape = len(rows.names), len(rows.buckets)
         counts = np.bincount(shape[1] * rows.classes + rows.places, minlength=shape[0] * shape[1]).reshape(shape)
-        names = names_of(buckets, rows.buckets)
+        names = bucket_names(buckets, rows.buckets)
         blocks.append(counts_table(counts, rows.names, names, what="concept", caption=f"Images {told}, by bucket"))
     return [Section("Concepts", blocks)] if blocks else []
 
@@ -260,7 +259,7 @@ def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
     found = _classed(run, config, also=["embedding"]) or _classed(run, config, "placed")
     if found is None or len(found.keys) < 3:
         return []
-    names = names_of(buckets, found.buckets)
+    names = bucket_names(buckets, found.buckets)
     drawn = np.sort(np.argsort(uniform(config.seed, "map", found.keys), kind="stable")[:_POINTS])
     kinds = [("class", found.names, found.classes[drawn], False), ("bucket", names, found.places[drawn], True)]
     shape = 2, len(found.names), len(found.buckets)
@@ -282,7 +281,7 @@ def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
 
 
 @dataclass(frozen=True)
-class Vectors:
+class RowVectors:
     """Vectors of the rows of a ``Classed``.
 
     Attributes:
@@ -304,15 +303,15 @@ class Vectors:
             yield self.rows.gather(self.column, self.places[start : start + _AT_ONCE])
 
 
-def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> dict[str, Vectors]:
+def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> dict[str, RowVectors]:
     """Those of the shards, and the feature sets that are finished."""
-    sets: dict[str, Vectors] = {}
+    sets: dict[str, RowVectors] = {}
     columns = {EMBEDDING: (found.rows, "embedding")} if "embedding" in found.rows.column_names else {}
     columns |= {name: (rows, "feature") for name in config.feature_names if (rows := run.rows(stage_of(name))) is not None}
     for name, (rows, column) in columns.items():
         at = {key: place for place, key in enumerate(rows.table(["key"])["key"].to_pylist())}
         if at.keys() >= {*found.keys}:  # a stage of an earlier run may have others
-            sets[name] = Vectors(rows, column, np.array([at[key] for key in found.keys], dtype=np.int64))
+            sets[name] = RowVectors(rows, column, np.array([at[key] for key in found.keys], dtype=np.int64))
     return sets
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...curation.verify import DATASET
 from ...datasets.clear.facts import FEATURES, PublishedCell, published_tables
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
-from ...eval.report.blocks import Block, Details, Section, Text
+from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale
 from ...eval.report.trained import (
     Column,
@@ -31,10 +31,10 @@ from ...eval.report.trained import (
 )
 from ...eval.results import Line, line_label
 from ...training.baselines.clear import expanded
+from ..feature_sets import EMBEDDING, stage_of
 from ..report import ReportedRun
-from .buckets import Bucket, names_of
+from .buckets import Bucket, bucket_names
 from .config import ClearConfig
-from .features import shared_space
 from .paper import (
     OFFLINE,
     SAME,
@@ -63,7 +63,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Group:
+class MethodLines:
     """Trainings of one protocol, one network and one set of features.
 
     Attributes:
@@ -87,7 +87,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Trained:
+class LabelledLine:
     """One line under a label that no other one of a table has."""
 
     label: str
@@ -107,11 +107,11 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
     numbers = np.unique(table["bucket"].to_numpy()).tolist()
     offline = [line for line in lines if line.protocol == "offline"]
     timed = [line for line in lines if line.protocol != "offline"]
-    names, groups = names_of(buckets, numbers), grouped(timed, config, numbers)
+    names, groups = bucket_names(buckets, numbers), grouped(timed, config, numbers)
     means = [mean for group in groups for runs in group.runs.values() if not np.isnan(mean := runs.mean(0)).all()]
     scale = common_scale(means) if means else (0.0, 1.0)
     sections = both_protocols(groups, data, known)
-    together: dict[tuple[str, str], list[Group]] = {}
+    together: dict[tuple[str, str], list[MethodLines]] = {}
     for group in groups:
         together.setdefault((group.protocol, group.network), []).append(group)
     for (protocol, network), some in together.items():
@@ -142,20 +142,20 @@ def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str]
         for each in fair
     ]
     table = lines_table(lines, columns, f"Accuracy on the test sets: {_UNIT}", published=papers)
-    return [Section("Trained on all buckets at once", [verdict, table, *settings_details(lines)])]
+    return [Section("LabelledLine on all buckets at once", [verdict, table, *settings_details(lines)])]
 
 
-def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) -> list[Group]:
+def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) -> list[MethodLines]:
     """By protocol and network as they come, and by features in the order of the paper's tables."""
     found: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
         found.setdefault((line.protocol, network_of(line), features_of(line, config)), []).append(line)
     first = {key[:2]: at for at, key in reversed([*enumerate(found)])}
     order = [*FEATURES]
-    groups: list[Group] = []
+    groups: list[MethodLines] = []
     for key in sorted(found, key=lambda key: (first[key[:2]], order.index(key[2]) if key[2] in order else -1)):
         labelled = tuple(_relabelled(found[key]))
-        groups.append(Group(*key, labelled, {line.label: _runs(line, buckets) for line in labelled}))
+        groups.append(MethodLines(*key, labelled, {line.label: _runs(line, buckets) for line in labelled}))
     return groups
 
 
@@ -190,7 +190,7 @@ def _column(key: Key, metric: str) -> Column[Row]:
     return column
 
 
-def _rows(groups: Sequence[Group]) -> list[Row]:
+def _rows(groups: Sequence[MethodLines]) -> list[Row]:
     """A row a label, in the order in which they come."""
     found: dict[str, dict[Key, Line]] = {}
     for group in groups:
@@ -205,7 +205,7 @@ def _beside(
     """Whether the paper's figures may stand beside these rows, and those that may."""
     several = len({key for row in rows for key in row.of}) > 1
     trained = [
-        Trained(f"{row.label}, {key[0]}, {key[1]}" if several else row.label, line, key[1])
+        LabelledLine(f"{row.label}, {key[0]}, {key[1]}" if several else row.label, line, key[1])
         for row in rows
         for key, line in row.of.items()
     ]
@@ -218,7 +218,7 @@ def _beside(
     return verdict, [one for label, of in papers for one in published_rows(label, of, heading)]
 
 
-def _compared(groups: Sequence[Group], data: str, known: Known = None) -> list[Block]:
+def _compared(groups: Sequence[MethodLines], data: str, known: Known = None) -> list[Block]:
     """Of one protocol and network: a row a method, a column a metric, or one a metric and set of features."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
@@ -247,7 +247,7 @@ _TABLE_1 = {
 """Rows of Table 1 whose names there tell less than ours."""
 
 
-def both_protocols(groups: Sequence[Group], data: str, known: Known = None) -> list[Section]:
+def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None) -> list[Section]:
     """The table that has the form of the paper's Table 1, its methods first and in its order; nothing where no method was
     trained under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
@@ -282,7 +282,7 @@ def _short(label: str) -> str:
     return f"alpha {found[2]}{' i/k' if found[1] else ''}, {found[3]}{found[4]}" if found else label
 
 
-def _by_features(groups: Sequence[Group], names: Sequence[str], scale: tuple[float, float]) -> list[Block]:
+def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tuple[float, float]) -> list[Block]:
     """Curves, matrices and settings of each set of features."""
     blocks: list[Block] = []
     for at, group in enumerate(groups):
@@ -295,3 +295,46 @@ def _by_features(groups: Sequence[Group], names: Sequence[str], scale: tuple[flo
         shown += accuracy_heats(group.runs, names, of="bucket", scale=scale)
         blocks += [Details(group.features, shown, opened=at == 0)] if len(groups) > 1 else shown
     return blocks
+
+
+def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
+    """Loss and accuracy of the last epoch of each pre-training; nothing where there is none."""
+    rows: list[Sequence[Value]] = []
+    for line in lines:
+        if line.protocol != PRETRAIN:
+            continue
+        for at, (_, seed) in enumerate(line.runs):
+            epochs = int(line.settings["epochs"])
+            last = [float(line.values(name, at=epochs)[at]) for name in ("contrastive_loss", "instance_accuracy")]
+            rows.append([line.label, line.rows["model"][0].as_py(), seed, epochs, *last])
+    if not rows:
+        return []
+    told = (
+        "Encoders that learned from images without labels, which are published beside the dataset. Right: how often a query's "
+        "own key scores highest among those of the queue, in the last epoch."
+    )
+    headings = ["method", "backbone", "seed", "epochs", "loss", "right"]
+    return [Section("Pre-training on images without labels", [Text([told]), Table(headings, rows)])]
+
+
+def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
+    """That classes were learned in the space in which their images were retrieved, where they were."""
+    if "retrieved" not in run.made:
+        return []
+    learned = dict.fromkeys(str(line.settings.get("features", EMBEDDING)) for line in lines)
+    same = [name for name in learned if name == EMBEDDING or _made_alike(run, stage_of(name), "embedded")]
+    if not same:
+        return []
+    told = (
+        f"Learned in the space that retrieved the images: features {', '.join(same)}. The encoder chose what lies near its "
+        "prompts, so its own vectors tell the classes apart more easily; features of another network are not favoured so."
+    )
+    return [Text([told], tone="note")]
+
+
+def _made_alike(run: ReportedRun, stage: str, other: str) -> bool:
+    """Whether two stages have one encoder, with the same weights."""
+    if stage not in run.made or other not in run.made:
+        return False
+    one, two = (run.made[name].recipe["settings"] for name in (stage, other))
+    return all(one[name] == two[name] for name in ("encoder", "checkpoint"))

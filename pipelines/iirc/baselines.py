@@ -69,9 +69,14 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
                     given = {"order": number, "measures": measures[number], "places": places_of(name)}
                     yield {"method": (name, method), "settings": {**settings, "memory": memory}, **given, **own}
 
+    return _trainings(config, baselines(), e.seeds, runs)
+
+
+def _trainings(config: IircConfig, baselines: Iterable[dict[str, Any]], seeds: Iterable[int], runs: Runs) -> list[Training]:
+    e = config.evaluation
     return trainings_of(
-        baselines(),
-        e.seeds,
+        baselines,
+        seeds,
         protocol=f"{e.information} information",
         model=(e.model, MODELS.find(e.model).reference),
         prepare="benchwright.pipelines.iirc.stream:tasks",
@@ -87,8 +92,14 @@ def check_settings(config: IircConfig) -> None:
     """Raise ``WrongUse`` where the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
     settings' own baselines do not fit, as far as that shows before pictures are read."""
     _check_hierarchy(config)
-    for name in config.evaluation.methods:
-        settings_of(config, METHODS.former.get(name, name))
+    chosen = {
+        name: settings_of(config, name) for name in (METHODS.former.get(name, name) for name in config.evaluation.methods)
+    }
+    baselines = (
+        {"method": (name, method), "settings": settings, "measures": {}, "places": places_of(name)}
+        for name, (method, settings) in chosen.items()
+    )
+    _trainings(config, baselines, [0], Runs("", device=config.evaluation.device))
 
 
 def _check_hierarchy(config: IircConfig) -> None:

@@ -178,6 +178,11 @@ def _predictor(config: KowlConfig, name: str) -> tuple[str, str, dict[str, Any]]
     return known, entry.reference, settings
 
 
+def check_settings(config: KowlConfig) -> None:
+    """Raise ``WrongUse`` where the settings' own predictors do not fit, as far as that shows before there is a dataset."""
+    _check_settings(config, [_predictor(config, name)[0] for name in config.evaluation.predictors])
+
+
 def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     """Settings of a predictor that nobody knows are a mistake."""
     known = {*PREDICTORS.builtin, *chosen, *map(short, config.evaluation.predictors)}

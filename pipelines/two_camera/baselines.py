@@ -72,6 +72,12 @@ def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protoco
     return [training_of(config, out, *each, protocol=config.folds.kind) for each in chosen]
 
 
+def check_settings(config: TwoCameraConfig) -> None:
+    """Raise ``WrongUse`` where the settings' own networks or estimators do not fit, before there is a dataset."""
+    for name in [*config.evaluation.networks, *config.evaluation.baselines]:
+        _made(config, name)
+
+
 def directions(config: TwoCameraConfig) -> list[Direction]:
     """``1to2``, where the light in the first camera is estimated from T to the second, the other way round, or both."""
     return ["1to2", "2to1"] if config.evaluation.direction == "both" else [config.evaluation.direction]
@@ -120,6 +126,29 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
     Raises:
         WrongUse: no such method, or settings that do not fit.
     """
+    model, own, reference, parts, made = _made(config, name)
+    evaluation, network = config.evaluation, config.evaluation.networks.get(name)
+    found: dict[str, Any] = {
+        "direction": direction,
+        "reilluminated": network is not None and network.reilluminated,
+        "lights_of_test": network is not None and network.lights_of_test,
+        "looks_at_test": bool(getattr(made, "looks_at_test", False)),
+        "estimator": own,
+    }
+    if network is not None and not network.augmented:
+        found["augmented"] = False
+    if getattr(made, "needs_pictures", False):
+        _check_pictures(config, short(name))
+        found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
+        if "fit" in parts and evaluation.relit_pictures and config.augmentation is not None:
+            found["relit_pictures"] = evaluation.relit_pictures
+    seed = 0 if network is None else min(own["seeds"])
+    change = f"evaluation.{f'method_settings.{short(name)}' if network is None else f'networks.{name}.settings'}"
+    return ChosenEstimator(short(model), reference, parts, found, seed, change)
+
+
+def _made(config: TwoCameraConfig, name: str) -> tuple[str, dict[str, Any], str, dict[str, str], Any]:
+    """Model, own settings, reference and functions of an estimator, and the estimator."""
     _check_names(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
     changes = evaluation.method_settings.get(name, evaluation.method_settings.get(short(name), {}))
@@ -138,23 +167,7 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
         made = load(reference)(**{part: load(each) for part, each in parts.items()}, **own)
     except (ValueError, TypeError, LookupError) as error:
         raise WrongUse(f"{'estimator' if network is None else 'network'} {short(name)!r}: {error}") from None
-    found: dict[str, Any] = {
-        "direction": direction,
-        "reilluminated": network is not None and network.reilluminated,
-        "lights_of_test": network is not None and network.lights_of_test,
-        "looks_at_test": bool(getattr(made, "looks_at_test", False)),
-        "estimator": own,
-    }
-    if network is not None and not network.augmented:
-        found["augmented"] = False
-    if getattr(made, "needs_pictures", False):
-        _check_pictures(config, short(name))
-        found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
-        if "fit" in parts and evaluation.relit_pictures and config.augmentation is not None:
-            found["relit_pictures"] = evaluation.relit_pictures
-    seed = 0 if network is None else min(own["seeds"])
-    change = f"evaluation.{f'method_settings.{short(name)}' if network is None else f'networks.{name}.settings'}"
-    return ChosenEstimator(short(model), reference, parts, found, seed, change)
+    return model, own, reference, parts, made
 
 
 def _check_names(config: TwoCameraConfig, name: str) -> None:

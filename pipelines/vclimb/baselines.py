@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -44,41 +45,47 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks a task or a role.
     """
     e = config.evaluation
-    model = _model(e)
     recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": _weights(e)}
-    measures = with_metrics({"classes": Step(measure_classes, {})}, e.metrics)
-    names = dict.fromkeys(map(present_name, list(methods) or e.methods))
+    frames = [_frames(name) for name in protocols] or e.frames
+    found = _trainings(config, posixpath.join(out, DATASET), list(methods) or e.methods, frames, e.seeds, recorded)
+    _check_tasks(config, out, found[0].facts())
+    return found
+
+
+def _trainings(
+    config: VclimbConfig,
+    dataset: str,
+    methods: Iterable[str],
+    stored: Iterable[Any],
+    seeds: Iterable[int],
+    recorded: Mapping[str, Any],
+) -> list[Training]:
+    e, names = config.evaluation, list(dict.fromkeys(map(present_name, methods)))
 
     def baselines() -> Iterator[dict[str, Any]]:
-        for frames in dict.fromkeys([_frames(name) for name in protocols] or e.frames):
-            for name in names:
-                settings = {**baseline_settings(config, name, frames), **recorded}
-                _check_views(name, settings)
-                given = {"settings": settings, "places": places_of(name)}
-                yield {"protocol": f"frames {frames}", "method": (name, _reference(name)), **given}
+        for frames, name in itertools.product(dict.fromkeys(stored), names):
+            settings = {**baseline_settings(config, name, frames), **recorded}
+            _check_views(name, settings)
+            given = {"settings": settings, "places": places_of(name)}
+            yield {"protocol": f"frames {frames}", "method": (name, _reference(name)), **given}
 
-    found = trainings_of(
+    return trainings_of(
         baselines(),
-        dict.fromkeys(e.seeds),
-        model=model,
-        measures=measures,
+        dict.fromkeys(seeds),
+        model=_model(e),
+        measures=with_metrics({"classes": Step(measure_classes, {})}, e.metrics),
         prepare="benchwright.pipelines.vclimb.stream:tasks",
-        runs=Runs(posixpath.join(out, DATASET), e.weights, e.device, e.workers),
+        runs=Runs(dataset, e.weights, e.device, e.workers),
         samples="clips",
         labels="one",
         classes="new",
         change="evaluation.settings.schedule.learning_rate, or method_settings",
     )
-    _check_tasks(config, out, found[0].facts())
-    return found
 
 
 def check_settings(config: VclimbConfig) -> None:
     """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
-    for frames in config.evaluation.frames:
-        for name in map(present_name, config.evaluation.methods):
-            _reference(name)
-            _check_views(name, baseline_settings(config, name, frames))
+    _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
 
 
 def split_file(out: str) -> str | None:

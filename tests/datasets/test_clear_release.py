@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.rows import Blob
-from benchwright.datasets.clear.release import Written, write_all_metadata, write_features, write_release
+from benchwright.datasets.clear.release import Written, write_all_metadata, write_feature_file, write_release
 from benchwright.datasets.clear.splits import SEEDS, released_split
 
 CLASSES = ("BACKGROUND", "bus", "camera")
@@ -126,16 +126,16 @@ def test_a_class_without_images_is_still_listed(tmp_path: Path) -> None:
 def test_features_load_without_pickle_and_repeat(tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
     labels = [0] * 10 + [1] * 10 + [2] * 10
-    path = write_features(tmp_path, "moco_b0", 1, features, labels)
+    path = write_feature_file(tmp_path, "moco_b0", 1, features, labels)
     assert path == tmp_path / "training_folder" / "features" / "moco_b0" / "1" / "all.pth"
     tensor, found = torch.load(path, weights_only=True)
     assert np.array_equal(tensor.numpy(), features)
     assert found == labels
     first = path.read_bytes()
-    write_features(tmp_path, "moco_b0", 1, features[:, :], np.asarray(labels).tolist())
+    write_feature_file(tmp_path, "moco_b0", 1, features[:, :], np.asarray(labels).tolist())
     assert path.read_bytes() == first
     with pytest.raises(ValueError, match=r"\(30, 8\) for 29 labels"):
-        write_features(tmp_path, "moco_b0", 1, features, labels[1:])
+        write_feature_file(tmp_path, "moco_b0", 1, features, labels[1:])
 
 
 def test_all_metadata_streams_bucket_by_bucket(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_class_names_are_checked_before_anything_is_written(tmp_path: Path, name
     with pytest.raises(ValueError, match="class name"):
         write_release(tmp_path, items(), class_names=(*CLASSES, name))
     with pytest.raises(ValueError, match="feature type"):
-        write_features(tmp_path, name, 1, np.zeros((1, 1), dtype=np.float32), [0])
+        write_feature_file(tmp_path, name, 1, np.zeros((1, 1), dtype=np.float32), [0])
     assert not list(tmp_path.iterdir())
 
 

@@ -15,12 +15,11 @@ import torch
 from benchwright.curation.keys import fingerprint
 from benchwright.curation.stale import definitions
 from benchwright.curation.ustar import ShardError
-from benchwright.datasets.clear.facts import facts
+from benchwright.datasets.clear.facts import RELEASED, facts
 from benchwright.datasets.features.networks import network
 from benchwright.datasets.reader.features import feature_sets, open_features, read_features
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
-from benchwright.pipelines.clear.features import RELEASED
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.experiments import finished_trainings
 from benchwright.pipelines.jobs import job, job_of

@@ -435,7 +435,13 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
         ("clear", "baselines.model=tsn", "model 'tsn' takes clips, and samples here are vectors"),
         ("clear", "baselines.learning_rate=1e39", "learning_rate 1e+39 must be positive"),
         ("iirc", "evaluation.settings={nope={x=1}}", "nope"),
+        ("iirc", "evaluation.methods=['gem']", "gem: method 'gem' learns graphs in streams side by side alone"),
         ("vclimb", "evaluation.settings={nope={x=1}}", "nope"),
+        ("vclimb", "evaluation.methods=['gem']", "gem: method 'gem' learns graphs in streams side by side alone"),
+        ("kowl", "evaluation.settings.nope.x=1", "evaluation.settings.nope: no predictor 'nope': there are ann, "),
+        ("kowl", "evaluation.settings.evm.x=1", "evaluation.settings.evm has no 'x'"),
+        ("two_camera", "evaluation.networks.network-200.settings={nope=1}", "network 'network-200': "),
+        ("two_camera", "evaluation.method_settings.gray_world.nope=1", "estimator 'gray_world': "),
     ],
 )
 def test_a_run_refuses_wrong_baselines_before_it_makes_anything(

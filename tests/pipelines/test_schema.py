@@ -11,7 +11,7 @@ import pytest
 from benchwright.pipelines.benchmark import find
 from benchwright.pipelines.catalogue import TITLES
 from benchwright.pipelines.config import find_config, read_text, variants
-from benchwright.pipelines.schema import schema_of
+from benchwright.pipelines.schema import json_schema
 
 from .conftest import Cli
 
@@ -19,7 +19,7 @@ PACKAGED = [(name, each) for name in sorted(TITLES) for each in variants(name)]
 
 
 def validator(name: str) -> Any:
-    schema = schema_of(find(name))
+    schema = json_schema(find(name))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -53,5 +53,5 @@ def test_a_file_that_extends_another_holds_what_it_changes() -> None:
 def test_the_command_prints_it(bw: Cli) -> None:
     told = bw("schema", "kowl")
     assert told.code == 0
-    assert json.loads(told.out) == schema_of(find("kowl"))
+    assert json.loads(told.out) == json_schema(find("kowl"))
     assert bw("schema", "kowel").err.count("\n") == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchwright.training.core import optimisers
+from benchwright.training.core import schedule
 
 
 def trained(kind: type[torch.optim.Optimizer], **settings: Any) -> list[torch.Tensor]:
@@ -33,7 +33,7 @@ def trained(kind: type[torch.optim.Optimizer], **settings: Any) -> list[torch.Te
     ("name", "settings"), [("SGD", {"momentum": 0.9}), ("Adagrad", {}), ("Adam", {}), ("Adam", {"fused": True})]
 )
 def test_steps_are_those_of_torch(name: str, settings: dict[str, Any]) -> None:
-    ours, theirs = (trained(getattr(module, name), **settings) for module in (optimisers, torch.optim))
+    ours, theirs = (trained(getattr(module, name), **settings) for module in (schedule, torch.optim))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     assert all(weight.requires_grad and weight.is_leaf for weight in ours)
 

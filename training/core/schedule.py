@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import typing
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from .optimisers import SGD, Adagrad, Adam
+Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
+
+_WRAPPED = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+"""Methods besides ``step`` that torch hides from its compiler, and loads it for that, when the first optimiser is made: a
+second and more of every process that trains. Where ``compile`` is set the model alone is compiled."""
+
+
+def _plain(kind: type[Kind]) -> type[Kind]:
+    """The kind with the same methods as they are written."""
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
+    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return cast(type[Kind], type(kind.__name__, (kind,), methods))
+
+
+SGD = _plain(torch.optim.SGD)
+Adagrad = _plain(torch.optim.Adagrad)
+Adam = _plain(torch.optim.Adam)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from .lessons import AnyLesson
+    from ..core.lesson import ForwardPass, Lesson
+    from ..graph_streams.streams import Streams, StreamStep
+
+    AnyLesson = Lesson | Streams
+    AnyStep = ForwardPass | StreamStep
+    """What ``teach`` is given: a lesson of one model, or of many streams side by side, which have the same members."""
 
 
 def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], weigh: Callable[[Tensor], Tensor]) -> None:

@@ -15,7 +15,7 @@ from .method import Method, Teach
 
 if TYPE_CHECKING:
     from ..core.lesson import Lesson
-    from .lessons import AnyLesson, AnyStep
+    from .importance import AnyLesson, AnyStep
 
 Form = Literal["as_written", "as_released"]
 

@@ -13,7 +13,7 @@ from .finetune import present
 from .method import Method
 
 if TYPE_CHECKING:
-    from .lessons import AnyLesson, AnyStep
+    from .importance import AnyLesson, AnyStep
 
 
 def output_norm(step: AnyStep) -> Tensor:

@@ -20,7 +20,7 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ..core.batches import ahead
 from ..core.determinism import generator
-from ..core.optimisers import SGD
+from ..core.schedule import SGD
 from ..data.pictures import ReadPictures
 from .network import MoCo
 from .settings import MocoSettings

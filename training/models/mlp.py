@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from .classifier import Classifier
-from .linear import affine
-from .weights import init_network
+from .linear import affine, init_network
 
 
 def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> Classifier:

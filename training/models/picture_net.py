@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from .classifier import Classifier
+from .linear import init_network
 from .mlp import vector_net
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
-from .weights import init_network
 
 BACKBONES = (*RESNETS, "mlp", "reduced_resnet", "small_cnn")
 HEADS: dict[str, Literal["kept", "reset"] | None] = {"linear": None, "cosine_kept": "kept", "cosine_reset": "reset"}

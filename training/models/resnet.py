@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .weights import init_network
+from .linear import init_network
 
 RESNETS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
 """Name -> width of the features."""

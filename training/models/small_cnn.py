@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .weights import init_network
+from .linear import init_network
 
 
 def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> tuple[nn.Module, int]:

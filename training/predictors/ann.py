@@ -20,7 +20,7 @@ from torch import nn
 
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
-from ..core.optimisers import Adam
+from ..core.schedule import Adam
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,

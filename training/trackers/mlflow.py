@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from .registry import Tracker, flat
+from .registry import Tracker, dotted
 
 _EXPERIMENT = "benchwright"
 _TAG = "benchwright.training"
@@ -24,7 +24,7 @@ def mlflow(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
     if known:
         return _Run(client, known[0].info.run_id)
     run = client.create_run(experiment, tags={_TAG: name}, run_name=name)
-    for parameter, value in flat(facts).items():
+    for parameter, value in dotted(facts).items():
         client.log_param(run.info.run_id, parameter, str(value)[:_MOST_LETTERS])
     return _Run(client, run.info.run_id)
 

@@ -31,13 +31,13 @@ TRACKERS = Registry("tracker", {name: _in(name) for name in ("mlflow", "tensorbo
 """``train --track NAME=PLACE``. Each built-in one needs the package of its name."""
 
 
-def flat(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def dotted(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Settings of settings by dotted names.
 
-    >>> flat({"seed": 0, "settings": {"schedule": {"epochs": 3}}})
+    >>> dotted({"seed": 0, "settings": {"schedule": {"epochs": 3}}})
     {'seed': 0, 'settings.schedule.epochs': 3}
     """
     found: dict[str, Any] = {}
     for name, value in facts.items():
-        found |= flat(value, f"{before}{name}.") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
+        found |= dotted(value, f"{before}{name}.") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
     return found

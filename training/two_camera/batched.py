@@ -21,7 +21,7 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ...curation.rng import rng
 from ..core.determinism import generator
-from ..core.optimisers import Adam
+from ..core.schedule import Adam
 from ..models.illuminant_net import IlluminantNets, draw_nets
 from .settings import Hyper
 from .shapes import Shape
