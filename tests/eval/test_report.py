@@ -285,6 +285,14 @@ def test_dumbbells_tell_their_numbers_and_leave_gaps():
             dot_chart(labels, series, label_axis="class", value_axis="x")
 
 
+def test_labels_above_a_heat_map_stand_on_edge_where_they_would_overlap():
+    def turned(columns: list[str]) -> int:
+        return heat_map([[0.1] * len(columns)], ["r"], columns, row_axis="x", column_axis="y").light.count(b"rotate(-90")
+
+    assert turned(["finetune", "ewc", "mas"]) == turned(["1", "2", "3"])
+    assert turned(["finetune, model = gcn", "finetune, model = st_gcn", "er"]) == turned(["1", "2", "3"]) + 3
+
+
 def test_figures_tell_their_numbers_in_words_and_in_a_table():
     figure = bar_chart(["a", "b"], [3, 4.5], label_axis="bucket", value_axis="images")
     assert figure.alt == "Bars of images by bucket: a 3; b 4.5"

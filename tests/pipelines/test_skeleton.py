@@ -155,6 +155,8 @@ def test_names_alone_have_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[
     for words in ("names alone", "drink water", "Sequences by task"):
         assert words in page
     assert "frames, least" not in page
+    assert cli.call(["train", str(out)]) == 2
+    assert "source.kind = 'ntu_names': names have no joints" in capfd.readouterr().err
 
 
 def test_processes_and_another_seed(tiny: Path, tmp_path: Path) -> None:
