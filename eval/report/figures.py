@@ -132,7 +132,7 @@ def heat_map(
         axes.pcolormesh(values, cmap=ramp, vmin=pale, vmax=deep, edgecolors=theme.empty, linewidth=0.6)
         _colour_bar(axes, ramp, values.shape, (pale, deep))
         axes.invert_yaxis()
-        axes.set_aspect("equal", anchor="SW" if upright else None)
+        axes.set_aspect("equal", anchor="SE")
         for (i, j), value in np.ndenumerate(values):
             if not np.isnan(value):
                 ink = _readable_on(ramp((value - pale) / span))
