@@ -154,7 +154,7 @@ def _published(name: str) -> tuple[str, ...]:
 def _classes(c: SkeletonConfig) -> list[str] | None:
     """Names of the classes that take part, in the order of their labels; None: all, by name."""
     if not isinstance(c.classes, int):
-        return c.classes
+        return None if c.classes == "all" else c.classes
     s = c.source
     match s:
         case NwuclaSource():
@@ -168,7 +168,8 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
         case FolderSource() | TableSource() | OwnSource():
             known = []
     if c.classes > len(known):
-        raise ConfigError(f"classes = {c.classes}: {len(known)} have an order in a source of kind {s.kind!r}: name them")
+        order = f"{len(known)} have an order in a source of kind {s.kind!r}"
+        raise ConfigError(f"classes = {c.classes}: {order}: name them, or say classes = 'all' for all of them by name")
     return known[: c.classes]
 
 

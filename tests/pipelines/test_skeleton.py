@@ -356,6 +356,10 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
     assert np.bincount(arrays.tasks).tolist() == [6, 6, 6]
     assert not arrays.x[:, :, :, 0].any()  # bones: the centre has none
     assert load_orders(str(out)).task_orders.shape == (6, 3)
+    # What settings extend may give a number of classes: "all" is how not to have it.
+    every = ["--set", "classes=all", "--out", str(tmp_path / "every"), "--quiet"]
+    assert cli.call(["run", "skeleton", "--config", str(tmp_path / "own.toml"), *every]) == 0
+    assert load_arrays(str(tmp_path / "every")).classes == ("grasp", "point", "wave")
 
 
 @pytest.mark.parametrize(
