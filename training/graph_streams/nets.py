@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -105,4 +105,4 @@ class _Topology(nn.Module):
         self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.backbone.topology(x)
+        return cast("Callable[[Tensor], Tensor]", self.backbone.topology)(x)
