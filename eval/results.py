@@ -183,8 +183,8 @@ def lines(results: pa.Table) -> list[Line]:
         protocol, method, model, _ = key = keys[at]
         whole = {other: values | {"model": other[2]} for other, values in settings.items() if other[0] == protocol}
         rivals = [values for other, values in whole.items() if other[1] == method]
-        several = len({values.get(_LEARNED) for values in whole.values()}) > 1
-        label = line_label(method, whole[key], rivals, always=[_LEARNED] if several and _LEARNED in whole[key] else ())
+        always = told_of_all((other[1], values) for other, values in whole.items())
+        label = line_label(method, whole[key], rivals, always=[name for name in always if name in whole[key]])
         others = [name for name in _differing(rivals) if not any(_is_digest(one.get(name)) for one in rivals)]
         apart = {name: whole[key].get(name) for name in others if f", {name} = " not in label}
         rows = results.take(np.flatnonzero(which.ravel() == which.ravel()[at]))
@@ -193,7 +193,28 @@ def lines(results: pa.Table) -> list[Line]:
 
 
 _LEARNED = "features"
-"""Setting that says what was learned from: told of every line of a protocol where two differ in it."""
+"""Setting that says what was learned from."""
+
+
+def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """What the label of every line of a table tells, of methods with one line, too: what was learned from, where two lines
+    differ in it; else the model, where two of one method do.
+
+    Args:
+        lines: method and settings of each, by dotted name.
+
+    >>> told_of_all([("er", {"model": "gcn"}), ("er", {"model": "st_gcn"}), ("ewc", {"model": "gcn"})])
+    ['model']
+    >>> told_of_all([("er", {"model": "gcn"}), ("ewc", {"model": "st_gcn"})])
+    []
+    """
+    found = list(lines)
+    if len({settings.get(_LEARNED) for _, settings in found}) > 1:
+        return [_LEARNED]
+    models: dict[str, set[Any]] = {}
+    for method, settings in found:
+        models.setdefault(method, set()).add(settings.get("model"))
+    return ["model"] if any(len(those) > 1 for those in models.values()) else []
 
 
 def line_label(

@@ -82,6 +82,25 @@ def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
 
 
 @dataclass(frozen=True)
+class ArraysShape:
+    """What all sequences of a data set have in common: the joints' graph, numbers of axes and of frames."""
+
+    layout: Layout
+    axes: int
+    frames: int
+
+
+def load_shape(url: str) -> ArraysShape:
+    """Read it from the first sample. ``url``, and what it raises, as for ``load_arrays``."""
+    index = DatasetIndex.open(_dataset(url))
+    if not len(index):
+        raise ValueError(f"{url}: the data set is empty")
+    first = Samples(index)[0]
+    axes, frames, _, _ = first[TENSOR].shape
+    return ArraysShape(layout_from_values(first["json"]["layout"]), axes, frames)
+
+
+@dataclass(frozen=True)
 class Orders:
     """Orders of learning, as a run wrote them.
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
+from ...curation.ustar import ShardError
 from ...datasets.two_camera.folds import Fold, Lights, no_pictures
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import AngularStatistics, angular_error_deg, angular_statistics, first_two_folds_mean, fold_mean, pooled
@@ -223,6 +224,7 @@ def estimate_folds(
 
     Raises:
         NotFitted: the estimator refuses these folds, by a ``ValueError``.
+        ShardError: the pictures are damaged.
         ValueError: the estimates do not fit the folds.
 
     >>> class MeanLight:
@@ -246,6 +248,8 @@ def estimate_folds(
     tables: list[pa.Table] = []
     try:
         estimated = estimator.estimate_folds(folds)
+    except ShardError:  # of pictures, which are read as it asks for them: damage is no refusal
+        raise
     except ValueError as error:
         raise NotFitted(str(error)) from error
     for run, estimates in _checked(estimated, folds).items():

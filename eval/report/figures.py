@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import math
 import re
 import warnings
@@ -94,7 +95,7 @@ def heat_map(
         axes.pcolormesh(values, cmap=ramp, vmin=pale, vmax=deep, edgecolors=theme.empty, linewidth=0.6)
         _colour_bar(axes, ramp, values.shape, (pale, deep))
         axes.invert_yaxis()
-        axes.set_aspect("equal")
+        axes.set_aspect("equal", anchor="SE")
         for (i, j), value in np.ndenumerate(values):
             if not np.isnan(value):
                 ink = _readable_on(ramp((value - pale) / span))
@@ -103,7 +104,7 @@ def heat_map(
             for i in np.flatnonzero(~np.isnan(np.diagonal(values))):
                 edge = _readable_on(ramp((values[i, i] - pale) / span))
                 axes.add_patch(Rectangle((i + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=edge, linewidth=0.9))
-        axes.set_xticks(np.arange(len(columns)) + 0.5, short_labels(columns))
+        axes.set_xticks(np.arange(len(columns)) + 0.5, above, **turned)
         axes.set_yticks(np.arange(len(rows)) + 0.5, short_labels(rows))
         axes.set_xlabel(column_axis, x=0.5 * len(columns) / (len(columns) + _BAR_WIDTH))
         axes.set_ylabel(row_axis)
@@ -113,8 +114,12 @@ def heat_map(
         for spine in axes.spines.values():
             spine.set_visible(False)
 
+    above = short_labels(columns)
+    # Labels that would run into each other stand on edge.
+    upright = any(len(one) + len(other) > 2 * _LETTERS for one, other in itertools.pairwise(above))
+    turned: dict[str, Any] = {"rotation": 90} if upright else {}
     side = 1.3 + 0.09 * max(0, max(map(len, short_labels(rows))) - 6) + 0.5 * (len(columns) + _BAR_WIDTH)
-    height = 1.0 + 0.5 * len(rows)
+    height = 1.0 + 0.5 * len(rows) + (0.065 * max(map(len, above)) if upright else 0)
     alt = (
         f"Matrix of {what}, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
         f"from {low:.1%} to {high:.1%}."
@@ -123,6 +128,9 @@ def heat_map(
     table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, shares, strict=True)], "Percent", decimals=1)
     return drawn_figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
 
+
+_LETTERS = 7
+"""Letters that fit above a cell."""
 
 _BAR_WIDTH = 1.6
 """Cells of room for the bar of colours and its two labels, beside a matrix."""

@@ -12,15 +12,17 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
 from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
-from ...datasets.skeleton.view import Orders, load_orders
+from ...datasets.skeleton.view import ArraysShape, Orders, load_orders, load_shape
 from ...eval.protocols.order_sensitivity import measure_orders, read_orders
 from ...training.core.build import check_model
-from ...training.graph_streams.nets import graph_of
+from ...training.graph_streams.nets import Graph, attends, graph_of
 from ...training.graph_streams.recipe import full_batches
 from ...training.methods.method import Method
 from ...training.methods.registry import METHODS, made
@@ -30,8 +32,9 @@ from ..experiments import Training, dataset_digest
 from ..metrics import with_metrics
 from ..names import quoted, reference_of
 from ..streams import Runs, in_settings, short, stream_training, with_remedy
-from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
-from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders
+from .config import EXPERIMENTS, Evaluation, NtuNamesSource, SkeletonConfig, training_settings
+from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for
+from .pipeline import layout_for
 
 
 def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -52,8 +55,10 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
     if "grid" in wanted and not config.split.validates:
         raise WrongUse("experiment 'grid' chooses by what validates, and split.val = 0: nothing does")
+    if isinstance(config.source, NtuNamesSource):
+        raise WrongUse(f"source.kind = {config.source.kind!r}: names have no joints, so nothing can be trained on them")
     dataset_digest(out)
-    orders = load_orders(out)
+    orders, shape = load_orders(out), load_shape(out)
     found: list[Training] = []
     for experiment in wanted:
         indices = _indices(config, orders, experiment)
@@ -62,13 +67,27 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
             for method in asked
             for tried, width, depth in _variants(e, experiment, method)
             for each in _trainings(
-                config, out, orders, indices, experiment, method, training_settings(e, method, tried, width, depth)
+                config, out, orders, indices, experiment, method, training_settings(e, method, tried, width, depth), shape
             )
         ]
         if protocols and not mine:
             raise WrongUse(f"experiment {experiment!r}: the settings name nothing to train for {', '.join(asked)}")
         found += mine
     return found
+
+
+def check_settings(config: SkeletonConfig) -> None:
+    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a data set."""
+    if isinstance(config.source, NtuNamesSource):
+        return
+    e, form = config.evaluation, config.tensor
+    if "class_order" in e.experiments and e.class_orders > config.orders.classes:
+        raise WrongUse(f"evaluation.class_orders = {e.class_orders}: orders.classes = {config.orders.classes} are listed")
+    shape = ArraysShape(layout_for(config), len(form.space), form.frames)
+    for experiment, method in itertools.product(e.experiments, e.methods):
+        name = METHODS.former.get(method, method)
+        for tried, width, depth in _variants(e, experiment, name):
+            _parts(e, name, training_settings(e, name, tried, width, depth), shape)
 
 
 def _known(what: str, name: str, names: Sequence[Any]) -> Any:
@@ -119,16 +138,11 @@ def _trainings(
     experiment: str,
     name: str,
     settings: dict[str, Any],
+    shape: ArraysShape,
 ) -> Iterator[Training]:
     """Those of one method with its settings, one a repeat, or one a repeat and order."""
     e = c.evaluation
-    reference, method = _made(name, settings["method"])
-    try:
-        model = MODELS.find(e.network.architecture).reference
-        network = load(model)
-        check_model(network, settings["model"], [graph_of(network)])
-    except (ValueError, LookupError) as error:
-        raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
+    reference, method, model, graph = _parts(e, name, settings, shape)
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
     dataset = posixpath.join(out, DATASET)
     measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
@@ -143,19 +157,17 @@ def _trainings(
                 model=(e.network.architecture, model),
                 settings=settings,
                 seed=repeat,
-                prepare=f"{__package__}.learning:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
+                prepare=f"{__package__}.learning:{'node' if graph == 'adjacency' else 'tensor'}_stream",
                 measures=measures,
                 runs=Runs(dataset, device=e.device),
                 samples="graphs",
                 labels="one",
                 classes="new",
                 order=index,
-                given=(graph_of(network),),
+                given=(graph,),
                 change="evaluation.schedule.learning_rate",
             )
         return
-    if method.attention and model not in (MODELS.builtin["gcn"], MODELS.builtin["st_gcn"]):
-        raise WrongUse(f"method {name!r} takes its attention from a gcn or an st_gcn: evaluation.network.architecture has none")
     facts = settings | {"orders": len(indices)}
     # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
     together = len(indices) if method.any_order else e.orders_per_part
@@ -177,6 +189,31 @@ def _trainings(
         yield Training(
             experiment, *names, facts, repeat, learn, PREDICTIONS, measures, 0, pieces, "evaluation.schedule.learning_rate"
         )
+
+
+def _parts(e: Evaluation, name: str, settings: dict[str, Any], shape: ArraysShape) -> tuple[str, Method, str, Graph]:
+    """References of a method and of the network, the method with its settings, and the graph that the network asks for.
+
+    Raises:
+        WrongUse: for settings that do not fit; a network that cannot be made for such samples, or without the attention that
+            the method needs.
+    """
+    reference, method = _made(name, settings["method"])
+    try:
+        model = MODELS.find(e.network.architecture).reference
+        make = load(model)
+        graph = graph_of(make)
+        check_model(make, settings["model"], [graph])
+        sample, operators = samples_for(graph, shape)
+        network = make(torch.Generator(), sample=sample, **{graph: torch.from_numpy(operators)}, **settings["model"])
+    except (ValueError, LookupError) as error:
+        raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
+    if method.attention and not attends(network):
+        raise WrongUse(
+            f"method {name!r} weighs an attention over the graph's edges, and evaluation.network.architecture = "
+            f"{e.network.architecture!r} has none: name gcn or st_gcn, or give the network a method topology(x)"
+        )
+    return reference, method, model, graph
 
 
 def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:

@@ -410,7 +410,7 @@ class SkeletonConfig:
         bodies: of the ``.skeleton`` files that make a sequence: a preset, or a rule; see ``datasets/skeleton/bodies.py``.
         only: protocol -> side that takes part, such as ``{x_sub = "train"}``.
         classes: names of the actions that take part, in the order of their labels; a number: so many of the set, in its own
-            order; None: all, by name.
+            order; ``all``, or None: all, by name.
         max_broken: files that cannot be used: a number, or a share below 1.
     """
 
@@ -436,7 +436,7 @@ class SkeletonConfig:
     evaluation: Evaluation
     bodies: Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"] | BodyRule = "st_gcn"
     only: dict[Protocol, Side] = Field(default_factory=dict[Protocol, Side])
-    classes: Annotated[int, Field(ge=1)] | list[str] | None = None
+    classes: Annotated[int, Field(ge=1)] | Literal["all"] | list[str] | None = None
     max_broken: Rejects = 0
 
 

@@ -36,6 +36,7 @@ from .results import (
     depends_on_orders,
     furthest,
     last,
+    last_of,
     learned_orders,
     network_of,
     of_experiment,
@@ -82,40 +83,52 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     if not kinds:
         return None
     networks = by_network([line for mine in kinds.values() for line in mine if depends_on_orders(line)])
-    blocks = [block for mine in networks.values() for block in _scatters(mine)]
+    by_order = {name: series(mine, lambda setting: setting == "orders") for name, mine in networks.items()}
+    blocks = [block for mine in by_order.values() for block in _scatters(mine)]
     for title, mine in kinds.items():
         blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
     blocks += [block for by in _ORDERS for block in _differences(config, found, by, names, data)]
     blocks += _task_and_class(config, found, data)
-    blocks += switch(
-        "class by class", {label: one for mine in networks.values() for label, one in _by_class(mine, names).items()}
-    )
+    classes = {
+        label if len(networks) == 1 else f"{network}: {label}": one
+        for network, mine in by_order.items()
+        for label, one in _by_class(mine, names, network).items()
+    }
+    blocks += switch("class by class", classes)
     return Section("Order sensitivity", [Text([_DEFINED]), *blocks])
 
 
 _ORDERED = {"task_order": "task orders", "class_order": "class orders"}
 
 
-def _scatters(mine: Sequence[Line]) -> list[Block]:
+def _lines_of(mine: Sequence[Series], experiment: str) -> dict[str, list[Line]]:
+    """Label of those series that have lines of an experiment -> these lines."""
+    found = {one.label: of_experiment(one.lines, experiment) for one in mine}
+    return {label: those for label, those in found.items() if those}
+
+
+def _scatters(mine: Sequence[Series]) -> list[Block]:
     """AA against AF by one network: of the task orders, and of both kinds of orders together where there are class orders."""
-    tasks = len(tasks_of(mine[0])) or int(last(mine[0], "aa")["position"][0].as_py())
+    first = mine[0].lines[0]
+    tasks = len(tasks_of(first)) or int(last(first, "aa")["position"][0].as_py())
     if tasks < 2:
         return []
-    repeats = sorted({repeats_of(one) for one in mine})
+    repeats = sorted({repeats_of(line) for one in mine for line in one.lines})
     told = (
         "one repeat"
         if repeats == [1]
         else f"means over {' to '.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
     )
     kinds = {
-        title: {one.label: _points(one) for one in of_experiment(mine, experiment)} for experiment, title in _ORDERED.items()
+        title: {label: _points(those) for label, those in _lines_of(mine, experiment).items()}
+        for experiment, title in _ORDERED.items()
     }
     kinds = {title: points for title, points in kinds.items() if points}
     blocks: list[Block] = []
     for shown in [dict(list(kinds.items())[:1]), kinds][: len(kinds)]:
-        figure = _FIGURES.get(mine[0].model, {}).get("both" if len(shown) > 1 else "task" if "task orders" in shown else "")
+        figure = _FIGURES.get(first.model, {}).get("both" if len(shown) > 1 else "task" if "task orders" in shown else "")
         caption = (
-            f"AA and AF of each of the {' and '.join(shown)} by {network_of(mine[0])}, {told}"
+            f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {told}"
             f"{f', as in Figure {figure} of the paper' if figure else ''}. No learner can be in the shaded area."
         )
         blocks.append(accuracy_forgetting_chart(shown, tasks=tasks, caption=caption))
@@ -150,26 +163,26 @@ def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) ->
     return [chart]
 
 
-def _by_class(mine: Sequence[Line], names: Sequence[str]) -> dict[str, Block]:
+def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dict[str, Block]:
     """Final accuracy of each class under the default order and the order that changes it most, as in Figure 1: by method."""
     found: dict[str, Block] = {}
-    first = {one.label: learned_orders(one)[0] for one in of_experiment(mine, "task_order")}
+    first = {label: learned_orders(*those)[0] for label, those in _lines_of(mine, "task_order").items()}
     for experiment, title in _ORDERED.items():
-        for line in of_experiment(mine, experiment):
-            orders = learned_orders(line)
-            one = first.get(line.label, orders[0])
+        for label, those in _lines_of(mine, experiment).items():
+            orders = learned_orders(*those)
+            one = first.get(label, orders[0])
             other = furthest(one, orders)
             if other is None or not one.classes:
                 continue
             told = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
-            series = {"default order" if line.label in first else f"order {one.number}": one, f"order {other.number}": other}
-            labels = sorted(one.classes, key=int)
-            found[f"{line.label}, {title}"] = dumbbell_chart(
-                [_named(label, names) for label in labels],
-                {name: [each.classes.get(label, math.nan) for label in labels] for name, each in series.items()},
+            shown = {"default order" if label in first else f"order {one.number}": one, f"order {other.number}": other}
+            classes = sorted(one.classes, key=int)
+            found[f"{label}, {title}"] = dumbbell_chart(
+                [_named(each, names) for each in classes],
+                {name: [each.classes.get(at, math.nan) for at in classes] for name, each in shown.items()},
                 label_axis="class",
                 value_axis="accuracy at the end",
-                caption=f"{line.label}, {network_of(line)}: accuracy of each class after all tasks in two of the {title}, as "
+                caption=f"{label}, {network}: accuracy of each class after all tasks in two of the {title}, as "
                 f"in Figure 1 of the paper. Learned as {told[0]}; and as {told[1]}.",
             )
     return found
@@ -179,11 +192,11 @@ def _named(task: str, names: Sequence[str]) -> str:
     return " + ".join(names[int(each)] if names else each for each in task.split("+"))
 
 
-def _points(one: Line) -> tuple[list[float], list[float]]:
+def _points(those: Sequence[Line]) -> tuple[list[float], list[float]]:
     """AA and AF of each order, means over its repeats."""
     found: list[list[float]] = []
     for metric in ("aa", "af_from_best"):
-        means = last(one, metric).group_by("order").aggregate([("value", "mean")]).sort_by("order")
+        means = last_of(those, metric).group_by("order").aggregate([("value", "mean")]).sort_by("order")
         found.append(means["value_mean"].to_pylist())
     return found[0], found[1]
 
@@ -210,7 +223,9 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
     }
     every = {"task": "tasks", "class": "classes"}[by]
     caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {every}"
-    blocks: list[Block] = [lines_table(mine, columns, caption, published=published(config, fair, by)), verdict]
+    blocks: list[Block] = [lines_table(mine, columns, caption, published=published(config, fair, by))]
+    if config.evaluation.paper:
+        blocks.append(verdict)
     if any(over[one.label].orders != _ORDERS[by] for one in fair):
         note = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
         blocks.append(Text([note], tone="note"))
@@ -237,7 +252,7 @@ def default_section(found: Sequence[Line]) -> Section | None:
     mine = of_experiment(found, "default") or of_experiment(found, "task_order")
     matrices = {one.label: default_matrices(one) for one in mine}
     numbered = {
-        label: (label, [str(at + 1) for at in range(values.shape[1])], values)
+        label: (label, [str(at) for at in range(values.shape[1])], values)  # as the split has them, and the paper
         for label, values in matrices.items()
         if len(values)
     }

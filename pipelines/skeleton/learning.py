@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Sifted
 from ...datasets.skeleton.tensors import node_vectors
-from ...datasets.skeleton.view import Orders, load_arrays, load_orders
+from ...datasets.skeleton.view import ArraysShape, Orders, load_arrays, load_orders
 from ...eval.protocols.predictions import ONE_LABEL, ORDER, asked, columns, row
 from ...eval.protocols.streams import Position, Stream, Test
 from ...training.core.devices import device_of
@@ -137,6 +137,14 @@ def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[Le
     return table.set_column(0, "key", pc.binary_join_element_wise(f"{index:05d}", table["key"], "/"))
 
 
+def samples_for(graph: str, shape: ArraysShape) -> tuple[tuple[int, ...], NDArray[np.float32]]:
+    """The shape of a sample for a network that asks for ``graph``, and the graph, see ``graph_streams.nets.graph_of``."""
+    layout, joints = shape.layout, len(shape.layout.joints)
+    if graph == "adjacency":
+        return (joints, shape.frames * shape.axes), layout.adjacency() + np.eye(joints, dtype=np.float32)
+    return (shape.axes, shape.frames, joints), layout.partitions()
+
+
 @functools.lru_cache(maxsize=2)
 def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
     """The shards as networks take them that ask for ``graph``, see ``graph_streams.nets.graph_of``.
@@ -144,10 +152,9 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
     It is held, for a process trains many pieces of them. ``digest`` names the content.
     """
     arrays = load_arrays(dataset)
-    if graph == "adjacency":
-        x, operators = node_vectors(arrays.x), arrays.layout.adjacency() + np.eye(len(arrays.layout.joints), dtype=np.float32)
-    else:
-        x, operators = arrays.x[..., 0], arrays.layout.partitions()
+    shape = ArraysShape(arrays.layout, arrays.x.shape[1], arrays.x.shape[2])
+    _, operators = samples_for(graph, shape)
+    x = node_vectors(arrays.x) if graph == "adjacency" else arrays.x[..., 0]
     train, val, test = (np.flatnonzero(arrays.roles == role) for role in ("train", "val", "test"))
     return GraphData(np.ascontiguousarray(x), arrays.labels, train, val, test, operators, len(arrays.classes))
 

@@ -30,7 +30,7 @@ from ...datasets.skeleton.samples import completed_sample, sample
 from ...datasets.skeleton.splits import RoleAndTask, SelectedSequence, select_sequences, split
 from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
-from ..benchmark import built_in
+from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..own import OwnSource, source_of
 from ..sources import SOURCES
@@ -154,7 +154,7 @@ def _published(name: str) -> tuple[str, ...]:
 def _classes(c: SkeletonConfig) -> list[str] | None:
     """Names of the classes that take part, in the order of their labels; None: all, by name."""
     if not isinstance(c.classes, int):
-        return c.classes
+        return None if c.classes == "all" else c.classes
     s = c.source
     match s:
         case NwuclaSource():
@@ -168,7 +168,8 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
         case FolderSource() | TableSource() | OwnSource():
             known = []
     if c.classes > len(known):
-        raise ConfigError(f"classes = {c.classes}: {len(known)} have an order in a source of kind {s.kind!r}: name them")
+        order = f"{len(known)} have an order in a source of kind {s.kind!r}"
+        raise ConfigError(f"classes = {c.classes}: {order}: name them, or say classes = 'all' for all of them by name")
     return known[: c.classes]
 
 
@@ -193,6 +194,7 @@ BENCHMARK = built_in(
     SkeletonConfig,
     plan,
     card.publish,
+    check=later("benchwright.pipelines.skeleton.baselines:check_settings"),
     shown={
         "AA": "aa@test",
         "AF from best": "af_from_best@test",

@@ -19,7 +19,7 @@ from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviatio
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.report.blocks import Cell
 from ...eval.report.trained import PublishedRow, changed_settings
-from ...eval.results import Line, flat, line_label, lines
+from ...eval.results import Line, flat, line_label, lines, told_of_all
 from ..config import find_config, load
 from ..experiments import results
 from .config import SkeletonConfig, training_settings
@@ -76,6 +76,11 @@ def last(line: Line, metric: str, split: str = "test") -> pa.Table:
     return rows.filter(pc.equal(rows["position"], pc.max(rows["position"])))
 
 
+def last_of(found: Sequence[Line], metric: str) -> pa.Table:
+    """``last`` of several lines of one experiment."""
+    return pa.concat_tables([last(line, metric) for line in found]).unify_dictionaries()
+
+
 def by_repeat(line: Line, metric: str, split: str = "test") -> NDArray[np.float64]:
     """(S,) values of a metric after the last task: the mean over the orders of each repeat."""
     rows = last(line, metric, split)
@@ -104,9 +109,11 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
         groups.setdefault(key, []).append(line)
         settings[key] = own
     made: list[Series] = []
+    always = told_of_all((those[0].method, settings[key]) for key, those in groups.items())
     for key, those in groups.items():
         rivals = [settings[other] for other, lines_of in groups.items() if lines_of[0].method == those[0].method]
-        made.append(Series(those[0].method, line_label(those[0].method, settings[key], rivals), tuple(those)))
+        label = line_label(those[0].method, settings[key], rivals, always=always)
+        made.append(Series(those[0].method, label, tuple(those)))
     return made
 
 
@@ -142,14 +149,14 @@ class LearnedOrder:
     classes: Mapping[str, float]
 
 
-def learned_orders(line: Line) -> list[LearnedOrder]:
-    """Each order of a line, ascending."""
+def learned_orders(line: Line, *more: Line) -> list[LearnedOrder]:
+    """Each order of a line, ascending; of several that differ in how many orders they have, each once."""
     tasks: dict[int, dict[str, None]] = {}
-    for row in last(line, "accuracy").select(["order", "tested"]).to_pylist():
+    for row in last_of([line, *more], "accuracy").select(["order", "tested"]).to_pylist():
         tasks.setdefault(row["order"], {})[row["tested"]] = None
     means: dict[int, dict[str, float]] = {}
-    rows = last(line, "class_accuracy").group_by(["order", "tested"], use_threads=False).aggregate([("value", "mean")])
-    for row in rows.to_pylist():
+    rows = last_of([line, *more], "class_accuracy")
+    for row in rows.group_by(["order", "tested"], use_threads=False).aggregate([("value", "mean")]).to_pylist():
         mean = row["value_mean"]
         means.setdefault(row["order"], {})[row["tested"]] = math.nan if mean is None else mean
     return [LearnedOrder(order, tuple(tasks[order]), means.get(order, {})) for order in sorted(tasks)]

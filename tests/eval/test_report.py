@@ -285,6 +285,22 @@ def test_dumbbells_tell_their_numbers_and_leave_gaps():
             dot_chart(labels, series, label_axis="class", value_axis="x")
 
 
+def test_what_the_rows_of_a_heat_map_are_is_not_cut_off_beside_long_labels():
+    rows = ["pick up with one hand + pick up with two hands", "drop trash + walk around", "sit down + stand up", "d", "e"]
+    svg = heat_map(np.eye(5, 4), rows, ["finetune", "ewc", "lwf", "er"], row_axis="task", column_axis="method").light.decode()
+    found = re.search(r"<!-- task -->.*?translate\(([-0-9.]+) ", svg, re.DOTALL)
+    assert found is not None
+    assert float(found[1]) > 9  # letters turned to the left of it are 9 points high
+
+
+def test_labels_above_a_heat_map_stand_on_edge_where_they_would_overlap():
+    def turned(columns: list[str]) -> int:
+        return heat_map([[0.1] * len(columns)], ["r"], columns, row_axis="x", column_axis="y").light.count(b"rotate(-90")
+
+    assert turned(["finetune", "ewc", "mas"]) == turned(["1", "2", "3"])
+    assert turned(["finetune, model = gcn", "finetune, model = st_gcn", "er"]) == turned(["1", "2", "3"]) + 3
+
+
 def test_figures_tell_their_numbers_in_words_and_in_a_table():
     figure = bar_chart(["a", "b"], [3, 4.5], label_axis="bucket", value_axis="images")
     assert figure.alt == "Bars of images by bucket: a 3; b 4.5"

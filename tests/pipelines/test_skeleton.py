@@ -154,6 +154,8 @@ def test_names_alone_have_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[
     for words in ("names alone", "drink water", "Sequences by task"):
         assert words in page
     assert "frames, least" not in page
+    assert cli.call(["train", str(out)]) == 2
+    assert "source.kind = 'ntu_names': names have no joints" in capfd.readouterr().err
 
 
 def test_processes_and_another_seed(tiny: Path, tmp_path: Path) -> None:
@@ -353,6 +355,10 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
     assert np.bincount(arrays.tasks).tolist() == [6, 6, 6]
     assert not arrays.x[:, :, :, 0].any()  # bones: the centre has none
     assert load_orders(str(out)).task_orders.shape == (6, 3)
+    # What settings extend may give a number of classes: "all" is how not to have it.
+    every = ["--set", "classes=all", "--out", str(tmp_path / "every"), "--quiet"]
+    assert cli.call(["run", "skeleton", "--config", str(tmp_path / "own.toml"), *every]) == 0
+    assert load_arrays(str(tmp_path / "every")).classes == ("grasp", "point", "wave")
 
 
 @pytest.mark.parametrize(

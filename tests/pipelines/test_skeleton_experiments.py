@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -305,7 +306,7 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
 
     (tmp_path / "own_net.py").write_text(NET)
     c = settings("tiny", f'evaluation.network.architecture="{tmp_path}/own_net.py:net"')
-    with pytest.raises(WrongUse, match="method 'twp' takes its attention from a gcn or an st_gcn"):
+    with pytest.raises(WrongUse, match=r"method 'twp' weighs an attention .*own_net.py:net' has none: name gcn or st_gcn"):
         baselines.trainings(c, str(copy), ["twp"], ["default"])
     train(c, copy, "finetune", "agem", "joint", on=("default",))
     mine = {one.method: one for one in of_experiment(found_in(copy), "default") if one.model == "own_net.py:net"}
@@ -440,6 +441,7 @@ def test_report_shows_it_all(run: Path) -> None:
     assert "as in Figure 1 of the paper" in page
     assert "as in Figure 3 of the paper" in page
     assert "as in Figure 5 of the paper" in page
+    assert "evaluation.paper" not in page  # it names none, and nobody asked for a comparison
     files = {path.name: list(csv.reader(path.open())) for path in (run / "report_tables").glob("*.csv")}
     assert all(f"report_tables/{name}" in page for name in files)
     first, both, *_, classes = (
@@ -459,6 +461,7 @@ def test_two_networks_stand_side_by_side(copy: Path) -> None:
     train(settings("tiny", *few, "evaluation.task_orders=2"), copy, "er", "twp", on=("task_order",))
     found = of_experiment(found_in(copy), "task_order")
     assert [one.label for one in found if one.method == "er"] == ["er, model = gcn", "er, model = st_gcn"]
+    assert "finetune, model = gcn" in [one.label for one in found]  # which no other network has learned by
     assert len(found) == len(before) + 2
     assert cli.call(["report", str(copy)]) == 0
     page = (copy / "report.html").read_text()
@@ -471,6 +474,11 @@ def test_two_networks_stand_side_by_side(copy: Path) -> None:
     ):
         assert words in page
     assert list(best_of_grid(found_in(copy))) == [("er", "gcn 2 x 16")]
+    # Task orders of both networks, class orders of one: in the plot of both kinds a method of a network has one name.
+    with (copy / "report_tables" / "order-sensitivity-2.csv").open() as stream:
+        both = {(row["method"], row["orders of"]) for row in csv.DictReader(stream)}
+    assert both == set(itertools.product(["finetune", "er"], ["task orders", "class orders"]))
+    assert "gcn 2 x 16: er, class orders" in page
 
 
 @pytest.mark.parametrize(
@@ -502,6 +510,23 @@ def test_two_networks_stand_side_by_side(copy: Path) -> None:
 def test_what_does_not_fit_is_told(run: Path, overrides: tuple[str, ...], methods: list[str], on: list[str], says: str) -> None:
     with pytest.raises(WrongUse, match=says):
         baselines.trainings(settings("tiny", *overrides), str(run), methods, on)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (['evaluation.methods=["ewc"]'], "evaluation.settings.ewc: strength is missing"),
+        (['evaluation.experiments=["class_order"]', "evaluation.class_orders=11"], "orders.classes = 10 are listed"),
+        (['evaluation.methods=["twp"]', "evaluation.network.architecture=OWN"], "method 'twp' weighs an attention"),
+        (["evaluation.network.architecture=st_gcn", "evaluation.network.settings={form='chen'}"], "evaluation.network: form"),
+    ],
+)
+def test_baselines_that_do_not_fit_are_told_before_anything_is_made(tmp_path: Path, overrides: list[str], says: str) -> None:
+    (tmp_path / "own_net.py").write_text(NET)
+    changed = [each.replace("OWN", f"{tmp_path}/own_net.py:net") for each in overrides]
+    with pytest.raises(WrongUse, match=says):
+        api.run(api.job("skeleton", config="tiny", overrides=changed), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_data_set_nothing_is_trained(tmp_path: Path) -> None:

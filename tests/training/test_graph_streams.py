@@ -478,10 +478,39 @@ def test_any_module_learns_along_streams_what_torch_gives(data: GraphData) -> No
 def test_every_method_learns_by_a_network_of_ones_own(data: GraphData, name: str) -> None:
     how = dataclasses.replace(recipe(name, epochs=2), make=mean_net, model={})
     if name == "twp":
-        with pytest.raises(ValueError, match="twp takes its attention from a gcn or an st_gcn"):
+        with pytest.raises(ValueError, match=r"this network has no topology\(x\)"):
             learned(data, how, TASKS[:2])
     else:
         assert learned(data, how, TASKS[:2]).state["weights"].isfinite().all()
+
+
+class Attentive(Mean):
+    """With an attention of its own: over neighbours, by products of what the layer gives."""
+
+    def topology(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        return (h @ h.mT).masked_fill(self.adjacency == 0, -torch.inf).softmax(-1).norm()
+
+
+def attentive_net(init: torch.Generator, *, sample: tuple[int, ...], adjacency: Tensor) -> Attentive:
+    return Attentive(adjacency, sample[1], 16, init)
+
+
+def test_twp_weighs_the_attention_that_a_network_of_ones_own_gives(data: GraphData) -> None:
+    settings = {"strength_loss": 0.0, "strength_topology": 1.0, "gradients": "fresh"}
+    how = dataclasses.replace(recipe("twp", epochs=2, settings=settings), make=attentive_net, model={})
+    first, second = (learned(data, how, TASKS[:tasks]).state for tasks in (1, 2))
+    net = net_of(attentive_net, {}, data, torch.device("cpu"))
+    assert isinstance(net, ModuleNet)
+    backbone = net._module.backbone
+    views = net._parameters.views(first["weights"][None])
+    with torch.no_grad():
+        for name, value in backbone.named_parameters():
+            value.copy_(views[f"backbone.{name}"][0])
+    backbone.topology(torch.from_numpy(data.x[task_rows(data, TASKS[0])])).backward()
+    weights = net._parameters.views(second["0000/importance/flat"][None])
+    assert torch.allclose(weights["backbone.layer.weight"][0], backbone.layer.weight.grad**2, rtol=1e-4)
+    assert not weights["weight"].any()  # the head has no part in the attention
 
 
 def test_a_gcn_as_a_backbone_is_that_of_the_streams(data: GraphData) -> None:

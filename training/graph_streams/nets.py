@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.build import classifier_of
 from ..models.classifier import Classifier
@@ -16,13 +16,21 @@ from ..models.flat import Piece, Pieces
 from .recipe import GraphData
 from .streams import GraphNet
 
+Graph = Literal["adjacency", "partitions"]
 
-def graph_of(make: Callable[..., Any]) -> Literal["adjacency", "partitions"]:
+
+def graph_of(make: Callable[..., Any]) -> Graph:
     """What a network asks for of the graph, by the name of a keyword, and with it what samples it takes.
 
     ``adjacency``: (V, V) with self-loops, and node vectors (V, F); ``partitions``: ST-GCN's (3, V, V), and tensors (C, T, V).
     """
     return "partitions" if "partitions" in inspect.signature(make).parameters else "adjacency"
+
+
+def attends(network: nn.Module) -> bool:
+    """Whether it has an attention over the edges: a ``gcn``, an ``st_gcn``, or a module whose ``topology(x)`` is its norm."""
+    backbone = network.backbone if isinstance(network, Classifier) else network
+    return hasattr(backbone, "along_streams") or callable(getattr(backbone, "topology", None))
 
 
 def net_of(make: Callable[..., Any], settings: Mapping[str, Any], data: GraphData, device: torch.device) -> GraphNet:
@@ -75,10 +83,26 @@ class ModuleNet:
         return torch.stack([torch.func.functional_call(self._module, row, (inputs,)) for row in rows])
 
     def topology(self, flat: Tensor, inputs: Tensor) -> Tensor:
-        """Raises ValueError: TWP's attention is of a layer over edges, which only a network that says so has."""
-        raise ValueError("twp takes its attention from a gcn or an st_gcn: this network has none")
+        """(R,) what the module's own ``topology`` gives for the batch. Raises ValueError where it has none."""
+        module = self._module.train()
+        if not attends(module.backbone):
+            raise ValueError(
+                "this network has no topology(x), the norm of its attention over the edges, which the method needs"
+            )
+        own = {name: value for name, value in self._parameters.views(flat).items() if name.startswith("backbone.")}
+        rows = [{name: value[r] for name, value in own.items()} for r in range(len(flat))]
+        return torch.stack([torch.func.functional_call(_Topology(module.backbone), row, (inputs,)) for row in rows])
 
     def _drawn(self, init: torch.Generator) -> Classifier:
         module = self._make(init)
         module.grow(self._classes, init)
         return module
+
+
+class _Topology(nn.Module):
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast("Callable[[Tensor], Tensor]", self.backbone.topology)(x)

@@ -54,7 +54,7 @@ class Method:
         share: of a task's rows in its memory, where exemplars are a share.
         learners: who can teach by it: "one" model learns (``core.learner``), "streams" learn side by side (``graph_streams``).
         any_order: what it has learned depends on the set of tasks, and not on their order.
-        attention: it needs the attention over a graph's edges, which only a ``gcn`` has.
+        attention: it needs the attention over a graph's edges, see ``graph_streams.nets.attends``.
         together: its losses are means over a batch's rows, and penalties on weights, so that several processes may share a
             batch, see ``core.ranks``.
 

@@ -30,7 +30,8 @@ def twp(
     """The classification loss, a pull back, weighed by loss and topology, and beta times the L1 norm of the loss's gradient.
 
     The weight is lambda_l g^2 + lambda_t h^2: g is the gradient of the loss on the task that has been learned, h that of the
-    norm of its attention. The L1 norm is to keep few weights important, so that others are left for tasks to come.
+    norm of its attention: of a gcn, an st_gcn, or what a network's own ``topology(x)`` gives. The L1 norm is to keep few
+    weights important, so that others are left for tasks to come.
 
     Args:
         strength_loss, strength_topology: lambda_l and lambda_t.
@@ -44,7 +45,7 @@ def twp(
         ValueError: a word that is none of these, or a beta below 0.
 
     >>> method = twp(strength_loss=10000.0, strength_topology=100.0, beta=0.1)
-    >>> method.learners, method.attention  # the model must be one with attention over edges: a gcn or an st_gcn
+    >>> method.learners, method.attention  # the model must be one with attention over edges
     (('streams',), True)
     """
     for what, value, words in (("gradients", gradients, get_args(Gradients)), ("norm", norm, get_args(Norm))):
