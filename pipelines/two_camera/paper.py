@@ -43,7 +43,7 @@ def _paper_name(line: Line) -> str:
 
 def row_of(method: str) -> str:
     """Row of the published tables that a baseline stands beside, if there is one of that name."""
-    return {"bright_dark_pca": "pca"}.get(method, method.removesuffix("_published").replace("_", " "))
+    return {"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(method, method.removesuffix("_published").replace("_", " "))
 
 
 def kind_of(line: Line) -> str:
