@@ -223,7 +223,7 @@ def estimate_folds(
 
     Raises:
         NotFitted: the estimator refuses these folds, by a ``ValueError``.
-        ValueError: the estimates do not fit the folds.
+        ValueError: the estimates do not fit the folds, or pictures cannot be read.
 
     >>> class MeanLight:
     ...     def estimate_folds(self, folds):
@@ -241,12 +241,23 @@ def estimate_folds(
         folds = fixed_parts(rows, reveal_test=reveal)
     else:
         folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test)
-    folds = [dataclasses.replace(fold, pictures=pictures) for fold in folds]
+    unread: list[ValueError] = []
+
+    def read(*keys: Any) -> Any:
+        try:
+            return pictures(*keys)
+        except ValueError as error:
+            unread.append(error)
+            raise
+
+    folds = [dataclasses.replace(fold, pictures=read) for fold in folds]
     at = {key: row for row, key in enumerate(rows.key.tolist())}
     tables: list[pa.Table] = []
     try:
         estimated = estimator.estimate_folds(folds)
     except ValueError as error:
+        if unread:  # of the data, and nothing that the estimator refuses
+            raise unread[0] from None
         raise NotFitted(str(error)) from error
     for run, estimates in _checked(estimated, folds).items():
         for fold, lights in zip(folds, estimates, strict=True):

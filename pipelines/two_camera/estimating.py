@@ -25,7 +25,7 @@ from .model import Model, Reading, load_model
 Align = Literal["training", "pair", "none"]
 
 FEWEST_PIXELS = 100
-_WIDE_PX = 640
+_WIDE_PX, _BESIDE_PX = 640, 460
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: t
                 [
                     Text(told),
                     *([Text(warned, tone="note")] if warned else []),
-                    ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_WIDE_PX),
+                    ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_BESIDE_PX),
                     Table(["T from", *"RGB"], T, decimals=4),
                 ],
             )
