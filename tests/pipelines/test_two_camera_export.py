@@ -125,6 +125,8 @@ def test_a_pair_tells_its_own_homography_and_pictures_may_be_aligned(walked: Pat
     found = api.estimate(model, str(tmp_path / "a.png"), str(tmp_path / "b.png"), str(tmp_path / "c"), align="none")
     assert np.allclose(np.reshape(found.transform, (3, 3)), np.eye(3)[:, [1, 0, 2]], atol=1e-3)
     assert "R to R" in found.outside
+    assert found.doubt.startswith(f"{len(found.outside)} of the 9 numbers of T lie outside of what was learned from")
+    assert found.doubt in Path(found.page).read_text()
 
 
 def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Path, bw) -> None:
