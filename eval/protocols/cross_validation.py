@@ -243,9 +243,9 @@ def estimate_folds(
         folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test)
     unread: list[ValueError] = []
 
-    def read(*keys: Any) -> Any:
+    def read(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> Any:
         try:
-            return pictures(*keys)
+            return pictures(keys) if lights is None else pictures(keys, lights)
         except ValueError as error:
             unread.append(error)
             raise
