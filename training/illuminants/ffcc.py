@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.encoders.one_thread import one_thread
 from .pictures import Illuminants, LinearPictures, unit
 
 Floats = NDArray[np.float64]
@@ -175,7 +176,7 @@ def objective(
         back[2] += turned.sum(axis=0)
     share = weight / len(seen)
     slopes = share * irfft2(back * scale, s=(BINS, BINS)).ravel() + parameters
-    return share * value + 0.5 * float(parameters @ parameters), slopes
+    return share * value + 0.5 * float(np.square(parameters).sum()), slopes
 
 
 def fit_ffcc(
@@ -200,8 +201,8 @@ def fit_ffcc(
     >>> fit_ffcc(pictures, lights, colours=-23, edges=-29, plausible=-26, weight=-2)["filters"].shape
     (2, 64, 64)
     """
+    import torch
     from scipy.fft import rfft2
-    from scipy.optimize import minimize
 
     if not (np.asarray(illuminants) > 0).all():
         raise ValueError("a light without some channel has no log colour")
@@ -211,12 +212,19 @@ def fit_ffcc(
     blocks = [pictures[at : at + _BLOCK] for at in range(0, len(pictures), _BLOCK)]
     seen = np.concatenate([rfft2(histograms(block, start)).astype(np.complex64) for block in blocks])
     scale = scale_of((colours, edges, plausible))
-    found = np.zeros(3 * BINS * BINS)
-    for measure, times, rounds in ((cross_entropy, 2.0 ** (weight - 10), 16), (likelihood, 2.0**weight, 64)):
-        limits = {"maxiter": rounds, "maxcor": rounds, "maxfun": 4 + 2 * rounds, "ftol": 0, "gtol": 0}
-        more = (seen, truth, scale, measure, times)
-        found = minimize(objective, found, more, jac=True, method="L-BFGS-B", options=limits).x
-    maps = maps_of(found, scale)
+    found = torch.zeros(3 * BINS * BINS, dtype=torch.float64)
+    with one_thread():  # as BLAS would be by scipy's search: its threads sum in an order of their own
+        for measure, times, rounds in ((cross_entropy, 2.0 ** (weight - 10), 16), (likelihood, 2.0**weight, 64)):
+
+            def loss(measure: Measure = measure, times: float = times) -> float:
+                value, slopes = objective(found.numpy(), seen, truth, scale, measure, times)
+                found.grad = torch.from_numpy(slopes)
+                return value
+
+            limits: dict[str, Any] = {"max_iter": rounds, "max_eval": 4 + 2 * rounds, "history_size": rounds}
+            limits |= {"tolerance_grad": 0, "tolerance_change": 0, "line_search_fn": "strong_wolfe"}
+            torch.optim.LBFGS([found], **limits).step(loss)
+    maps = maps_of(found.numpy(), scale)
     return {"filters": maps[:2], "plausible_lights": maps[2], "start": start}
 
 
