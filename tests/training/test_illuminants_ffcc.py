@@ -10,6 +10,7 @@ from benchwright.training.illuminants.pictures import LinearPictures, unit
 from benchwright.training.illuminants.registry import candidates
 from scipy import ndimage
 from scipy.fft import rfft2
+from threadpoolctl import threadpool_limits
 
 SMOOTH = {"colours": -9.0, "edges": -11.0, "plausible": -10.0}
 
@@ -120,3 +121,14 @@ def test_lights_of_new_pictures_are_found_whose_surfaces_are_not_grey():
     assert ours < 5 < 12 < theirs
     with pytest.raises(ValueError, match="a light without some channel has no log colour"):
         ffcc.fit_ffcc(pictures[:2], np.array([[1, 1, 0], [1, 1, 1]]), **setting)
+
+
+def test_what_is_learned_does_not_depend_on_the_number_of_threads(seen):
+    pictures, truth, _ = seen
+    lights = np.exp(np.stack([-truth[:, 0] / 32, 0 * truth[:, 0], -truth[:, 1] / 32], axis=1))
+    found = []
+    for count in (1, 2):
+        with threadpool_limits(count):
+            found.append(ffcc.fit_ffcc(pictures, lights, colours=-23, edges=-29.5, plausible=-26, weight=-2.25))
+    for name, array in found[0].items():
+        assert array.tobytes() == found[1][name].tobytes(), name
