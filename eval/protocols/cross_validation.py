@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
-from ...curation.ustar import ShardError
 from ...datasets.two_camera.folds import Fold, Lights, no_pictures
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import AngularStatistics, angular_error_deg, angular_statistics, first_two_folds_mean, fold_mean, pooled
@@ -224,8 +223,7 @@ def estimate_folds(
 
     Raises:
         NotFitted: the estimator refuses these folds, by a ``ValueError``.
-        ShardError: the pictures are damaged.
-        ValueError: the estimates do not fit the folds.
+        ValueError: the estimates do not fit the folds, or pictures cannot be read.
 
     >>> class MeanLight:
     ...     def estimate_folds(self, folds):
@@ -243,14 +241,23 @@ def estimate_folds(
         folds = fixed_parts(rows, reveal_test=reveal)
     else:
         folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test)
-    folds = [dataclasses.replace(fold, pictures=pictures) for fold in folds]
+    unread: list[ValueError] = []
+
+    def read(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> Any:
+        try:
+            return pictures(keys) if lights is None else pictures(keys, lights)
+        except ValueError as error:
+            unread.append(error)
+            raise
+
+    folds = [dataclasses.replace(fold, pictures=read) for fold in folds]
     at = {key: row for row, key in enumerate(rows.key.tolist())}
     tables: list[pa.Table] = []
     try:
         estimated = estimator.estimate_folds(folds)
-    except ShardError:  # of pictures, which are read as it asks for them: damage is no refusal
-        raise
     except ValueError as error:
+        if unread:  # of the data, and nothing that the estimator refuses
+            raise unread[0] from None
         raise NotFitted(str(error)) from error
     for run, estimates in _checked(estimated, folds).items():
         for fold, lights in zip(folds, estimates, strict=True):

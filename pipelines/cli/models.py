@@ -75,7 +75,7 @@ def estimate(
     if as_json:
         print(json.dumps(vars(found), indent=1))
         return
-    for name, (value, low, high) in found.outside.items():
-        exits.say(f"T's number {name} is {value:.4f}, and was {low:.4f} to {high:.4f} in what was learned from: a guess")
+    if found.doubt:
+        exits.say(found.doubt)
     light = " ".join(f"{value:.4f}" for value in found.light)
     print(f"light in camera {found.camera}, R G B: {light}; expected error {found.expected_deg:.2f} degrees\n{found.page}")

@@ -25,7 +25,7 @@ from .model import Model, Reading, load_model
 Align = Literal["training", "pair", "none"]
 
 FEWEST_PIXELS = 100
-_WIDE_PX = 640
+_WIDE_PX, _BESIDE_PX = 640, 460
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,13 @@ class Estimate:
     outside: dict[str, list[float]]
     expected_deg: float
     page: str
+
+    @property
+    def doubt(self) -> str:
+        """What is said where numbers of T are outside; "" where none is."""
+        each = ", ".join(f"{name} {value:.4f} ({low:.4f} to {high:.4f})" for name, (value, low, high) in self.outside.items())
+        count = f"{len(self.outside)} of the {len(NUMBERS)} numbers of T"
+        return f"{count} lie outside of what was learned from, where the network guesses: {each}" if each else ""
 
 
 def estimate(
@@ -133,7 +140,7 @@ def _homography(reading: Reading, pictures: list[Linear], device: str | None, al
     """The matrix, and where it is from."""
     known = reading.homographies
     if align == "none":
-        return np.eye(3), "nobody: the pictures lie on one grid"
+        return np.eye(3), "the user, align = none: the pictures lie on one grid"
     if align == "pair" or (align is None and not known):
         found = homography_of(lambda: [(pictures[0], pictures[1])])
         return found.matrix, f"this pair: {found.points} points, {found.residual_px:.2f} raw pixels apart"
@@ -173,10 +180,6 @@ def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: t
         f"{found.expected_deg:.2f} degrees on average on pairs that they had not seen.",
         f"T is of {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
     ]
-    warned = [
-        f"The number of T {name} is {value:.4f}, and was {low:.4f} to {high:.4f} in what was learned from: the network guesses."
-        for name, (value, low, high) in found.outside.items()
-    ]
     thumbs = [Thumb(image, caption) for image, caption in zip(pictures, ("as the camera gave it", "corrected"), strict=True)]
     T = [[name, *row] for name, row in zip("RGB", np.reshape(found.transform, (3, 3)).tolist(), strict=True)]
     return Report(
@@ -187,8 +190,8 @@ def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: t
                 "Before and after",
                 [
                     Text(told),
-                    *([Text(warned, tone="note")] if warned else []),
-                    ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_WIDE_PX),
+                    *([Text([f"{found.doubt}."], tone="note")] if found.doubt else []),
+                    ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_BESIDE_PX),
                     Table(["T from", *"RGB"], T, decimals=4),
                 ],
             )

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ...curation.rows import REJECTS, Sifted, without_addresses
 from ...curation.shards import read_sample
-from ...datasets.reader.decode import decode_npy
+from ...curation.ustar import ShardError
+from ...datasets.reader.decode import DECODERS, decode_member
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex, ShardFiles
 from ...datasets.two_camera.augment import CHANGES
@@ -156,11 +157,15 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Line
         return LinearPictures.of(first, second=second), at
     places = list(zip(*(index.table[name].to_pylist() for name in ("shard", "offset", "size")), strict=True))
     views: list[list[np.ndarray]] = [[], [], []]
-    for key, place, data in zip(keys, places, ShardFiles(index.url).read(places), strict=True):
-        members = read_sample(data, key, place=place[0], base=place[1])
-        valid = decode_npy(members[VALID])
-        for view, value in zip(views, (*(decode_npy(members[name]) for name in IMAGES), valid), strict=True):
-            view.append(averaged(value, longest_px))
+    files = ShardFiles(index.url)
+    for key, (shard, offset, _), data in zip(keys, places, files.read(places), strict=True):
+        members = read_sample(data, key, place=files.place(shard), base=offset)
+        for view, name in zip(views, (*IMAGES, VALID), strict=True):
+            if name not in members:
+                raise ShardError(f"{files.place(shard)}: member {key}.{name} is missing")
+            view.append(averaged(decode_member(name, members[name], DECODERS, key=key, place=files.place(shard)), longest_px))
+        if not (views[2][-1] == 1).any():
+            raise ValueError(f"pair {key}: averaged down to evaluation.longest_px = {longest_px}, no pixel is wholly valid")
     if len(shapes := {view.shape for view in views[0]}) > 1:
         raise ValueError(f"pictures of the shapes {sorted(shapes)}: baselines need one shape")
     usable = np.stack(views[2]) == 1

@@ -43,12 +43,12 @@ def _paper_name(line: Line) -> str:
 
 def row_of(method: str) -> str:
     """Row of the published tables that a baseline stands beside, if there is one of that name."""
-    return {"bright_dark_pca": "pca"}.get(method, method.removesuffix("_published").replace("_", " "))
+    return {"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(method, method.removesuffix("_published").replace("_", " "))
 
 
 def kind_of(line: Line) -> str:
     if line.model in ("network", "distilled"):
-        return f"network on T, {shape_in(line.settings)}"
+        return "network on T"
     if line.model == LINEAR:
         return "regression on T"
     if ":" in line.model:
@@ -56,7 +56,7 @@ def kind_of(line: Line) -> str:
     origin = {entry.name: entry.origin for entry in ESTIMATORS.entries()}.get(line.model, "a package that is not installed")
     if origin != BUILT_IN:
         return f"of {origin}"
-    return "learned from pictures" if _learns(line) else "statistics of pictures"
+    return "learned" if _learns(line) else "statistics"
 
 
 def _learns(line: Line) -> bool:
@@ -123,7 +123,7 @@ def augmentation_of(config: TwoCameraConfig, line: Line) -> str:
 def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
     """What was found; below it the published table, and ours beside it, where what is recorded of a training is the paper's."""
     columns: dict[str, Column[Line]] = {
-        "comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes",
+        **_comparable(found),
         "kind": kind_of,
         **whole_columns(dict(zip(STATISTICS, SHOWN, strict=True))),
     }
@@ -149,6 +149,13 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
     ]
 
 
+def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:
+    """The column that says which lines are unfair; none where none is."""
+    if not any(map(warnings_of, found)):
+        return {}
+    return {"comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes"}
+
+
 def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     """The published rows that no line of this run is of, and why."""
     ours = {_paper_name(line) for line in found}
@@ -171,7 +178,7 @@ def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence
     lines = [line for line in found if line.label in kinds]
     columns: dict[str, Column[Line]] = {
         "re-illuminated rows": lambda line: kinds[line.label],
-        "comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes",
+        **_comparable(lines),
         **whole_columns(dict(zip(STATISTICS[:4], SHOWN, strict=False))),
     }
     papers = facts().augmented.get(config.compare_with or "", {})

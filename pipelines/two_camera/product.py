@@ -120,6 +120,8 @@ def _chosen(config: TwoCameraConfig, out: str, network: str | None, direction: D
         raise WrongUse(f"{out}: its settings have no network that could be exported: see evaluation.networks")
     if network is None and len(names) > 1:
         raise WrongUse(f"{out}: several networks, {', '.join(names)}: name one with --network")
+    if network in config.evaluation.baselines:
+        raise WrongUse(f"{network}: networks become ONNX files, {', '.join(names)}; other estimators are there to compare with")
     if network is not None and network not in names:
         raise unknown("network", network, names)
     if direction is None and len(ways) > 1:

@@ -122,10 +122,11 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
             seen = np.einsum("ni,nij->nj", one, matrix)
             errors = angular_error_deg(seen / seen[:, 1:2], two / two[:, 1:2])
             what = f"{'chart' if name else 'picture'}, {way.replace('to', ' to ')}"
-            beside = published.get(told) if way == "1to2" else None
-            lines.append([what, float(errors.mean()), float(np.median(errors)), float(errors.max()), beside])
+            beside = [published.get(told) if way == "1to2" else None] if published else []
+            lines.append([what, float(errors.mean()), float(np.median(errors)), float(errors.max()), *beside])
+    headings = ["T of the", "mean", "median", "largest", *(["released T, mean"] if published else [])]
     caption = "Angle between the light in one camera, under T, and the light in the other, in degrees"
-    blocks: list[Block] = [Table(["T of the", "mean", "median", "largest", "released T, mean"], lines, caption, decimals=2)]
+    blocks: list[Block] = [Table(headings, lines, caption, decimals=2)]
     conditions = [index.table[f"condition_{number}"].drop_null().to_numpy() for number in (1, 2)]
     if all(len(values) for values in conditions):
         rows: list[Sequence[Value]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,17 +16,17 @@ from ...datasets.two_camera.rows import TransformPairs, numbers
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import AVERAGE, Estimates
-from ...eval.report.blocks import Block, Figure, ImageGrid, Section, Sheet, Text, Thumb
+from ...eval.report.blocks import Block, Figure, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
 from ...eval.report.maps import scatter_chart
 from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
 from .looks import png, white_level
 
 _PAIRS = 3
 _SQUARES = 8
-_THUMB_PX = 220
+_THUMB_PX = 176
 _WIDE_PX = 640
 _SHEET_PX = 150
-_SWATCH_PX = 24
+_CORRECTED_PX = 114  # seven beside each other on a page
 COMPARED = 5
 """Methods whose corrections stand beside each other, as in the paper's Figure 9."""
 
@@ -75,7 +75,7 @@ def pairs_section(pictures: Pictures, pairs: TransformPairs) -> Section:
         blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
         thumbs = [
             Thumb(png(one / light, top), "first camera"),
-            Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
+            Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera"),
             *(
                 _swatch(getattr(pairs, f"gt_{n}")[row], f"light in the {which} camera")
                 for n, which in ((1, "first"), (2, "second"))
@@ -98,7 +98,7 @@ def _chequered(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 def _swatch(light: np.ndarray, caption: str) -> Thumb:
     """The colour of a light, its strongest channel at full scale."""
-    return Thumb(png(np.tile(light, (_SWATCH_PX, _SWATCH_PX, 1)), float(light.max()), _SWATCH_PX), caption)
+    return Thumb(png(np.tile(light, (3, 4, 1)), float(light.max())), caption)
 
 
 def _corrected(picture: np.ndarray, light: np.ndarray, caption: str) -> Thumb:
@@ -189,6 +189,7 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
     ranked = sorted(errors[leading], key=lambda key: errors[leading][key][0])
     at = {key: row for row, key in enumerate(pairs.key.tolist())}
     rows: list[tuple[str, list[Thumb | None]]] = []
+    degrees: list[Sequence[Value]] = []
     for what, key in (("least", ranked[0]), ("median", ranked[len(ranked) // 2]), ("largest", ranked[-1])):
         row = at[key]
         picture = pictures.read(row)[0 if first else 1]
@@ -197,9 +198,12 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
             thumbs.append(_corrected(picture, mine[key][1], f"{mine[key][0]:.2f} degrees off") if key in mine else None)
         thumbs.append(_corrected(picture, (pairs.gt_1 if first else pairs.gt_2)[row], "by the truth"))
         rows.append((f"{pairs.name[row]}: {what} error", thumbs))
+        degrees.append([str(pairs.name[row]), *(mine[key][0] if key in mine else None for mine in errors.values())])
     told = (
         "The same pictures, divided by the light that each method estimates and by the true one: those of the least, the "
         f"median and the largest error of {leading}."
     )
-    columns = [("raw", ""), *((name, "") for name in errors), ("truth", "")]
-    return Section("Corrected pictures", [Text([told]), Sheet(columns, rows, side_px=_SHEET_PX)])
+    names = [name.replace("_", " ") for name in errors]  # so that headings are no wider than pictures
+    sheet = Sheet([("raw", ""), *((name, "") for name in names), ("truth", "")], rows, side_px=_CORRECTED_PX)
+    table = Table(["picture", *names], degrees, "Errors of these pictures, in degrees", decimals=2)
+    return Section("Corrected pictures", [Text([told]), sheet, table])

@@ -235,5 +235,5 @@ def test_the_tables_are_whole_and_agree_with_each_other():
         assert table["with"] == f.tables[name]["ours-200"][:4]
     assert set(f.not_run) < set(f.tables["nus"])
     ours = {"ours-200", "ours-470", "ours-1460"}
-    built = {{"bright_dark_pca": "pca"}.get(name, name.replace("_", " ")) for name in candidates()}
+    built = {{"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(name, name.replace("_", " ")) for name in candidates()}
     assert set(f.tables["nus"]) - set(f.not_run) - ours <= built

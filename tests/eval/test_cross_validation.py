@@ -254,6 +254,26 @@ def test_reilluminated_rows_stay_within_their_folds_lights(s20: TransformPairs):
         assert len(fold.key_test) == 10
 
 
+class OfPictures(Constant):
+    """Needs pictures, and refuses what few there are."""
+
+    def estimate_folds(self, folds):
+        for fold in folds:
+            if len(fold.pictures(fold.key_test)) < 100:
+                raise ValueError("too few pictures")
+
+
+def test_pictures_that_cannot_be_read_are_no_refusal_of_the_estimators():
+    def broken(keys):
+        raise ValueError("fold_0-00000.tar: member a.image_1.npy is missing")
+
+    with pytest.raises(NotFitted, match="too few pictures"):
+        list(estimate_folds(OfPictures({}), drawn(), parts="rotating", pictures=lambda keys: keys))
+    with pytest.raises(ValueError, match=r"fold_0-00000\.tar") as told:
+        list(estimate_folds(OfPictures({}), drawn(), parts="rotating", pictures=broken))
+    assert not isinstance(told.value, NotFitted)
+
+
 def test_errors_say_value_and_rule():
     rows = drawn()
     with pytest.raises(ValueError, match="must be finite, not below 0"):

@@ -101,7 +101,7 @@ def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
     assert not set(other.values()) & set(first.values())
 
 
-@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "nus64", "metadata", "table4"])
+@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "nus64", "metadata", "table4", "folders"])
 def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
     c = settings(f"two_camera/{name}.toml")
     schemas = two_camera.plan(c, "out").schemas()
@@ -536,6 +536,30 @@ def test_an_estimator_that_cannot_be_fitted_is_skipped_with_its_reason(tmp_path:
     assert reason in bw("eval", out).err
     (line,) = bw("rejects", out / "experiments").out.splitlines()
     assert "\tnot_fitted\t" in line
+
+
+def test_a_shard_that_is_damaged_is_an_error_that_names_it_and_no_estimator_that_cannot_be_fitted(tmp_path: Path, bw) -> None:
+    out = tmp_path / "run"
+    bw(
+        "run",
+        "two_camera",
+        "--config",
+        "tiny",
+        "--out",
+        out,
+        "-q",
+        "--set",
+        "source.pairs=20",
+        "--set",
+        "evaluation.networks={}",
+    )
+    shard = sorted((out / "dataset").rglob("*.tar"))[0]
+    shard.write_bytes(shard.read_bytes().replace(b"\x93NUMPY", b"\x93NUMPX"))
+    told = bw("train", out, "--method", "gray_world")
+    assert told.code != 0
+    assert str(shard) in told.err.splitlines()[-1], told.err
+    assert "Traceback" not in told.err
+    assert not bw("rejects", out / "experiments").out
 
 
 # --------------------------------------------------------------------------------------------------------- command line

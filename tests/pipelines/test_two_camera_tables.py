@@ -109,9 +109,10 @@ def test_the_two_pairs_whose_lights_differ_most_are_put_under_each_others_light(
 def test_several_methods_correct_the_same_pictures(pairs):
     truth = {key: (0.0, pairs.gt_1[row]) for row, key in enumerate(pairs.key)}
     grey = {key: (float(row), np.ones(3)) for row, key in enumerate(pairs.key)}
-    section = corrected_section({"grey": grey, "perfect": truth}, True, Drawn(pairs), pairs)
-    [_, sheet] = section.blocks
-    assert [heading for heading, _ in sheet.columns] == ["raw", "grey", "perfect", "truth"]
+    section = corrected_section({"gray_world": grey, "perfect": truth}, True, Drawn(pairs), pairs)
+    [_, sheet, table] = section.blocks
+    assert [heading for heading, _ in sheet.columns] == ["raw", "gray world", "perfect", "truth"]
+    assert [list(row) for row in table.rows] == [["a", 0.0, 0.0], ["b", 1.0, 0.0], ["c", 2.0, 0.0]]
     assert [name for name, _ in sheet.rows] == ["a: least error", "b: median error", "c: largest error"]
     for _, (raw, uncorrected, perfect, expected) in sheet.rows:
         assert uncorrected.image == raw.image

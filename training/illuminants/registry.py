@@ -22,6 +22,7 @@ _ON_PICTURES = (
     "bright_pixels",
     "chromagenic",
     "corrected_moments",
+    "ffcc",
     "gamut",
     "gray_edge",
     "projective",
