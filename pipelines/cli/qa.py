@@ -194,5 +194,5 @@ def _tell(done: Imported) -> None:
         print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images lack votes on the form {count['values']}")
-    again = "Train" if Path(done.votes_file).is_relative_to(Path(out) / "experiments") else "Run"
+    again = "Train" if "experiments" in Path(done.votes_file).parts else "Run"
     print(f"{again} again to continue: the pipeline finds the votes in {done.votes_file}")
