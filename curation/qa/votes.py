@@ -55,9 +55,9 @@ _ROWS_AT_ONCE = 256
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
 
-_FORM_OF: Mapping[str, str] = dict.fromkeys((*COUNTS, "num_labels"), "num_labels") | dict.fromkeys(
-    ("votes_sensitive", "num_sensitive"), "num_sensitive"
-)
+_FORM_OF: dict[str, str] = {
+    name: "num_sensitive" if name.endswith("sensitive") else "num_labels" for name in (*COUNTS, "num_labels", "num_sensitive")
+}
 """Count -> the number of answers on its form."""
 
 
