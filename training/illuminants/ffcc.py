@@ -87,9 +87,7 @@ def probabilities(seen: NDArray[Any], filters: Floats, plausible: Floats) -> Flo
         filters: (2, 64, 64).
         plausible: (64, 64).
     """
-    from scipy.fft import irfft2, rfft2
-
-    scores = irfft2((seen * rfft2(filters)).sum(axis=1), s=(BINS, BINS)) + plausible
+    scores = np.fft.irfft2((seen * np.fft.rfft2(filters)).sum(axis=1), s=(BINS, BINS)) + plausible
     scores -= scores.max(axis=(1, 2), keepdims=True)
     np.exp(scores, out=scores)
     return scores / scores.sum(axis=(1, 2), keepdims=True)
@@ -155,27 +153,23 @@ def scale_of(smoothness: Sequence[float]) -> Floats:
 
 def maps_of(parameters: Floats, scale: Floats) -> Floats:
     """Both filters and the map, (3, 64, 64)."""
-    from scipy.fft import irfft2, rfft2
-
-    return irfft2(rfft2(parameters.reshape(3, BINS, BINS)) * scale, s=(BINS, BINS))
+    return np.fft.irfft2(np.fft.rfft2(parameters.reshape(3, BINS, BINS)) * scale, s=(BINS, BINS))
 
 
 def objective(
     parameters: Floats, seen: NDArray[Any], truth: Floats, scale: Floats, measure: Measure, weight: float
 ) -> tuple[float, Floats]:
     """What is minimised, and its slopes: the mean of ``measure`` times ``weight``, and the penalty."""
-    from scipy.fft import irfft2, rfft2
-
     maps = maps_of(parameters, scale)
     value, back = 0.0, np.zeros((3, BINS, BINS // 2 + 1), dtype=np.complex128)
     for start in range(0, len(seen), _BLOCK):
         some = slice(start, start + _BLOCK)
         part, slopes = measure(probabilities(seen[some], maps[:2], maps[2]), truth[some])
-        value, turned = value + part, rfft2(slopes)
+        value, turned = value + part, np.fft.rfft2(slopes)
         back[:2] += (np.conj(seen[some]) * turned[:, None]).sum(axis=0)
         back[2] += turned.sum(axis=0)
     share = weight / len(seen)
-    slopes = share * irfft2(back * scale, s=(BINS, BINS)).ravel() + parameters
+    slopes = share * np.fft.irfft2(back * scale, s=(BINS, BINS)).ravel() + parameters
     return share * value + 0.5 * float(np.square(parameters).sum()), slopes
 
 
@@ -202,7 +196,6 @@ def fit_ffcc(
     (2, 64, 64)
     """
     import torch
-    from scipy.fft import rfft2
 
     if not (np.asarray(illuminants) > 0).all():
         raise ValueError("a light without some channel has no log colour")
@@ -210,7 +203,7 @@ def fit_ffcc(
     start = (truth.min(axis=0) + truth.max(axis=0)) / 2 - BIN * BINS / 2
     truth = (truth - start) / BIN
     blocks = [pictures[at : at + _BLOCK] for at in range(0, len(pictures), _BLOCK)]
-    seen = np.concatenate([rfft2(histograms(block, start)).astype(np.complex64) for block in blocks])
+    seen = np.concatenate([np.fft.rfft2(histograms(block, start)).astype(np.complex64) for block in blocks])
     scale = scale_of((colours, edges, plausible))
     found = torch.zeros(3 * BINS * BINS, dtype=torch.float64)
     with one_thread():  # as BLAS would be by scipy's search: its threads sum in an order of their own
@@ -237,8 +230,6 @@ def ffcc(pictures: LinearPictures, filters: Floats, plausible_lights: Floats, st
     >>> bool(np.degrees(np.arccos((found * unit(lights)).sum(axis=1))).mean() < 3)  # of pictures that were learned from
     True
     """
-    from scipy.fft import rfft2
-
-    place = von_mises(probabilities(rfft2(histograms(pictures, start)), filters, plausible_lights))[0]
+    place = von_mises(probabilities(np.fft.rfft2(histograms(pictures, start)), filters, plausible_lights))[0]
     u, v = (start + BIN * place).T
     return unit(np.exp(np.stack([-u, np.zeros(len(u)), -v], axis=1)))
