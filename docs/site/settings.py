@@ -10,7 +10,7 @@ from typing import Any
 
 from benchwright.pipelines.benchmark import find
 from benchwright.pipelines.catalogue import TITLES
-from benchwright.pipelines.schema import schema_of
+from benchwright.pipelines.schema import json_schema
 from pydantic import TypeAdapter
 
 Node = Mapping[str, Any]
@@ -20,7 +20,7 @@ def settings_page(name: str) -> str:
     """Every setting of a benchmark: its type, its default, and what it means."""
     benchmark = find(name)
     raw = TypeAdapter(benchmark.config).json_schema()  # which settings a file must have is told here alone
-    shown = schema_of(benchmark)
+    shown = json_schema(benchmark)
     tables = {"": shown, **shown["$defs"]}
     lines = [
         f"# Settings of {name}",
