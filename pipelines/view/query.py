@@ -58,7 +58,7 @@ class Query:
         page: from 1.
         size: rows of a page.
         vectors: a column of vectors; "" for the first.
-        like: text that the rows are to be like: see ``search``.
+        like: text that the rows are to be like: see ``likeness``.
         near: key of a row that they are to be like.
         picture: digest of a picture that they are to be like.
         map: how the vectors are drawn: see ``maps.KINDS``; "" for no map, or the first where there are few.

@@ -350,4 +350,5 @@ def row_address(run: ShownRun, stage: str, key: str) -> str:
 
 
 def payload_address(run: ShownRun, stage: str, key: str, name: str, form: str, **more: str) -> str:
+    """Where a payload is, in one of its forms."""
     return f"{run.base}/stage/{stage}/payload?{urlencode({'key': key, 'name': name, 'form': form, **more})}"

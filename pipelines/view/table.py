@@ -129,12 +129,6 @@ class Rows:
         """All values of a column, in the order of the stage."""
         return self._column(_quoted(name), {})
 
-    def number(self, key: str) -> int:
-        """Of the row of that key, from 0."""
-        numbered = f'SELECT "key", row_number() OVER () - 1 AS n FROM {_FROM}'
-        found = self._all(f'SELECT n FROM ({numbered}) WHERE "key" = $key', {"key": key})
-        return found[0]["n"] if found else -1
-
     def _column(self, term: str, values: Mapping[str, Any]) -> pa.ChunkedArray:
         with self.database.asking() as cursor:
             return cursor.sql(f"SELECT {term} AS v FROM {_FROM}", params={**values, **self._files()}).to_arrow_table()["v"]

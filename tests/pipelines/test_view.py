@@ -71,7 +71,8 @@ def test_the_plan_leads_to_every_stage(pages: TestClient, tiny: Path) -> None:
     for stage in bw.show(str(tiny))["stages"]:
         assert f'<a href="/stage/{stage["name"]}"' in page.text
         assert f'"{stage["name"]} {stage["rows"]:,} rows' in page.text or f"{stage['name']} {stage['rows']:,} rows" in page.text
-    assert re.search(r'<svg class="" role="group".*?<a href="/stage/listed">', page.text, re.DOTALL)  # the box of the drawing
+    box = r'<svg class="" role="group".*?<a href="/stage/listed" aria-label="listed">'
+    assert re.search(box, page.text, re.DOTALL)
 
 
 def test_a_link_is_a_view(pages: TestClient, tiny: Path) -> None:
