@@ -62,7 +62,7 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
     ensure_torchvision()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
-        network, head = (_timesformer(frames, side_px), "") if name == _TIMESFORMER else _x3d(name, frames, side_px)
+        network, head = (timesformer(frames, side_px), "") if name == _TIMESFORMER else _x3d(name, frames, side_px)
     if checkpoint:
         inner = network.inner if name == _TIMESFORMER else network
         try:
@@ -79,14 +79,15 @@ def _x3d(name: str, frames: int, side_px: int) -> tuple[Any, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it compiles an activation by torch.jit
         from pytorchvideo.models.x3d import create_x3d
-    whole = {"head_activation": None, "head_output_with_global_average": False}
+    whole: dict[str, Any] = {"head_activation": None, "head_output_with_global_average": False}
     network: Any = create_x3d(input_clip_length=frames, input_crop_size=side_px, depth_factor=_X3D[name], **whole)
     last = network.blocks[-1]
     last.pool.post_act, last.dropout, last.proj = (torch.nn.Identity() for _ in range(3))
     return network, "blocks.5.proj"
 
 
-def _timesformer(frames: int, side_px: int, **more: Any) -> Any:
+def timesformer(frames: int, side_px: int, **more: Any) -> Any:
+    """TimeSformer-base for clips, or with other settings of ``transformers.TimesformerConfig``; its weights are RANDOM."""
     import torch
     from transformers import TimesformerConfig, TimesformerModel
 

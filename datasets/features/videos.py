@@ -123,7 +123,7 @@ def extract_videos(
             for start in range(0, len(small), views.frames)
             for place in ((0.5,) if views.crops == 1 else (0.0, 0.5, 1.0))
         ]
-        return np.concatenate(seen) if views.join == "beside" else np.mean(seen, axis=0, dtype=np.float32)
+        return np.concatenate(seen) if views.join == "beside" else np.asarray(np.mean(seen, axis=0), np.float32)
 
     return each_extracted(rows, vector, width=width, nuisance=nuisance, ranges=ranges, seed=seed, transforms=transforms)
 

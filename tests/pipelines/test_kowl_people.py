@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from benchwright.curation.qa.votes import VOTES, write_votes
 from benchwright.curation.rows import Rejected
@@ -88,7 +89,7 @@ def test_a_training_by_people_waits_in_every_increment_and_goes_on(run: Path, tm
         for row in learned(run, "0.1").to_pylist()
         if row["increment"] == 1 and row["labelled"] is not None and row["phase"] == ""
     ]
-    train = table.filter(pa.compute.and_(pa.compute.equal(table["increment"], 1), pa.compute.equal(table["role"], "train")))
+    train = table.filter(pc.and_(pc.equal(table["increment"], 1), pc.equal(table["role"], "train")))
     in_order = train.sort_by("position")["key"].to_pylist()
     assert [in_order[place] for place in simulated] == asked[0]
     states = sorted((run / "experiments" / "states").glob("feedback_0_1_ann*/*.npz"))

@@ -155,8 +155,8 @@ def vectors(store: Store, stage: str) -> np.ndarray:
 
 def test_frames_are_those_of_the_plan(folder: Path) -> None:
     assert view_frames(12, 4, 2, 2, "as_released").tolist() == [0, 2, 4, 6, 2, 4, 6, 8]
-    asked = {"root": str(folder / "videos"), "plan": FramePlan("views", 4, stride=2, clips=2)}
-    pixels = decode_frames(Clip("k", "2021 red/clip 0.avi", None, None), **asked)
+    plan = FramePlan("views", 4, stride=2, clips=2)
+    pixels = decode_frames(Clip("k", "2021 red/clip 0.avi", None, None), root=str(folder / "videos"), plan=plan)
     assert pixels.shape == (8, 48, 64, 3)
     light = [float(frame.mean()) for frame in pixels]  # the clip gets darker
     assert light[:4] == sorted(light[:4], reverse=True)
@@ -184,12 +184,12 @@ def test_weights_of_x3d_are_read_from_a_file_and_others_are_refused(tmp_path: Pa
     from pytorchvideo.models.x3d import create_x3d
 
     torch.manual_seed(3)
-    whole = create_x3d(input_clip_length=4, input_crop_size=32).eval()
+    whole: Any = create_x3d(input_clip_length=4, input_crop_size=32).eval()
     torch.save({"model_state": whole.state_dict()}, tmp_path / "X3D_XS.pyth")
     backbone = Backbone("network", model="x3d_xs", mean=(0, 0, 0), std=(1, 1, 1))
     frames = [np.random.default_rng(n).integers(0, 256, (3, 32, 32), dtype=np.uint8) for n in range(4)]
     embed = load_backbone(backbone, checkpoint=str(tmp_path / "X3D_XS.pyth"), frames=4, side_px=32)
-    last, seen = whole.blocks[-1], []
+    last, seen = whole.blocks[-1], list[torch.Tensor]()
     last.pool.post_conv.register_forward_hook(lambda module, given, made: seen.append(made))
     with torch.inference_mode():
         whole(torch.from_numpy(np.stack(frames, axis=1)).float()[None] / 255)
@@ -220,8 +220,8 @@ RELEASED = {
 
 def test_weights_of_timesformer_are_read_under_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 8}
-    made = video_networks._timesformer
-    monkeypatch.setattr(video_networks, "_timesformer", lambda frames, side: made(frames, side, **small))
+    made = video_networks.timesformer
+    monkeypatch.setattr(video_networks, "timesformer", lambda frames, side: made(frames, side, **small))
     given = torch.rand(1, 3, 2, 32, 32)
     one = video_network("timesformer", frames=2, side_px=32, checkpoint="", seed=5).eval()
     ours = one.inner.state_dict()
