@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -115,12 +116,11 @@ def _by_axes(vectors: Vectors, rows: int) -> Callable[[NDArray[np.int64], NDArra
 
 
 def _by_umap(vectors: Vectors, step: int) -> Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]:
-    import umap  # pyright: ignore[reportMissingImports]
-
     units = np.concatenate([_units(block) for _, block in vectors.blocks(step)] or [np.zeros((0, 2))])
     if len(units) < 4:
         raise Refused(f"UMAP of {len(units)} rows: at least 4")
     near = min(15, len(units) - 1)
+    umap = importlib.import_module("umap")  # no dependency: who has it installed can use it
     placed = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(units)
     return lambda numbers, _: np.asarray(placed, dtype=np.float64)[numbers // step]
 
