@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .votes import people_of
-
-Form = Literal["labels", "sensitive"]
+from .votes import Form, people_of
 
 _MIN_VOTES = 10
 """Workers with fewer are not flagged."""

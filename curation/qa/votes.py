@@ -39,7 +39,9 @@ VOTES = pa.schema(
 null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
 of MTurk's assignment (null where there is none)."""
 
-FORMS = ("labels", "sensitive")
+Form = Literal["labels", "sensitive"]
+
+FORMS: tuple[Form, ...] = ("labels", "sensitive")
 """The questions: which classes does the image show, and is it sensitive?"""
 
 ADJUDICATOR = "adjudicator"
