@@ -23,7 +23,6 @@ PIP := $(PIP_ENV) $(BIN)/python -m pip
 
 help:
 	@echo 'make demo       build a small benchmark from real photos and write an HTML report (OUT=$(OUT))'
-	@echo 'make container-check  build the container of the Dockerfile and run the demo in it (ROOT=FOLDER: without docker)'
 	@echo 'make test       run the tests (ARGS="..." goes to pytest)'
 	@echo 'make lint       ruff check, ruff format --check, pyright'
 	@echo 'make format     let ruff mend and format the code'
@@ -31,6 +30,7 @@ help:
 	@echo 'make bench      run the benchmarks in their short form (QUICK= for the full sizes)'
 	@echo 'make install    only make $(VENV)'
 	@echo 'make clean      remove what the other targets made, save $(VENV); make distclean removes that too'
+	@echo 'make container-check   build the container of the Dockerfile and run the demo in it (ROOT=FOLDER: without docker)'
 
 install: $(STAMP)
 
