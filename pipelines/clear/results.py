@@ -142,7 +142,7 @@ def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str]
         for each in fair
     ]
     table = lines_table(lines, columns, f"Accuracy on the test sets: {_UNIT}", published=papers)
-    return [Section("LabelledLine on all buckets at once", [verdict, table, *settings_details(lines)])]
+    return [Section("Trained on all buckets at once", [verdict, table, *settings_details(lines)])]
 
 
 def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) -> list[MethodLines]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 qa = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Ask annotators in the browser; or export questions for them, and import their answers.
+    help="""Ask annotators: in the browser, or by files of other tools.
 
     \b
     Examples:

@@ -154,9 +154,6 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
     if any(each is not None and each.nuisances for each in (config.features, *config.feature_sets.values())):
         measures["nuisances"] = Step(measure_nuisances, {})
-    for name in config.evaluation.metrics:
-        if (entry := METRICS.find(name)).origin == BUILT_IN:
-            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")
     return with_metrics(measures, config.evaluation.metrics, OpenWorldPredictions)
 
 
@@ -179,12 +176,17 @@ def _predictor(config: KowlConfig, name: str) -> tuple[str, str, dict[str, Any]]
 
 
 def check_settings(config: KowlConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own predictors do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` where the settings' own predictors and metrics do not fit, as far as that shows before there is a
+    dataset.
+    """
     _check_settings(config, [_predictor(config, name)[0] for name in config.evaluation.predictors])
 
 
 def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
-    """Settings of a predictor that nobody knows are a mistake."""
+    """Settings of a predictor that nobody knows are a mistake, and metrics of something else."""
     known = {*PREDICTORS.builtin, *chosen, *map(short, config.evaluation.predictors)}
     if strange := [name for name in config.evaluation.settings if short(name) not in known]:
         raise WrongUse(f"evaluation.settings.{strange[0]}: no predictor {strange[0]!r}: there are {', '.join(sorted(known))}")
+    for name in config.evaluation.metrics:
+        if (entry := METRICS.find(name)).origin == BUILT_IN:
+            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")

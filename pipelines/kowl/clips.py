@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image
@@ -16,7 +16,9 @@ from ...curation.video.plans import FramePlan
 from ...curation.video.work import FrameSettings
 from ...datasets.features.frames import frames_of
 from ...datasets.reader.index import ShardFiles
-from .config import ExtractedFeatures, KowlConfig, VideoFeatures
+
+if TYPE_CHECKING:  # a training that reads clips is none of the settings' code
+    from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 
 PLACED = "increments"
 """Stage of a run whose rows say where clips lie."""
@@ -31,19 +33,22 @@ FRAME_PX = 256
 def with_clips(config: KowlConfig) -> list[ExtractedFeatures | VideoFeatures]:
     """The features of a run whose clips can be looked at."""
     every = (config.features, *config.feature_sets.values())
-    return [each for each in every if isinstance(each, ExtractedFeatures | VideoFeatures)]
+    return [each for each in every if each.kind == "extracted" or each.kind == "videos"]
 
 
 def places(features: ExtractedFeatures | VideoFeatures) -> tuple[str, ...]:
     """Columns that say where a clip lies."""
-    videos = isinstance(features, VideoFeatures)
-    return ("video", "t_start", "t_end") if videos else ("clip_sample", "clip_shard", "clip_offset", "clip_size")
+    return (
+        ("video", "t_start", "t_end")
+        if features.kind == "videos"
+        else ("clip_sample", "clip_shard", "clip_offset", "clip_size")
+    )
 
 
 def pixels_of(features: ExtractedFeatures | VideoFeatures, row: Mapping[str, Any], count: int) -> np.ndarray:
     """Frames of a clip, evenly over its length, (count, height, width, 3). Raises ``Reject`` or ``ValueError`` where it cannot
     be read."""
-    if isinstance(features, VideoFeatures):
+    if features.kind == "videos":
         clip = Clip(row["key"], row["video"], row["t_start"], row["t_end"])
         plan, small = FramePlan("uniform", count), FrameSettings(short_side_px=features.resize_px)
         return decode_frames(clip, root=features.root, plan=plan, settings=small)

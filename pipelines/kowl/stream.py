@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +30,11 @@ from ..errors import WrongUse
 from ..experiments import LOGGER, told, training_name
 from ..streams import diverged
 from .clips import PLACED, contact_sheet, places
-from .config import ExtractedFeatures, VideoFeatures
 from .protocols import BY_PEOPLE, START, told_of
 from .requests import Asked, AskedPicture
+
+if TYPE_CHECKING:  # all predictors are behind it: an edit of one is none of the others
+    from .config import ExtractedFeatures, VideoFeatures
 
 LABEL = "label_recent_first"
 TRANSFORM = "transform"

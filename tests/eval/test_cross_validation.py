@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.run import run
-from benchwright.curation.ustar import ShardError
 from benchwright.datasets.two_camera.folds import parts
 from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.two_camera.rows import TransformPairs
@@ -127,24 +126,6 @@ def test_released_augmentation_wears_test_lights_and_pictures_stay_out_even_so()
         assert not set(fold.pair_train) & set(fold.key_test)
         assert fold.gt_test is not None
         assert len(fold.gt_test) == 4
-
-
-def test_damaged_pictures_are_no_refusal_of_the_estimator():
-    class Looks(Constant):
-        def estimate_folds(self, folds):
-            folds[0].pictures(folds[0].key_test)
-            return super().estimate_folds(folds)
-
-    def refused(keys):
-        raise ValueError("3 pictures: 19 are needed")
-
-    def damaged(keys):
-        raise ShardError("train-00000.tar, byte 512: the checksum does not fit")
-
-    with pytest.raises(NotFitted, match="19 are needed"):
-        learned(Looks({0: [1.0, 1.0, 1.0]}), drawn(), pictures=refused)
-    with pytest.raises(ShardError, match="byte 512"):
-        learned(Looks({0: [1.0, 1.0, 1.0]}), drawn(), pictures=damaged)
 
 
 def test_fixed_parts_are_learned_from_validated_and_tested_in_this_order():
