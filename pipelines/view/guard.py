@@ -58,7 +58,8 @@ class Guard:
         self._takes = takes or {}
         self._wild = host in _WILD
         own = {"localhost", "127.0.0.1", "::1"}
-        self._hosts = own | ({socket.gethostname(), socket.getfqdn()} if self._wild else {host})
+        named = {socket.gethostname(), socket.getfqdn()} if self._wild else {host}
+        self._hosts = own | {name.lower() for name in named}  # as browsers send them
         self._cookie = f"benchwright-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

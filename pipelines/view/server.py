@@ -226,13 +226,17 @@ def _light(text: str) -> list[float]:
 def _stretch(data: bytes, wanted: str, kind: str) -> Response:
     """A file, or the stretch of it that a player asks for."""
     start, _, stop = wanted.removeprefix("bytes=").partition("-")
-    if not (wanted.startswith("bytes=") and start.isdigit() and (stop.isdigit() or not stop)):
+    if not (wanted.startswith("bytes=") and _is_place(start) and (_is_place(stop) or not stop)):
         return Response(data, media_type=kind, headers={"accept-ranges": "bytes"})
     first, last = int(start), min(int(stop or len(data) - 1), len(data) - 1)
     if first > last:
         return Response(status_code=416, headers={"content-range": f"bytes */{len(data)}"})
     headers = {"accept-ranges": "bytes", "content-range": f"bytes {first}-{last}/{len(data)}"}
     return Response(data[first : last + 1], 206, headers, kind)
+
+
+def _is_place(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def _download(run: ShownRun, request: Request) -> Response:
