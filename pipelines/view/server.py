@@ -127,10 +127,18 @@ def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
             return _page(pages.error_page(run, str(error)), 404)
         except Refused as error:
             return _page(pages.error_page(run, str(error)), 400)
-        except (StoreError, OSError) as error:
-            return _page(pages.error_page(run, str(error)), 500)
+        except (StoreError, OSError, ValueError) as error:
+            return _damaged(run, error)
 
     return endpoint
+
+
+def _damaged(run: ShownRun, error: Exception) -> Response:
+    """Why files of the run cannot be read; where its record is one of them no page of it can be made."""
+    try:
+        return _page(pages.error_page(run, str(error)), 500)
+    except StoreError as worse:
+        return Response(f"{worse}\n", 500, media_type="text/plain")
 
 
 def _not_found(request: Request, error: Exception) -> Response:

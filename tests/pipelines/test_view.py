@@ -296,6 +296,20 @@ def test_no_path_leaves_the_run(pages: TestClient, path: str) -> None:
     assert pages.get(path).status_code == 404
 
 
+def test_damaged_files_are_told_in_a_line(copy: Path) -> None:
+    pages = client(copy)
+    (copy / "stages/listed/artifact.json").unlink()
+    part = copy / "stages/listed/part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:500])
+    answer = pages.get("/stage/listed")
+    assert (answer.status_code, "This cannot be shown" in answer.text) == (500, True)
+    (copy / "run.json").write_text("{}")
+    answer = pages.get("/stage/listed")
+    assert (answer.status_code, "run.json does not fit its seal" in answer.text) == (500, True)
+    (copy / "run.json").unlink()
+    assert "holds no run" in pages.get("/").text
+
+
 def test_links_and_references_that_leave_the_run_are_not_followed(copy: Path, tmp_path: Path) -> None:
     (blobs,) = copy.glob("stages/listed/part-00000.blobs")
     shutil.move(blobs, tmp_path / "elsewhere")
