@@ -70,7 +70,7 @@ class Desk:
         self._keys = {told: key for key, told in self._ids.items()}
         self._orders: dict[str, NDArray[np.int64]] = {}
         self._draws: dict[str, NDArray[np.float64]] = {}
-        self._later: dict[str, set[str]] = {}
+        self._later: dict[str, dict[str, None]] = {}
         self._alone = threading.RLock()
         self._recount()
 
@@ -129,12 +129,12 @@ class Desk:
         with self._alone:
             if name not in self.answers.invited:
                 return []
-            later, stands = self._later.get(name, set()), self.answers.stands.get(name, {})
+            later, stands = self._later.get(name, {}), self.answers.stands.get(name, {})
             order = self._order(name)
-            mine = [self.keys[place] for place in order[self._open(name)[order]][: count + len(later)]]
-            rows = [key for key in mine if key not in later]
+            mine = self._open(name)
+            rows = [key for place in order[mine[order]][: count + len(later)] if (key := self.keys[place]) not in later]
             gold = [key for key in self._golden(name) if key not in stands and key not in later]
-            asked, golden = int(self._voted_by(name).sum()), sum(key in stands for key in self.gold)
+            asked, golden = int(self._voted_by(name).sum()), sum(key in stands or key in later for key in self.gold)
             found: list[str] = []
             while len(found) < count and rows:
                 if gold and asked >= self._gold_place(name, golden):
@@ -143,7 +143,8 @@ class Desk:
                 else:
                     found.append(rows.pop(0))
                     asked += 1
-            return (found + [key for key in mine if key in later])[:count]
+            last = [key for key in later if (key not in stands if key not in self._place else mine[self._place[key]])]
+            return (found + last)[:count]
 
     def left(self, name: str) -> int:
         """How many questions an annotator still has, gold questions not counted."""
@@ -198,7 +199,9 @@ class Desk:
         """Ask it at the end."""
         with self._alone:
             self._check_invited(name)
-            self._later.setdefault(name, set()).add(key)
+            later = self._later.setdefault(name, {})
+            later.pop(key, None)
+            later[key] = None
 
     def decide(self, key: str, labels: Sequence[str] | None, sensitive: bool | None) -> None:
         """Let the requester's word stand for the votes of an image, on the forms that are not None."""

@@ -171,7 +171,7 @@ def _for(asking: Asking, roles: Roles, answer: Answering) -> Any:
         except (NotPossible, Refused) as error:
             return _page(pages.error_page(str(error)), 400)
         except (Busy, StoreError, OSError, ValueError) as error:
-            return _page(pages.error_page(f"This did not go: {error}"), 500)
+            return _page(pages.error_page(f"This did not work: {error}"), 500)
 
     return endpoint
 
@@ -189,7 +189,7 @@ def _form(request: Request) -> dict[str, list[str]]:
     try:
         return parse_qs(request.scope["body"].decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
     except ValueError:
-        raise NotPossible("a form that is none: too many fields, or no UTF-8") from None
+        raise NotPossible("this form cannot be read: it has too many fields, or is not UTF-8") from None
 
 
 def _start(asking: Asking, request: Request) -> Response:
@@ -324,7 +324,7 @@ def _decide(asking: Asking, request: Request) -> Response:
     labels, sensitive = _chosen(desk.asked, form)
     given = labels or None if "none" not in form else []
     if (labels and "none" in form) or (given is None and sensitive is None):
-        told = "Choose classes, or none of the above."
+        told = "Choose classes, or none of the above." if "label" in form or "none" in form else "Nothing is chosen."
         return _page(pages.decide_page(desk, key=key, problem=told, address=asking.address), 400)
     desk.decide(key, given, sensitive)
     return RedirectResponse("/decide", 303)
@@ -420,4 +420,6 @@ def serve(
 
         with contextlib.suppress(KeyboardInterrupt):  # the way in which a server ends
             serve_app(lambda port, token: make_app(asking, host=host, port=port, token=token), host=host, port=port, tell=told)
-    return asking.count() if any(asking.desk.answers.stands.values()) else None
+    answers = asking.desk.answers
+    counted = any(answers.undone.values()) and (Path(out) / asked.votes_file).exists()  # answers taken back since
+    return asking.count() if counted or any(answers.stands.values()) else None

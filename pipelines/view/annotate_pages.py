@@ -142,7 +142,7 @@ def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal
         address: of the server.
         going: how the run goes.
         journal: file of the answers.
-        problem: why what the requester wanted did not go.
+        problem: why what the requester wanted was not done.
     """
     answers = desk.snapshot()
     complete, total = desk.complete(), len(desk.keys)

@@ -58,7 +58,8 @@ class Guard:
         self._takes = takes or {}
         self._wild = host in _WILD
         own = {"localhost", "127.0.0.1", "::1"}
-        self._hosts = own | ({socket.gethostname(), socket.getfqdn()} if self._wild else {host})
+        named = {socket.gethostname(), socket.getfqdn()} if self._wild else {host}
+        self._hosts = own | {name.lower() for name in named}  # as browsers send them
         self._cookie = f"benchwright-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +75,7 @@ class Guard:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        answer = self._refused(scope) if scope["type"] == "http" else PlainTextResponse("http alone\n", 400)
+        answer = self._refused(scope) if scope["type"] == "http" else PlainTextResponse("refused: only HTTP is served\n", 400)
         if answer is None and scope["method"] == "POST":
             try:
                 async with asyncio.timeout(_SLOWEST_BODY_S):
@@ -83,7 +84,9 @@ class Guard:
                     return
                 receive = _again(scope["body"], receive)
             except TimeoutError:
-                answer = _told(408, "a body that does not come", {"connection": "close"})
+                answer = _told(
+                    408, f"the body of the request did not come within {_SLOWEST_BODY_S:g} s", {"connection": "close"}
+                )
         if answer is None:
             await self._app(scope, receive, sending)
         else:
@@ -94,7 +97,7 @@ class Guard:
         headers = Headers(scope=scope)
         posted = scope["method"] == "POST" and scope["path"] in self._takes
         if not posted and scope["method"] not in ("GET", "HEAD"):
-            return _told(405, f"{scope['method'][:20]}: this is only read", {"allow": "GET, HEAD"})
+            return _told(405, f"{scope['method'][:20]}: this address can only be read", {"allow": "GET, HEAD"})
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
             return _told(414, f"an address of more than {LONGEST_ADDRESS} bytes")
         length, most = headers.get("content-length", "0"), self._takes[scope["path"]] if posted else 0

@@ -127,10 +127,18 @@ def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
             return _page(pages.error_page(run, str(error)), 404)
         except Refused as error:
             return _page(pages.error_page(run, str(error)), 400)
-        except (StoreError, OSError) as error:
-            return _page(pages.error_page(run, str(error)), 500)
+        except (StoreError, OSError, ValueError) as error:
+            return _damaged(run, error)
 
     return endpoint
+
+
+def _damaged(run: ShownRun, error: Exception) -> Response:
+    """Why files of the run cannot be read; where its record is one of them no page of it can be made."""
+    try:
+        return _page(pages.error_page(run, str(error)), 500)
+    except StoreError as worse:
+        return Response(f"{worse}\n", 500, media_type="text/plain")
 
 
 def _not_found(request: Request, error: Exception) -> Response:
@@ -226,13 +234,17 @@ def _light(text: str) -> list[float]:
 def _stretch(data: bytes, wanted: str, kind: str) -> Response:
     """A file, or the stretch of it that a player asks for."""
     start, _, stop = wanted.removeprefix("bytes=").partition("-")
-    if not (wanted.startswith("bytes=") and start.isdigit() and (stop.isdigit() or not stop)):
+    if not (wanted.startswith("bytes=") and _is_place(start) and (_is_place(stop) or not stop)):
         return Response(data, media_type=kind, headers={"accept-ranges": "bytes"})
     first, last = int(start), min(int(stop or len(data) - 1), len(data) - 1)
     if first > last:
         return Response(status_code=416, headers={"content-range": f"bytes */{len(data)}"})
     headers = {"accept-ranges": "bytes", "content-range": f"bytes {first}-{last}/{len(data)}"}
     return Response(data[first : last + 1], 206, headers, kind)
+
+
+def _is_place(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def _download(run: ShownRun, request: Request) -> Response:

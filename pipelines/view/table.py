@@ -287,7 +287,8 @@ class Rows:
             return cursor.execute(sql, {**values, **self._files()}).fetchall()[0]
 
 
-_FROM = "read_parquet($files)"
+_FROM = "read_parquet($files, hive_partitioning = false)"
+"""A folder called ``year=2020`` on the way to a run is no column."""
 _AT, _RANK = "_bw_at", "_bw_rank"
 
 

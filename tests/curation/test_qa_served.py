@@ -191,6 +191,31 @@ def test_undo_later_and_an_answer_that_comes_twice(tmp_path: Path) -> None:
     assert [("undone" in each, each.get("labels")) for each in records[1:]] == [(False, ["bus"]), (True, None), (False, [])]
 
 
+def test_what_is_put_off_again_goes_behind_the_others(tmp_path: Path) -> None:
+    with desk_in(tmp_path, gold=["gold"], every=2) as desk:
+        desk.invite("anna")
+        every = desk.ahead("anna", 99)
+        for key in every:
+            desk.put_off("anna", key)
+        assert desk.ahead("anna", 99) == every, "the gold question, too"
+        desk.put_off("anna", every[0])
+        assert desk.ahead("anna", 99) == [*every[1:], every[0]]
+        for key in every:
+            desk.answer("anna", key, [], False, None)
+        assert desk.ahead("anna", 99) == []
+
+
+def test_a_gold_question_that_is_put_off_is_not_followed_by_another(tmp_path: Path) -> None:
+    with desk_in(tmp_path, gold=["gold0", "gold1"], every=20) as desk:
+        desk.invite("anna")
+        before = desk.ahead("anna", 99)
+        for key in before[: before.index(next(key for key in before if key in desk.gold))]:
+            desk.answer("anna", key, [], False, None)
+        gold, follows = desk.ahead("anna", 2)
+        desk.put_off("anna", gold)
+        assert desk.ahead("anna", 1) == [follows]
+
+
 def test_names_links_and_endless_changes(tmp_path: Path) -> None:
     with desk_in(tmp_path) as desk:
         for name, told in (("", "empty"), (" a", "white space"), ("a\nb", "control"), ("a" * 61, "60 characters")):

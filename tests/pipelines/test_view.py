@@ -8,6 +8,7 @@ import io
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from benchwright.curation.png import stored_png
 from benchwright.curation.run import run
 from benchwright.pipelines.view import payloads
 from benchwright.pipelines.view.query import LARGEST_PAGE, Condition, Query, Refused
-from benchwright.pipelines.view.server import make_app
+from benchwright.pipelines.view.server import _stretch, make_app
 from benchwright.pipelines.view.table import Database, Rows
 from starlette.testclient import TestClient
 
@@ -242,6 +243,29 @@ def test_names_and_values_of_data_are_inert(tmp_path: Path) -> None:
         Query.of([("sort", hostile)], rows.plain)
 
 
+def test_folders_on_the_way_to_a_run_are_no_columns(tmp_path: Path) -> None:
+    folder = tmp_path / "year=1999"
+    folder.mkdir()
+    table = pa.table({"key": ["a", "b"], "year": [2001, 2002]})
+    pq.write_table(table, folder / "part.parquet")
+    rows = Rows(Database(), [str(folder / "part.parquet")], table.schema, 2)
+    assert rows.page(Query()).rows == table.to_pylist()
+
+
+@pytest.mark.parametrize("wanted", ["bytes=\u00b2-", "bytes=0-\u00b2", f"bytes={'9' * 5000}-", "bytes=-2", "lines=0-1", ""])
+def test_a_stretch_that_cannot_be_read_is_the_whole(wanted: str) -> None:
+    assert _stretch(b"clip", "bytes=1-2", "video/mp4").body == b"li"
+    assert _stretch(b"clip", wanted, "video/mp4").status_code == 200
+
+
+def test_a_host_may_have_capitals(pages: TestClient, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Browsers send the name of a host in small letters."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "MyBox")
+    app = make_app(str(tiny), host="0.0.0.0", port=PORT, token=TOKEN)
+    there = TestClient(app, base_url=f"http://mybox:{PORT}", headers=COOKIE)
+    assert (there.get("/").status_code, pages.get("/", headers={"host": f"mybox:{PORT}"}).status_code) == (200, 403)
+
+
 def test_hostile_keys_are_shown_and_lead_to_their_rows(copy: Path) -> None:
     (part,) = copy.glob("stages/listed/part-00000.parquet")
     table = pq.read_table(part)
@@ -270,6 +294,20 @@ def test_hostile_keys_are_shown_and_lead_to_their_rows(copy: Path) -> None:
 )
 def test_no_path_leaves_the_run(pages: TestClient, path: str) -> None:
     assert pages.get(path).status_code == 404
+
+
+def test_damaged_files_are_told_in_a_line(copy: Path) -> None:
+    pages = client(copy)
+    (copy / "stages/listed/artifact.json").unlink()
+    part = copy / "stages/listed/part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:500])
+    answer = pages.get("/stage/listed")
+    assert (answer.status_code, "This cannot be shown" in answer.text) == (500, True)
+    (copy / "run.json").write_text("{}")
+    answer = pages.get("/stage/listed")
+    assert (answer.status_code, "run.json does not fit its seal" in answer.text) == (500, True)
+    (copy / "run.json").unlink()
+    assert "holds no run" in pages.get("/").text
 
 
 def test_links_and_references_that_leave_the_run_are_not_followed(copy: Path, tmp_path: Path) -> None:
