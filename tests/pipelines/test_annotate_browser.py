@@ -118,6 +118,22 @@ def test_the_pages_of_the_requester_and_of_guests(browser: Browser, server: Serv
         assert serious(page) == []
 
 
+def test_a_question_that_is_gone_is_told_and_left(browser: Browser, server: Server) -> None:
+    def go() -> None:
+        with opened(browser) as page:
+            page.goto(server.links["ben"])
+            page.locator(".answer [name=id]").evaluate("field => { field.value = 'of a stage that was made again' }")
+            for key in ("1", "n", " "):
+                page.keyboard.press(key)
+            expect(page.get_by_role("alert")).to_have_text("this question is not asked any more")
+            page.get_by_role("link", name="Go on").click()
+            page.get_by_role("heading", name="Question").wait_for()
+
+    with pytest.raises(AssertionError) as told:
+        go()
+    assert str(told.value) == "Failed to load resource: the server responded with a status of 400 (Bad Request)"
+
+
 def test_an_answer_waits_for_a_server_that_was_killed(browser: Browser, server: Server, out: Path) -> None:
     def go() -> None:
         with opened(browser) as page:
