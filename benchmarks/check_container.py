@@ -106,6 +106,10 @@ def by_steps(
             subprocess.run(
                 ["debootstrap", "--variant=minbase", "bookworm", root, MIRROR], check=True, stdout=subprocess.DEVNULL
             )
+            trusted = root / "usr/local/share/ca-certificates"  # taken up when ca-certificates is installed
+            trusted.mkdir(parents=True, exist_ok=True)
+            for file in authorities:
+                shutil.copyfile(file, trusted / file.name)
         elif step.keyword == "COPY":
             copy_tracked(root / step.rest.split()[1].lstrip("/"))
         elif step.keyword == "RUN":

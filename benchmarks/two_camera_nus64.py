@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 import posixpath
+from collections.abc import Sequence
 
 import benchwright as bw
-from benchwright.datasets.two_camera.facts import facts
+from benchwright.datasets.two_camera.facts import STATISTICS, facts
 from benchwright.pipelines.experiments import mean_scores
 from benchwright.pipelines.two_camera.paper import row_of
 from benchwright.pipelines.two_camera.pipeline import BENCHMARK
@@ -38,6 +39,9 @@ FAST = (
 """Settings of ``--fast``; the decays are those of S20."""
 
 
+_NAMES = ("mean", "median", "best_25", "worst_25", "q1", "q3")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", required=True)
@@ -49,7 +53,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="further settings, as of benchwright run")
     given = parser.parse_args()
     fast = FAST if given.fast else ()
-    means: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for camera in given.cameras:
         second = "Canon1DsMkIII" if camera != "Canon1DsMkIII" else "NikonD5200"
         places = [f"source.pictures={given.pictures}", f"source.sensitivities={given.sensitivities}"]
@@ -58,17 +62,23 @@ def main() -> None:
         bw.run(bw.job("two_camera", config="nus64", overrides=changes), out)
         bw.train(out, methods=given.methods)
         for method, scores in mean_scores(out, BENCHMARK.shown)["rotating"].items():
-            means.setdefault(method, {})[camera] = scores["mean"]["mean"]
-            if camera == given.cameras[0]:
-                numbers = [scores["mean"][name] for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")]
-                print(f"{method}: {' '.join(f'{number:.2f}' for number in numbers)}")
-    published = facts().tables["nus"]
-    print("| method | Table 2 |", *(f"{camera} |" for camera in given.cameras))
+            found.setdefault(method, {})[camera] = scores["mean"]
+    published = {method: facts().tables["nus"].get(row_of(method.replace("network-", "ours-"))) for method in found}
+    for camera in given.cameras:
+        print(f"\n| {camera}: {', '.join(STATISTICS)} | ours | Table 2 |\n| --- | --- | --- |")
+        for method, mine in sorted(found.items(), key=lambda item: item[1].get(camera, {}).get("mean", 99)):
+            if camera in mine:
+                print(f"| {method} | {_six([mine[camera][name] for name in _NAMES])} | {_six(published[method] or ())} |")
+    print("\n| method, means | Table 2 |", *(f"{camera} |" for camera in given.cameras))
     print("| --- " * (2 + len(given.cameras)) + "|")
-    for method, mine in sorted(means.items(), key=lambda item: item[1].get(given.cameras[0], 99)):
-        row = published.get(row_of(method.replace("network-", "ours-")))
-        cells = [f"{row[0]:.2f}" if row else "", *(f"{mine[camera]:.2f}" if camera in mine else "" for camera in given.cameras)]
-        print(f"| {method} |", *(f"{cell} |" for cell in cells))
+    for method, mine in found.items():
+        row = published[method]
+        cells = [f"{mine[camera]['mean']:.2f}" if camera in mine else "" for camera in given.cameras]
+        print(f"| {method} | {f'{row[0]:.2f}' if row else ''} |", *(f"{cell} |" for cell in cells))
+
+
+def _six(numbers: Sequence[float]) -> str:
+    return " / ".join(f"{number:.2f}" for number in numbers)
 
 
 if __name__ == "__main__":

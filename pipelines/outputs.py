@@ -21,6 +21,7 @@ from .tracking import track_of
 if TYPE_CHECKING:
     from ..curation.qa.imports import Imported
     from ..curation.qa.rounds import Round
+    from ..curation.stages.raw import Demosaic
     from .two_camera.estimating import Align, Estimate
 
 
@@ -287,6 +288,8 @@ def estimate(
     device: str | None = None,
     align: Align | None = None,
     least_agreement: float | None = None,
+    factor: int | None = None,
+    demosaic: Demosaic | None = None,
 ) -> Estimate:
     """Estimate the light in a pair of pictures of two cameras by an exported network, and write the picture before and after
     correction into ``folder``; see ``two_camera.estimating.estimate``, also for the arguments and errors.
@@ -298,7 +301,8 @@ def estimate(
     """
     from .two_camera.estimating import estimate as estimate_pair
 
-    return estimate_pair(model, first, second, folder, device=device, align=align, least_agreement=least_agreement)
+    how: dict[str, Any] = {"device": device, "align": align, "least_agreement": least_agreement}
+    return estimate_pair(model, first, second, folder, factor=factor, demosaic=demosaic, **how)
 
 
 Form = Literal["parquet", "shards", "fiftyone", "label-studio"]

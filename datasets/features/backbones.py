@@ -3,7 +3,8 @@
 ``built_in`` needs no file: colours and edges of a grid, in plain numpy. It is for trying and for tests, and no match for a
 network. ``state_dict`` is a file of weights (safetensors, or ``torch.save(model.state_dict(), file)``, read with
 ``weights_only``) for a model of torchvision by its name; the feature is what goes into its last layer, the ``head``.
-``network`` is X3D or TimeSformer by name, with weights from such a file; see ``video_networks.py``. ``torchscript`` is a model
+``network`` is X3D or TimeSformer by name, with weights from such a file; see ``video_networks.py``. Of both, ``classes`` gives
+what the last layer says in place of what goes into it: the classifier that KOWL calls Original. ``torchscript`` is a model
 with its code in one file (``torch.jit.save``), whose output is the feature: a program, which may write any file
 (``aten::from_file``), and is run only with ``run_code_from_weights``. Files of ``torch.export`` are not read: torch unpickles
 what is in them, and says itself that they are not to be loaded from strangers.
@@ -39,6 +40,8 @@ class Backbone:
         model: of ``state_dict``: name of the model in torchvision (``resnet18``, ``r3d_18``); of ``network``: ``x3d_m``,
             ``timesformer`` or another of ``video_networks.VIDEO_NETWORKS``.
         head: of ``state_dict``: name of the layer whose input is the feature (``fc``; ``heads.head`` of vision transformers).
+        classes: of ``state_dict`` and ``network``: 0: a vector is what goes into the last layer; otherwise that layer is of so
+            many classes, and a vector is what it gives, before any softmax.
         takes: what the model is given: "frames" (n, 3, side, side), whose vectors are averaged, or "clips"
             (1, 3, n, side, side).
         mean, std: of red, green and blue, where white is 1.
@@ -55,8 +58,13 @@ class Backbone:
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
     run_code_from_weights: bool = False
     random_weights: int | None = None
+    classes: int = 0
 
     def __post_init__(self) -> None:
+        if self.classes < 0:
+            raise ValueError(f"classes = {self.classes}: 0, or how many classes the last layer has")
+        if self.classes and self.kind in ("built_in", "torchscript"):
+            raise ValueError(f"classes = {self.classes}: for kind = 'network' and 'state_dict', and not for {self.kind!r}")
         if self.kind == "torchscript" and not self.run_code_from_weights:
             raise ValueError(
                 "kind = 'torchscript': such a file is a program that can read and write your files: take kind = 'state_dict', "
@@ -93,8 +101,8 @@ def _load(backbone: Backbone, checkpoint: str, device: str, modified: int, frame
     if backbone.kind == "network":
         from .video_networks import video_network
 
-        seed = backbone.random_weights
-        made = video_network(backbone.model, frames=frames, side_px=side_px, checkpoint=checkpoint, seed=seed)
+        shape = {"frames": frames, "side_px": side_px, "classes": backbone.classes}
+        made = video_network(backbone.model, **shape, checkpoint=checkpoint, seed=backbone.random_weights)
         return functools.partial(_run, made.to(device).eval(), dataclasses.replace(backbone, takes="clips"), device)
     read = _torchscript if backbone.kind == "torchscript" else _state_dict
     return functools.partial(_run, read(backbone, checkpoint, device), backbone, device)
@@ -151,7 +159,9 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
     from torchvision import models
 
     try:
-        model = models.get_model(backbone.model, weights=None)
+        model = models.get_model(
+            backbone.model, weights=None, **({"num_classes": backbone.classes} if backbone.classes else {})
+        )
         model.get_submodule(backbone.head)
     except ValueError as error:
         raise ValueError(f"backbone model {backbone.model!r}: torchvision has none of this name ({error})") from None
@@ -164,8 +174,9 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
     except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
         told = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"checkpoint {checkpoint} holds no weights of {backbone.model}: {told}") from None
-    parent, _, name = backbone.head.rpartition(".")
-    setattr(model.get_submodule(parent), name, torch.nn.Identity())
+    if not backbone.classes:
+        parent, _, name = backbone.head.rpartition(".")
+        setattr(model.get_submodule(parent), name, torch.nn.Identity())
     return model.to(device).eval()
 
 

@@ -3,14 +3,15 @@
 KOWL's features are theirs: 2,048 numbers of X3D-M (what ``lin_5`` gives, before its ReLU, as the authors' code saves it), and
 768 of TimeSformer (its class token behind the last norm). Weights are FAIR's releases: of X3D ``X3D_M.pyth`` in the model zoo
 of pytorchvideo; of TimeSformer ``TimeSformer_divST_8x32_224_K400.pyth``, or ``timesformer-base-finetuned-k400`` of
-transformers, which holds the same.
+transformers, which holds the same. The same files hold the last layers, whose outputs for Kinetics-400 are the predictor
+Original of the paper's Table 3 and Figures 13 and 14: see ``classes``.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...curation.encoders.torchvision_compat import ensure_torchvision
@@ -42,8 +43,8 @@ _RELEASED = (
 """Names of weights in TimeSformer's own release -> those of transformers."""
 
 
-def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed: int | None = None) -> Any:
-    """A network from clips (n, 3, frames, side_px, side_px) to features (n, width).
+def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed: int | None = None, classes: int = 0) -> Any:
+    """A network from clips (n, 3, frames, side_px, side_px) to features (n, width), or to what it says of classes (n, classes).
 
     Args:
         name: one of ``VIDEO_NETWORKS``.
@@ -51,6 +52,7 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
         side_px: of a frame.
         checkpoint: file of the weights, read with ``weights_only`` where it is no safetensors; "" for RANDOM ones.
         seed: of these.
+        classes: of the last layer, whose outputs are given, before any softmax; 0: what goes into it.
 
     Raises:
         ValueError: no such network, or a file that does not hold its weights.
@@ -62,44 +64,64 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
     ensure_torchvision()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
-        network, head = (timesformer(frames, side_px), "") if name == _TIMESFORMER else _x3d(name, frames, side_px)
+        made = timesformer(frames, side_px, classes) if name == _TIMESFORMER else _x3d(name, frames, side_px, classes)
+        network, head, rename = made
     if checkpoint:
-        inner = network.inner if name == _TIMESFORMER else network
         try:
-            load_weights(inner, name, (head,), checkpoint, rename=released_names if name == _TIMESFORMER else None)
+            load_weights(network.inner if name == _TIMESFORMER else network, name, (head,), checkpoint, rename=rename)
         except ValueError as error:
             told = str(error).replace("encoder.model", "features.backbone.model, features.frames or features.side_px")
             raise ValueError(told.replace("encoder.prefix", "a file of the network alone")) from None
     return network
 
 
-def _x3d(name: str, frames: int, side_px: int) -> tuple[Any, str]:
+_Made = tuple[Any, str, Callable[[Mapping[str, Any]], dict[str, Any]] | None]
+"""A network, the layer that it is without ("" for none), and what names its weights as it does."""
+
+
+def _x3d(name: str, frames: int, side_px: int, classes: int) -> _Made:
     import torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it compiles an activation by torch.jit
         from pytorchvideo.models.x3d import create_x3d
-    whole: dict[str, Any] = {"head_activation": None, "head_output_with_global_average": False}
-    network: Any = create_x3d(input_clip_length=frames, input_crop_size=side_px, depth_factor=_X3D[name], **whole)
+    whole: dict[str, Any] = {"head_activation": None, "head_output_with_global_average": bool(classes)}
+    shape = {"input_clip_length": frames, "input_crop_size": side_px, "depth_factor": _X3D[name]}
+    network: Any = create_x3d(**shape, **whole, **({"model_num_class": classes} if classes else {}))
+    if classes:
+        return network, "", None
     last = network.blocks[-1]
     last.pool.post_act, last.dropout, last.proj = (torch.nn.Identity() for _ in range(3))
-    return network, "blocks.5.proj"
+    return network, "blocks.5.proj", None
 
 
-def timesformer(frames: int, side_px: int, **more: Any) -> Any:
+def timesformer(frames: int, side_px: int, classes: int = 0, **more: Any) -> _Made:
     """TimeSformer-base for clips, or with other settings of ``transformers.TimesformerConfig``; its weights are RANDOM."""
     import torch
-    from transformers import TimesformerConfig, TimesformerModel
+    from transformers import TimesformerConfig, TimesformerForVideoClassification, TimesformerModel
+
+    config = TimesformerConfig(image_size=side_px, num_frames=frames, num_labels=classes or 1, **more)
 
     class ClassToken(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.inner = TimesformerModel(TimesformerConfig(image_size=side_px, num_frames=frames, **more))
+            self.inner: Any = TimesformerForVideoClassification(config) if classes else TimesformerModel(config)
 
         def forward(self, clips: torch.Tensor) -> torch.Tensor:
-            return self.inner(pixel_values=clips.transpose(1, 2)).last_hidden_state[:, 0]
+            given = self.inner(pixel_values=clips.transpose(1, 2))
+            return given.logits if classes else given.last_hidden_state[:, 0]
 
-    return ClassToken()
+    return ClassToken(), "", _with_classifier if classes else released_names
+
+
+def _with_classifier(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """``released_names`` of a whole TimeSformer, its last layer included."""
+    found = released_names(tensors)
+    if found.keys() == tensors.keys():  # transformers' own names
+        return found
+    return {
+        re.sub(r"^(?!classifier\.)", "timesformer.", re.sub(r"^head\.", "classifier.", name)): found[name] for name in found
+    }
 
 
 def released_names(tensors: Mapping[str, Any]) -> dict[str, Any]:

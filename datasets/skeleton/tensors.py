@@ -29,7 +29,8 @@ class TensorForm:
         fit: ``resample``: frames ``linspace(0, T - 1, frames)``, rounded down; ``pad``: zeros after the last frame;
             ``interpolate``: linear, as torch's bilinear with ``align_corners=False``.
         frames: T of the tensor.
-        bodies: M of the tensor: the first ones of the sequence, zeros where it has fewer.
+        bodies: M of the tensor: the first ones of the sequence, zeros where it has fewer. Networks see each of them by itself,
+            and the mean of their features, those of absent ones too, tells the class, as in CTR-GCN's code.
         modality: ``joint``; ``bone``: each joint less its parent; ``joint_motion`` and ``bone_motion``: each frame of these
             taken from the next, the last one 0.
         axes: names of the numbers that a joint has in the source, in its order; of a table: its columns.
@@ -149,9 +150,13 @@ def modality_of(x: NDArray[np.float32], layout: Layout, modality: Modality) -> N
 
 
 def node_vectors(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features of the joints of the first body: (n, C, T, V, M) to (n, V, T * C), the axes of frame 0, of frame 1, ..."""
-    n, axes, frames, joints, _ = x.shape
-    return np.ascontiguousarray(x[..., 0].transpose(0, 3, 2, 1)).reshape(n, joints, frames * axes)
+    """Features of joints: (n, C, T, V, 1) to (n, V, T * C), the axes of frame 0, of frame 1, ...
+
+    Of M bodies, M above 1, (n, C, T, V, M) to (n, M, V, T * C).
+    """
+    n, axes, frames, joints, bodies = x.shape
+    found = np.ascontiguousarray(x.transpose(0, 4, 3, 2, 1)).reshape(n, bodies, joints, frames * axes)
+    return found[:, 0] if bodies == 1 else found
 
 
 def tensor_row(row: InFile, sequence: Sequence, layout: Layout, form: TensorForm) -> TensorRow:

@@ -83,11 +83,12 @@ def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
 
 @dataclass(frozen=True)
 class ArraysShape:
-    """What all sequences of a data set have in common: the joints' graph, numbers of axes and of frames."""
+    """What all sequences of a data set have in common: the joints' graph, numbers of axes, frames and bodies."""
 
     layout: Layout
     axes: int
     frames: int
+    bodies: int = 1
 
 
 def load_shape(url: str) -> ArraysShape:
@@ -96,8 +97,8 @@ def load_shape(url: str) -> ArraysShape:
     if not len(index):
         raise ValueError(f"{url}: the data set is empty")
     first = Samples(index)[0]
-    axes, frames, _, _ = first[TENSOR].shape
-    return ArraysShape(layout_from_values(first["json"]["layout"]), axes, frames)
+    axes, frames, _, bodies = first[TENSOR].shape
+    return ArraysShape(layout_from_values(first["json"]["layout"]), axes, frames, bodies)
 
 
 @dataclass(frozen=True)

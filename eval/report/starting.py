@@ -40,21 +40,24 @@ def starting_sections(found: Sequence[Line]) -> list[Section]:
 
 
 def _by_transform(found: Sequence[Line]) -> list[Block]:
-    """Accuracy through each visual transform, a curve a classifier: Figure 13."""
+    """MCC and accuracy through each visual transform, a curve a classifier: Figure 13."""
     seen = {name for line in found for name in line.rows["stratum"].unique().to_pylist() if name}
     if not seen:
         return []
     places = ["", *sorted(seen)]
+    labels = ["none", *(place.partition("=")[2] for place in places[1:])]
     blocks: list[Block] = []
     for split, name in _SPLITS.items():
-        curves = {line.label: [_mean(line, split, "start.top1_accuracy", place) for place in places] for line in found}
-        told = {label: [np.nan if value is None else value for value in curve] for label, curve in curves.items()}
-        told = dict([(label, curve) for label, curve in told.items() if not np.isnan(curve[1:]).all()][:_CURVES])
-        if told:
-            caption = f"Top-1 accuracy by visual transform, {name} samples of the starting release."
-            labels = ["none", *(place.partition("=")[2] for place in places[1:])]
-            blocks.append(line_chart(labels, told, label_axis="visual transform", value_axis="top-1 accuracy", caption=caption))
-    return [*blocks[-1:], Details("On other samples", blocks[:-1])] if len(blocks) > 1 else blocks
+        figures: list[Block] = []
+        for metric, said in (("start.mcc", "MCC"), ("start.top1_accuracy", "top-1 accuracy")):
+            curves = {line.label: [_mean(line, split, metric, place) for place in places] for line in found}
+            told = {label: [np.nan if value is None else value for value in curve] for label, curve in curves.items()}
+            told = dict([(label, curve) for label, curve in told.items() if not np.isnan(curve[1:]).all()][:_CURVES])
+            if told:
+                caption = f"{said[:1].upper()}{said[1:]} by visual transform, {name} samples of the starting release."
+                figures.append(line_chart(labels, told, label_axis="visual transform", value_axis=said, caption=caption))
+        blocks += figures if split == "test" else [Details(f"On {name} samples", figures)] if figures else []
+    return blocks
 
 
 def _mean(line: Line, split: str, metric: str = "start.mcc", stratum: str = "") -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -64,6 +64,16 @@ def estimate(
             "--least-agreement", metavar="SHARE", min=-1, max=1, help="Of two pictures of one scene; -1 takes any two."
         ),
     ] = None,
+    factor: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PIXELS", min=1, help="Raw pixels a side that are averaged, where the training had no raw pictures."
+        ),
+    ] = None,
+    demosaic: Annotated[
+        Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"] | None,
+        typer.Option(help="How colours are interpolated, where the training had no raw pictures."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the light in a pair of pictures, and correct them.
@@ -78,7 +88,8 @@ def estimate(
     """
     from .. import api
 
-    found = api.estimate(model, first, second, folder, device=device, align=align, least_agreement=least_agreement)
+    how: dict[str, Any] = {"device": device, "align": align, "least_agreement": least_agreement}
+    found = api.estimate(model, first, second, folder, factor=factor, demosaic=demosaic, **how)
     if as_json:
         print(json.dumps(vars(found), indent=1))
         return

@@ -29,7 +29,7 @@ from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
 from ..own import shown
 from ..streams import short
-from .config import KowlConfig, StoredFeatures
+from .config import DrawnFeatures, KowlConfig, StoredFeatures
 from .people import by_people, check_people
 from .pipeline import stage_apart
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
@@ -132,8 +132,11 @@ def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
 def _outputs(config: KowlConfig, features: str) -> list[str] | None:
     """Names of the numbers of a set's vectors, where these are a classifier's outputs."""
     given = config.feature_sets[features] if features else config.features
-    if not isinstance(given, StoredFeatures) or given.outputs is None:
+    if given is None or isinstance(given, DrawnFeatures) or given.outputs is None:
         return None
+    place = f"feature_sets.{features}" if features else "features"
+    if not isinstance(given, StoredFeatures) and not given.backbone.classes and given.backbone.kind != "torchscript":
+        raise WrongUse(f"{place}.outputs = {given.outputs!r}: the backbone gives features: set {place}.backbone.classes")
     names = read_class_names(read_file(given.outputs))
     if len(names) != given.width:
         raise WrongUse(f"{given.outputs} names {len(names)} outputs, and the vectors have {given.width} numbers (width)")
@@ -196,6 +199,8 @@ def check_settings(config: KowlConfig) -> None:
     dataset.
     """
     _check_settings(config, [_predictor(config, name)[0] for name in config.evaluation.predictors])
+    for features in ("", *config.feature_sets):
+        _outputs(config, features)
 
 
 def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:

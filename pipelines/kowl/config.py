@@ -208,6 +208,7 @@ class ExtractedFeatures:
             increment, and learns nothing from it.
         max_rejects: clips without frames or with a broken one, or a share below 1.
         device: where the backbone runs.
+        outputs: see ``StoredFeatures``; with ``classes`` of the backbone.
     """
 
     kind: Literal["extracted"]
@@ -223,6 +224,7 @@ class ExtractedFeatures:
     nuisances: tuple[Annotated[str, OneOf(TRANSFORMS)], ...] = ()
     max_rejects: Rejects = 0
     device: str = "cpu"
+    outputs: Location | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -249,6 +251,7 @@ class VideoFeatures:
         max_rejects: clips whose video cannot be read, or a share below 1.
         max_missing: clips without a video, or a share below 1.
         device: where the backbone runs.
+        outputs: see ``StoredFeatures``; with ``classes`` of the backbone, and ``join = "mean"`` where there are several views.
     """
 
     kind: Literal["videos"]
@@ -271,6 +274,7 @@ class VideoFeatures:
     max_rejects: Rejects = 0
     max_missing: Rejects = 0
     device: str = "cpu"
+    outputs: Location | None = None
 
 
 Features = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures

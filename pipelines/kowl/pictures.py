@@ -9,25 +9,29 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...curation.keys import canonical
 from ...curation.registry import BUILT_IN, load_entry
 from ...curation.rows import Reject
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
 from ...curation.store import Rows, Store
 from ...datasets.features.extract import see_through
+from ...eval.metrics.confusion import top_labels
+from ...eval.protocols.open_world_measures import TOP, predictor_labels
 from ...eval.protocols.open_world_predictions import OpenWorldPredictions
 from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
-from ..experiments import FOLDER, finished_trainings
+from ..experiments import FOLDER, Trained, finished_trainings, results
 from ..own import shown
 from .clips import pixels_of, places, with_clips
 from .config import ExtractedFeatures, KowlConfig, VideoFeatures
+from .protocols import START
 
 _CLIPS = 3
-_PREDICTORS = 3
+_PREDICTORS = 4
 _ABOUT = (
     "Validation clips of the starting release as they are and through each visual transform, with what predictors say of them "
-    "after increment 0. Nothing was learned from the transformed clips.",
+    "after increment 0, and whether that is the label that they were to give. Nothing was learned from the transformed clips."
 )
 
 
@@ -46,13 +50,13 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
     if not chosen:
         return []
     kinds = ["", *(shown(TRANSFORMS.find(kind).name) for kind in features.nuisances)]
-    said = _said(out, {row["key"] for row in chosen})
+    said, left_out = _said(out, {row["key"] for row in chosen})
     sheet: list[tuple[str, list[Thumb | None]]] = []
     for row in chosen:
         thumbs = [_thumb(config, features, row, kind, said) for kind in kinds]
         sheet.append((row["label_recent_first"], thumbs))
     columns = [(kind.replace("_", " ") or "as it is", "") for kind in kinds]
-    return [Section("Clips through transforms", [Text(_ABOUT), Sheet(columns, sheet, side_px=128)])]
+    return [Section("Clips through transforms", [Text([_ABOUT, *left_out]), Sheet(columns, sheet, side_px=128)])]
 
 
 def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
@@ -66,25 +70,33 @@ def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
     return list((found["val"] or found["test"]).values())[:_CLIPS]
 
 
-def _said(out: str, keys: set[str]) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """Key and transform -> predictor and label, of some predictors after increment 0."""
-    store = Store(str(Path(out) / FOLDER))
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    told: set[str] = set()
-    for one in finished_trainings(out):
-        name = one.facts["method"]
-        if one.stale or not one.learned.rows or name in told or len(told) == _PREDICTORS:
-            continue
-        told.add(name)
+def _said(out: str, keys: set[str]) -> tuple[dict[tuple[str, str], list[str]], list[str]]:
+    """Key and transform -> what each of some predictors says after increment 0; and a line of the predictors left out.
+
+    A predictor is called by every setting in which it differs from others of its method, so by its feature set, too; whatever
+    the feedback, it is one after increment 0. With protocol ``start`` it was to give the first release's own labels.
+    """
+    store, labels = Store(str(Path(out) / FOLDER)), predictor_labels(results(out))
+    trained = [one for one in finished_trainings(out) if not one.stale and one.learned.rows]
+    shown_as: dict[str, Trained] = {}
+    for one in sorted(trained, key=lambda one: one.facts["method"] != "original"):  # the backbones' own classifiers first
+        facts = one.facts
+        label = labels[facts["method"], facts["model"], canonical(facts["settings"])]
+        shown_as.setdefault(f"{label}, {START}" if facts["protocol"] == START else label, one)
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, one in list(shown_as.items())[:_PREDICTORS]:
         predictions = OpenWorldPredictions(one.learned.rows_view(store))
         for part in predictions.transformed():
             if (part.increment, part.phase) != (0, "post"):
                 continue
-            best = part.columns[part.probabilities.argmax(axis=1)]
+            top = top_labels(part.columns, part.probabilities, TOP)
             for at in np.flatnonzero(np.isin(part.uid, list(keys))).tolist():
-                label = predictions.classes[best[at]] if best[at] >= 0 else "unknown"
-                found.setdefault((str(part.uid[at]), part.transform), []).append((name, label))
-    return found
+                best, truth = int(top[at, 0]), int(part.truth[at])
+                label = predictions.classes[best] if best >= 0 else "unknown"
+                verdict = "right" if best == truth else f"wrong, {'' if truth in top[at] else 'not '}in its top {TOP}"
+                found.setdefault((str(part.uid[at]), part.transform), []).append(f"{name}: {label}, {verdict}")
+    left_out = list(shown_as)[_PREDICTORS:]
+    return found, [f"Not shown: {', '.join(left_out)}."] if left_out else []
 
 
 def _thumb(
@@ -92,7 +104,7 @@ def _thumb(
     features: ExtractedFeatures | VideoFeatures,
     row: Mapping[str, Any],
     kind: str,
-    said: Mapping[tuple[str, str], list[tuple[str, str]]],
+    said: Mapping[tuple[str, str], list[str]],
 ) -> Thumb | None:
     found = map(TRANSFORMS.find, features.nuisances)
     own = {shown(entry.name): load_entry(entry) for entry in found if entry.origin != BUILT_IN}
@@ -101,8 +113,4 @@ def _thumb(
     except (Reject, ValueError):
         return None
     seen = see_through(pixels, kind=kind or None, seed=config.seed, key=row["key"], ranges=our_ranges(), own=own)
-    right = row["label_recent_first"]
-    caption = "; ".join(
-        f"{name}: {label}, {'right' if label == right else 'wrong'}" for name, label in said.get((row["key"], kind), [])
-    )
-    return Thumb(encode(Image.fromarray(seen[len(seen) // 2])), caption)
+    return Thumb(encode(Image.fromarray(seen[len(seen) // 2])), "; ".join(said.get((row["key"], kind), [])))

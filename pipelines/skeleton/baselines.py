@@ -7,6 +7,7 @@ orders have in common; the others learn one order a training.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import ArraysShape, Orders, load_orders, load_shape
 from ...eval.protocols.order_sensitivity import measure_orders, read_orders
-from ...training.core.build import check_model
+from ...training.core.build import check_model, network_of
 from ...training.graph_streams.nets import Graph, attends, graph_of
 from ...training.graph_streams.recipe import full_batches
 from ...training.methods.method import Method
@@ -84,7 +85,7 @@ def check_settings(config: SkeletonConfig) -> None:
     e, form = config.evaluation, config.tensor
     if "class_order" in e.experiments and e.class_orders > config.orders.classes:
         raise WrongUse(f"evaluation.class_orders = {e.class_orders}: orders.classes = {config.orders.classes} are listed")
-    shape = ArraysShape(layout_for(config), len(form.space), form.frames)
+    shape = ArraysShape(layout_for(config), len(form.space), form.frames, form.bodies)
     for experiment, method in itertools.product(e.experiments, e.methods):
         name = METHODS.former.get(method, method)
         for tried, width, depth in _variants(e, experiment, name):
@@ -204,9 +205,10 @@ def _parts(e: Evaluation, name: str, settings: dict[str, Any], shape: ArraysShap
         model = MODELS.find(e.network.architecture).reference
         make = load(model)
         graph = graph_of(make)
-        check_model(make, settings["model"], [graph])
+        given = [graph, *(["bodies"] if "bodies" in inspect.signature(make).parameters else [])]
+        check_model(make, settings["model"], given)
         sample, operators = samples_for(graph, shape)
-        network = make(torch.Generator(), sample=sample, **{graph: torch.from_numpy(operators)}, **settings["model"])
+        network = network_of(make, sample, {graph: torch.from_numpy(operators), **settings["model"]}, torch.Generator())
     except (ValueError, LookupError) as error:
         raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
     if method.attention and not attends(network):

@@ -135,8 +135,9 @@ class TaskSchedule:
         epochs: of each task.
         learning_rate: of Adam.
         batch_size: of methods that learn one order at a time.
-        graph_batch_size: of methods that learn orders side by side: so many sequences a step; None: all, as in the paper, whose
-            100 epochs are then 100 steps a task.
+        graph_batch_size: of methods that learn orders side by side: so many sequences a step, and at most in any pass through the
+            network; None: all, as in the paper, whose 100 epochs are then 100 steps a task. What EWC, MAS, TWP and GEM take of a
+            past task is then summed over batches, each by its own moments of batch norm.
     """
 
     epochs: Positive

@@ -140,9 +140,10 @@ def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[Le
 def samples_for(graph: str, shape: ArraysShape) -> tuple[tuple[int, ...], NDArray[np.float32]]:
     """The shape of a sample for a network that asks for ``graph``, and the graph, see ``graph_streams.nets.graph_of``."""
     layout, joints = shape.layout, len(shape.layout.joints)
+    bodies = (shape.bodies,) if shape.bodies > 1 else ()
     if graph == "adjacency":
-        return (joints, shape.frames * shape.axes), layout.adjacency() + np.eye(joints, dtype=np.float32)
-    return (shape.axes, shape.frames, joints), layout.partitions()
+        return (*bodies, joints, shape.frames * shape.axes), layout.adjacency() + np.eye(joints, dtype=np.float32)
+    return (*bodies, shape.axes, shape.frames, joints), layout.partitions()
 
 
 @functools.lru_cache(maxsize=2)
@@ -152,20 +153,20 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
     It is held, for a process trains many pieces of them. ``digest`` names the content.
     """
     arrays = load_arrays(dataset)
-    shape = ArraysShape(arrays.layout, arrays.x.shape[1], arrays.x.shape[2])
-    _, operators = samples_for(graph, shape)
-    x = node_vectors(arrays.x) if graph == "adjacency" else arrays.x[..., 0]
+    _, axes, frames, _, bodies = arrays.x.shape
+    sample, operators = samples_for(graph, ArraysShape(arrays.layout, axes, frames, bodies))
+    x = node_vectors(arrays.x) if graph == "adjacency" else np.moveaxis(arrays.x, -1, 1).reshape(-1, *sample)
     train, val, test = (np.flatnonzero(arrays.roles == role) for role in ("train", "val", "test"))
     return GraphData(np.ascontiguousarray(x), arrays.labels, train, val, test, operators, len(arrays.classes))
 
 
 def node_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training by a network that asks for ``adjacency``: samples are node vectors (V, F)."""
+    """The stream of a training by a network that asks for ``adjacency``: samples are node vectors (V, F), or (M, V, F)."""
     return _prepared(dataset, digest, training, "adjacency")
 
 
 def tensor_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training by a network that asks for ``partitions``: samples are tensors (C, T, V)."""
+    """The stream of a training by a network that asks for ``partitions``: samples are tensors (C, T, V), or (M, C, T, V)."""
     return _prepared(dataset, digest, training, "partitions")
 
 

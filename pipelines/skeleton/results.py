@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.artifact import load_artifact, load_run
+from ...curation.keys import sha256
 from ...curation.store import Store
 from ...datasets.skeleton.facts import facts, table_2
 from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
@@ -226,9 +227,26 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
             if (name == part or name.startswith(f"{part}.")) and ours.get(name) != theirs.get(name):
                 return f"{name} = {ours.get(name)!r}, and not {theirs.get(name)!r}"
     wanted_rows = facts().nwucla.sequences if config.evaluation.paper == "ucla" else facts().ntu_cil.sequences
-    shards = load_artifact(Store(out), "shards")
+    store = Store(out)
+    shards = load_artifact(store, "shards")
     rows = 0 if shards is None else shards.rows
-    return "" if rows == wanted_rows else f"it has {rows:,} sequences, and not {wanted_rows:,}"
+    if rows != wanted_rows:
+        return f"it has {rows:,} sequences, and not {wanted_rows:,}"
+    return _order_differs(store, ours.get("source.lists")) if config.evaluation.paper == "ucla" else ""
+
+
+def _order_differs(store: Store, lists: str | None) -> str:
+    """Why the sequences of a run of N-UCLA, as it recorded them, are not in the order of CTR-GCN's lists; "" where they are.
+
+    Table 2 was reproduced in that order alone. It decides what tests.
+    """
+    split = load_artifact(store, "split")
+    keys = [] if split is None else split.rows_view(store).table(["key", "position"]).sort_by("position")["key"].to_pylist()
+    if sha256("\n".join(keys)) == facts().nwucla.lists_sha256:
+        return ""
+    if lists is None:
+        return "source.lists is not set, so that sequences stand in the order of their names, which decides what tests"
+    return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which decides what tests"
 
 
 def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:

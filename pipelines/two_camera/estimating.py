@@ -13,7 +13,7 @@ from ...curation.files import write_whole
 from ...curation.rows import Reject
 from ...curation.stages.alignment import align as aligned_pictures
 from ...curation.stages.alignment import check_one_scene
-from ...curation.stages.raw import Linear, read_linear, upright
+from ...curation.stages.raw import SATURATED, Demosaic, Linear, read_linear, upright
 from ...datasets.two_camera.pictures import homography_of
 from ...datasets.two_camera.quasi_real import read_png
 from ...datasets.two_camera.transforms import NUMBERS, checked_fit
@@ -74,6 +74,8 @@ def estimate(
     device: str | None = None,
     align: Align | None = None,
     least_agreement: float | None = None,
+    factor: int | None = None,
+    demosaic: Demosaic | None = None,
 ) -> Estimate:
     """Estimate the light in a pair of pictures, and write ``estimate.json``, ``before.png``, ``after.png`` and
     ``before_after.html`` into ``folder``.
@@ -88,19 +90,22 @@ def estimate(
             not; or not at all: ``none``, for pictures that lie on one grid already.
         least_agreement: of the detail of both pictures, -1 to 1, below which they do not show one scene; None: that of the
             training. -1 takes any two.
+        factor: raw pixels of the first camera along the side of a pixel, from 1; with ``demosaic``, and only for a network
+            whose training had no raw pictures, for which nothing else tells it.
+        demosaic: see ``curation.stages.raw``.
 
     Raises:
-        WrongUse: no such device, or a network that learned from transforms alone.
+        WrongUse: no such device; no factor and demosaic for a network that learned from no raw pictures, or either of them for
+            one that did.
         ValueError: a picture that cannot be read or aligned, two that do not show one scene, or colours that tell no T.
     """
     facts, network = load_model(model)
-    if facts.reading is None:
-        raise WrongUse(f"{model}: it learned from transforms alone, and does not know how pictures are to be read")
-    pictures = [_read(path, facts.reading) for path in (first, second)]
+    reading = _reading(model, facts, factor, demosaic)
+    pictures = [_read(path, reading) for path in (first, second)]
     try:
-        matrix, place = _homography(facts.reading, [picture for picture, _ in pictures], device, align)
-        seen = aligned_pictures(pictures[0][0], pictures[1][0], homography=matrix, factor=facts.reading.factor)
-        check_one_scene(seen, least=facts.reading.least_agreement if least_agreement is None else least_agreement)
+        matrix, place = _homography(reading, [picture for picture, _ in pictures], device, align)
+        seen = aligned_pictures(pictures[0][0], pictures[1][0], homography=matrix, factor=reading.factor)
+        check_one_scene(seen, least=reading.least_agreement if least_agreement is None else least_agreement)
         views, usable = (seen.image_1.astype(np.float64), seen.image_2.astype(np.float64)), seen.valid
         bright = np.minimum(*(view.sum(axis=2) for view in views)) > facts.transform.darkest
         keep = usable & bright
@@ -130,6 +135,25 @@ def estimate(
     )
     _write(found, facts, upright(ordered[0], pictures[int(facts.direction[0]) - 1][1]), (first, second), folder)
     return found
+
+
+_BY_HAND = "--factor (raw pixels along the side of a pixel, 6 for S20) and --demosaic (such as ahd)"
+
+
+def _reading(model: str, facts: Model, factor: int | None, demosaic: Demosaic | None) -> Reading:
+    """That of the training; where it had no raw pictures, that which is given."""
+    if facts.reading is not None:
+        if factor is not None or demosaic is not None:
+            raise WrongUse(
+                f"{model}: pictures are read as those of its training were, factor {facts.reading.factor} and demosaic "
+                f"{facts.reading.demosaic}: leave out --factor and --demosaic"
+            )
+        return facts.reading
+    if factor is None or demosaic is None:
+        raise WrongUse(
+            f"{model}: it learned from no raw pictures (source {facts.source}): say how they are read, by {_BY_HAND}"
+        )
+    return Reading(factor, demosaic, SATURATED, {})
 
 
 def _read(path: str, reading: Reading) -> tuple[Linear, int]:

@@ -48,7 +48,7 @@ class Model:
         network: its name in the settings; ``shape`` its layers; ``networks`` how many of them are averaged.
         direction: ``1to2``: the light in the first camera, from T to the second.
         transform: how T is fitted.
-        reading: how pictures are read; None where transforms alone were learned from.
+        reading: how raw pictures are read; None where none were learned from, but transforms, spectra or linear pictures.
         low, high: least and greatest of each number of T among what was learned from.
         pairs, rows: measured pairs, and rows with re-illuminated ones, that were learned from.
         source, dataset: what they were, and their content digest.

@@ -87,7 +87,10 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 
 def _reading(model: Model) -> str:
     if model.reading is None:
-        return "Transforms alone were learned from, and no pictures."
+        return (
+            f"No raw pictures were learned from (source {model.source}), so that nothing here says how they become T: "
+            "`benchwright estimate` is told by `--factor` and `--demosaic`."
+        )
     return (
         "Pictures are linear raw R, G, B, black taken off, brought onto the first camera's grid and averaged down by "
         f"{model.reading.factor} raw pixels."

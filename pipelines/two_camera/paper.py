@@ -144,9 +144,25 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
         lines_table(found, columns, caption, times=1, decimals=2, published=rows),
         verdict,
         *([Table(columns_beside, beside, "Side by side", decimals=2), _not_here(config, found)] if beside else []),
+        *_of_other_pictures(config, found),
         *_with_and_without(config, run, found),
         *([Text([_ON_LEARNED])] if any(map(_learns, found)) else []),
     ]
+
+
+def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[Block]:
+    """The paper's rows of the methods of this run, apart from its own, where its pictures are the paper's at another size."""
+    if not isinstance(config.source, LitPictures) or config.compare_with is None:
+        return []
+    table = facts().tables[config.compare_with]
+    names = [name for name in dict.fromkeys(map(_paper_name, found)) if name in table]
+    told = (
+        f"Of the same set at full size; how ours differ: {data_differs(config, {})}. They say of which order errors are there, "
+        "and are no target."
+    )
+    rows: list[Sequence[Value]] = [[name, *table[name]] for name in names]
+    title = f"{TABLE[config.compare_with]} of the paper, of other pictures"
+    return [Details(title, [Text([told]), Table(["row", *STATISTICS], rows, decimals=2)])] if rows else []
 
 
 def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:

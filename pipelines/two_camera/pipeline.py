@@ -2,8 +2,8 @@
 the colour transform between two cameras that see one scene tells the light.
 
 ``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs, ``metadata.toml`` and ``table4.toml``
-the released numbers of such pairs, ``nus.toml`` quasi-real pairs and ``nus64.toml`` those of thumbnails. All end in shards with
-the columns of ``datasets.two_camera.rows.TransformPairs``.
+the released numbers of such pairs, ``nus.toml`` quasi-real pairs, ``nus64.toml`` and ``table4_nus64.toml`` those of thumbnails.
+All end in shards with the columns of ``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations

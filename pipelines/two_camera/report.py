@@ -29,7 +29,7 @@ from .config import LitPictures, Metadata, Radiometric, TwoCameraConfig
 from .cost import cost_blocks
 from .dependence import light_section
 from .paper import SHOWN, beside_the_paper, data_differs, kind_of, warnings_of
-from .views import COMPARED, Pictures, corrected_section, errors_of, lights_figure, pairs_section, relit_section
+from .views import COMPARED, Pictures, all_errors, corrected_section, errors_of, lights_figure, pairs_section, relit_section
 
 
 def write_report(config: TwoCameraConfig, out: str) -> str:
@@ -158,19 +158,21 @@ def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pair
     if warnings := sorted({told for line in found for told in warnings_of(line)}):
         blocks.append(Text([f"Not comparable with the other lines: {told}." for told in warnings], tone="note"))
     tested = {(one["method"], canonical(one["settings"])): rows for one, rows in predictions(run.out) if rows.num_rows}
-    errors = {line.label: errors_of(estimates_of(tested[line.method, line.rows["settings"][0].as_py()])) for line in found}
+    estimates = {line.label: estimates_of(tested[line.method, line.rows["settings"][0].as_py()]) for line in found}
     chart = box_chart(
-        {name: [error for error, _ in mine.values()] for name, mine in errors.items()},
+        {name: all_errors(mine) for name, mine in estimates.items()},
         group_axis="method",
         value_axis="angular error, degrees",
         caption="Errors of every method over all tested pairs: quartiles and median, 5 to 95 per cent, and the mean as a dot; "
-        "of networks with several seeds, those of the averaged estimate.",
+        "of networks with several seeds, those of every seed.",
     )
     sections = [Section("Results", blocks), Section("Errors", [chart])]
     if pictures.there:
         chosen = _compared(found)
         first = chosen[0].settings["direction"] == "1to2"
-        sections.append(corrected_section({line.label: errors[line.label] for line in chosen}, first, pictures, pairs))
+        sections.append(
+            corrected_section({line.label: errors_of(estimates[line.label]) for line in chosen}, first, pictures, pairs)
+        )
     return sections
 
 

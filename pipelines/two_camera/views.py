@@ -169,9 +169,14 @@ Errors = dict[str, tuple[float, np.ndarray]]
 """Pair -> error in degrees and estimated light."""
 
 
+def all_errors(found: Estimates) -> list[float]:
+    """In degrees, of every pair by every run, as the means of the tables are; without the average of the runs."""
+    return [float(error) for run, parts in found.errors.items() if run != AVERAGE for part in parts for error in part]
+
+
 def errors_of(found: Estimates) -> Errors:
-    """Of the average of the runs, or of the only run."""
-    run = AVERAGE if AVERAGE in found.runs else next(iter(found.runs))
+    """Of the first run, as that which is exported."""
+    run = next(run for run in found.runs if run != AVERAGE)
     parts = zip(found.names, found.errors[run], found.runs[run], strict=True)
     return {name: (float(error), light) for part in parts for name, error, light in zip(part[0], part[1], part[2], strict=True)}
 
@@ -201,7 +206,8 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
         degrees.append([str(pairs.name[row]), *(mine[key][0] if key in mine else None for mine in errors.values())])
     told = (
         "The same pictures, divided by the light that each method estimates and by the true one: those of the least, the "
-        f"median and the largest error of {leading}."
+        f"median and the largest error of {leading}. Of several seeds it is the network of the first, which `benchwright "
+        "export` gives, too."
     )
     names = [name.replace("_", " ") for name in errors]  # so that headings are no wider than pictures
     sheet = Sheet([("raw", ""), *((name, "") for name in names), ("truth", "")], rows, side_px=_CORRECTED_PX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from benchwright.eval.metrics.angular import angular_error_deg
 from benchwright.pipelines import api, config
 from benchwright.pipelines.two_camera import baselines, learning
 from benchwright.pipelines.two_camera import pipeline as two_camera
-from benchwright.pipelines.two_camera.paper import data_differs
+from benchwright.pipelines.two_camera.paper import _of_other_pictures, data_differs
 
 GRID = np.arange(400.0, 701.0, 10.0)
 
@@ -157,8 +158,14 @@ def test_a_run_of_the_packaged_settings_learns_from_relit_pictures(source, tmp_p
     assert len(pairs) == 5 * 3
     assert baselines.settings_of(job.config, "apap_pca").settings["relit_pictures"] == 99
     assert "thumbnails" in data_differs(job.config, {})
-    page = two_camera.BENCHMARK.report(job.config, str(tmp_path / "out"))
-    assert "Pictures of Two are simulated" in Path(page).read_text("utf-8")
+    page = Path(two_camera.BENCHMARK.report(job.config, str(tmp_path / "out"))).read_text("utf-8")
+    assert "Pictures of Two are simulated" in page
+    lines = [SimpleNamespace(model="gray_edge", method=name) for name in ("gray_world", "gray_edge_1", "gray_edge_1_published")]
+    [papers] = _of_other_pictures(job.config, [*lines, SimpleNamespace(model="chromagenic", method="chromagenic")])
+    told, table = papers.blocks
+    assert "thumbnails" in told.paragraphs[0]
+    assert [row[:2] for row in table.rows] == [["gray world", 4.43], ["gray edge 1", 4.49]], "each row once, and no other"
+
 
 
 def test_the_real_thumbnails_are_read_camera_by_camera(shared_data):

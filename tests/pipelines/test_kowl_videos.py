@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.artifact import load_artifact
+from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.store import Store
 from benchwright.curation.video.frames import Clip, decode_frames
 from benchwright.curation.video.plans import FramePlan, view_frames
@@ -33,6 +35,8 @@ Cli = Callable[..., Any]
 LABELS = {"2021": ["red", "green"], "2023": ["red", "green", "blue"]}
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TURNS = [f'split = "{split}"\nrole = "{role}"' for split, role in (("train", "train"), ("validate", "val"), ("test", "test"))]
+RENAMED = "2021 red/clip 4.avi"
+"""A clip that the second release calls crimson."""
 VIDEOS = """
 kind = "videos"
 root = "{root}/videos"
@@ -44,6 +48,13 @@ stride = 2
 clips = 2
 resize_px = 36
 side_px = 32
+"""
+CLASSIFIER = f"""
+{VIDEOS}
+width = 2
+join = "mean"
+nuisances = ["colour_invert"]
+outputs = "{{root}}/classes.txt"
 """
 SETTINGS = f"""
 seed = 0
@@ -63,6 +74,12 @@ width = 448
 join = "mean"
 backbone = {{{{kind = "built_in"}}}}
 nuisances = ["colour_invert"]
+[feature_sets.one]
+{CLASSIFIER}
+backbone = {{{{kind = "network", model = "x3d_xs", random_weights = 1, classes = 2}}}}
+[feature_sets.other]
+{CLASSIFIER}
+backbone = {{{{kind = "network", model = "x3d_xs", random_weights = 2, classes = 2}}}}
 [shards]
 max_samples = 100
 [evaluation]
@@ -102,6 +119,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     name = f"{release} {label}/clip {number}.avi"
                     rows.writerow([name, label, split])
                     write_video(root / "videos" / name, COLOURS[label])
+            if release == "2023":
+                rows.writerow([RENAMED, "crimson", "validate"])
+    (root / "classes.txt").write_text("red\ngreen\n")
     (root / "videos/2023 red/clip 0.avi").write_bytes(b"no video")
     (root / "videos/2023 red/clip 1.avi").unlink()
     turns = "".join(f'[[turns]]\nrelease = "{release}"\n{turn}\n' for release in LABELS for turn in TURNS)
@@ -128,6 +148,34 @@ def test_video_files_become_two_sets_of_features_that_are_learned(folder: Path, 
     assert 0 < np.abs(first - second).max() < np.abs(first).max()
     assert by_set["vectors_plain"].shape == (28, 448)
     assert not np.allclose(by_set["vectors_plain"], by_set["vectors_plain_colour_invert"])
+
+
+def test_the_classifiers_of_two_backbones_are_told_apart_and_judged_by_the_labels_of_the_start(
+    folder: Path, tmp_path: Path, bw: Cli
+) -> None:
+    """The paper's Figure 14: what the original classifiers say of clips as they are, and through transforms."""
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    told = bw("train", out, "--protocol", "start", "--method", "original", "--method", "ann", "--quiet")
+    assert told.code == 0, told.err
+    page = Path(api.report(str(out))).read_text()
+    store = Store(str(out))
+    artifact = load_artifact(store, "vectors_one")
+    assert artifact is not None
+    at = artifact.rows_view(store).table(["youtube_id"])["youtube_id"].to_pylist().index(RENAMED)
+    said: set[str] = set()
+    for name in ("one", "other"):
+        for stage in (f"vectors_{name}", f"vectors_{name}_colour_invert"):
+            label = ["red", "green"][int(vectors(store, stage)[at].argmax())]
+            verdict = "right" if label == "red" else "wrong, in its top 5"
+            said.add(f"original, model = {name}, start: {label}, {verdict}")
+    assert all(each in page for each in said), said
+    assert "crimson" not in page.partition("Clips through transforms")[2].partition("</section>")[0]
+    told = bw(
+        "run", "kowl", "--config", folder / "mine.toml", "--set", 'feature_sets.one.backbone={kind="built_in"}', "--out", out
+    )
+    assert told.code == 2
+    assert "feature_sets.one.outputs" in told.err
 
 
 def test_people_see_frames_of_the_clips(folder: Path, tmp_path: Path, bw: Cli) -> None:
@@ -172,7 +220,7 @@ def test_the_settings_of_the_tutorial_are_those_of_the_plan(tmp_path: Path) -> N
     (tmp_path / "mine.toml").write_text(before + block + after[after.index("[shards]") :])
     flow = api.job("kowl", config=str(tmp_path / "mine.toml")).flow("out")
     views = [stage.step.settings["views"] for stage in flow.stages if "views" in stage.step.settings]
-    assert [(each.frames * each.clips, each.stride) for each in views] == [(8, 32), (64, 5)]
+    assert [(each.frames * each.clips, each.stride) for each in views] == [(8, 32), (64, 5), (64, 5)]
 
 
 def test_even_views_reach_the_end_and_short_videos_repeat_their_last_frame() -> None:
@@ -181,6 +229,7 @@ def test_even_views_reach_the_end_and_short_videos_repeat_their_last_frame() -> 
 
 
 def test_weights_of_x3d_are_read_from_a_file_and_others_are_refused(tmp_path: Path) -> None:
+    ensure_torchvision()
     from pytorchvideo.models.x3d import create_x3d
 
     torch.manual_seed(3)
@@ -194,6 +243,17 @@ def test_weights_of_x3d_are_read_from_a_file_and_others_are_refused(tmp_path: Pa
     with torch.inference_mode():
         whole(torch.from_numpy(np.stack(frames, axis=1)).float()[None] / 255)
     np.testing.assert_allclose(embed(frames), seen[0].flatten().numpy(), rtol=1e-3, atol=1e-4)
+    said = load_backbone(
+        dataclasses.replace(backbone, classes=400), checkpoint=str(tmp_path / "X3D_XS.pyth"), frames=4, side_px=32
+    )
+    whole.blocks[-1].activation = None  # a softmax when it is not trained
+    with torch.inference_mode():
+        logits = whole(torch.from_numpy(np.stack(frames, axis=1)).float()[None] / 255)
+    np.testing.assert_allclose(said(frames), logits.flatten().numpy(), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match=r"blocks.5.proj.weight is of shape \(400, 2048\), and x3d_xs has \(399, 2048\)"):
+        load_backbone(
+            dataclasses.replace(backbone, classes=399), checkpoint=str(tmp_path / "X3D_XS.pyth"), frames=4, side_px=32
+        )
     torch.save({"fc.weight": torch.zeros(2, 2)}, tmp_path / "other.pyth")
     with pytest.raises(ValueError, match=r"no x3d_xs in it; it holds fc.weight.*change features.backbone.model") as told:
         load_backbone(backbone, checkpoint=str(tmp_path / "other.pyth"), frames=4, side_px=32)
@@ -221,7 +281,7 @@ RELEASED = {
 def test_weights_of_timesformer_are_read_under_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2, "intermediate_size": 8}
     made = video_networks.timesformer
-    monkeypatch.setattr(video_networks, "timesformer", lambda frames, side: made(frames, side, **small))
+    monkeypatch.setattr(video_networks, "timesformer", lambda frames, side, classes: made(frames, side, classes, **small))
     given = torch.rand(1, 3, 2, 32, 32)
     one = video_network("timesformer", frames=2, side_px=32, checkpoint="", seed=5).eval()
     ours = one.inner.state_dict()
@@ -229,20 +289,25 @@ def test_weights_of_timesformer_are_read_under_both_names(tmp_path: Path, monkey
         "model.cls_token": ours["embeddings.cls_token"],
         "model.pos_embed": ours["embeddings.position_embeddings"],
         "model.time_embed": ours["embeddings.time_embeddings"],
-        "model.head.weight": torch.zeros(400, 24),
+        "model.head.weight": torch.rand(5, 24),
+        "model.head.bias": torch.rand(5),
     }
     for end in ("weight", "bias"):
         theirs[f"model.patch_embed.proj.{end}"] = ours[f"embeddings.patch_embeddings.projection.{end}"]
         theirs[f"model.norm.{end}"] = ours[f"layernorm.{end}"]
         theirs |= {f"model.blocks.0.{old}.{end}": ours[f"encoder.layer.0.{new}.{end}"] for old, new in RELEASED.items()}
-    assert set(released_names(theirs)) - {"head.weight"} == set(ours)
+    assert set(released_names(theirs)) - {"head.weight", "head.bias"} == set(ours)
+    head = {f"classifier.{end}": theirs[f"model.head.{end}"] for end in ("weight", "bias")}
     torch.save({"model_state": theirs}, tmp_path / "released.pyth")
-    torch.save({f"timesformer.{name}": value for name, value in ours.items()}, tmp_path / "hub.pt")
+    torch.save({**{f"timesformer.{name}": value for name, value in ours.items()}, **head}, tmp_path / "hub.pt")
     with torch.inference_mode():
         expected = one(given)
         for name in ("released.pyth", "hub.pt"):
             again = video_network("timesformer", frames=2, side_px=32, checkpoint=str(tmp_path / name), seed=6).eval()
             torch.testing.assert_close(again(given), expected)
+            whole = video_network("timesformer", frames=2, side_px=32, checkpoint=str(tmp_path / name), classes=5).eval()
+            said = expected @ theirs["model.head.weight"].T + theirs["model.head.bias"]
+            torch.testing.assert_close(whole(given), said)
     assert expected.shape == (1, 24)
     with pytest.raises(ValueError, match=r"time_embeddings is of shape \(1, 2, 24\).*features.frames or features.side_px"):
         video_network("timesformer", frames=3, side_px=32, checkpoint=str(tmp_path / "hub.pt"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,14 @@ from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import card as skeleton_publish
 from benchwright.pipelines.skeleton import pipeline as skeleton
 from benchwright.pipelines.skeleton.config import SkeletonConfig
+from benchwright.pipelines.skeleton.report import write_report
+from benchwright.pipelines.skeleton.results import data_differs
 
 from tests.datasets.skeleton_files import one_body
 
 from .pages import faults
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def settings(name: str | None, *overrides: str) -> SkeletonConfig:
@@ -52,7 +58,8 @@ def tiny(finished, tmp_path_factory) -> Path:
 
 def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
     fact = facts().nwucla
-    c = settings(None, f"source.root={shared_data / 'nwucla' / 'all_sqe'}")
+    overrides = [f"source.root={shared_data / 'nwucla' / 'all_sqe'}"]
+    c, recorded, _ = config.load(SkeletonConfig, config.find_config("skeleton", None), overrides, benchmark="skeleton")
     found = made(c, tmp_path, "threads")
     arrays = load_arrays(str(tmp_path))
     assert arrays.x.shape == (fact.sequences, 3, 52, 20, 1)
@@ -84,10 +91,29 @@ def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
     frames = np.linspace(0, len(joints) - 1, 52).astype(int)
     wanted = scaled[frames].transpose(2, 0, 1).astype(np.float32)
     assert np.array_equal(arrays.x[arrays.keys.index("a05_s03_e02_v02")][..., 0], wanted)
+    # Published figures stand beside no run in the order of the names: what it recorded says so, whatever its settings.
+    values = {"source": {"kind": "nwucla"}} | {name: value for name, value in recorded.items() if name != "source"}
+    assert data_differs(c, str(tmp_path), values).startswith("source.lists is not set, so that sequences stand in the order of")
+    values["source"] = {"kind": "nwucla", "lists": "lists.json"}
+    assert data_differs(c, str(tmp_path), values).startswith("source.lists = 'lists.json': the sequences are not in the order")
+    assert "No published figure stands beside such scores" in Path(write_report(c, str(tmp_path))).read_text()
     lists = json.loads((shared_data / "nwucla/split_train_val.json").read_text())
     published = {entry["file_name"]: entry for side in lists.values() for entry in side}
     told = {row["key"]: (row["source_frames"], row["label"] + 1) for row in table.to_pylist()}
     assert told == {name: (entry["length"], entry["label"]) for name, entry in published.items()}
+
+
+def test_the_documented_run_has_the_published_order(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line of the documents, as it stands there: published figures may stand beside what it makes."""
+    for name in ("all_sqe", "split_train_val.json"):
+        (tmp_path / name).symlink_to(shared_data / "nwucla" / name)
+    monkeypatch.chdir(tmp_path)
+    pages = [(ROOT / page).read_text("utf-8") for page in ("datasets/skeleton/README.md", "docs/tables.md")]
+    line, again = (re.findall(r"^benchwright (run skeleton --set .*--out ucla)\b", page, re.MULTILINE)[0] for page in pages)
+    assert line == again
+    assert cli.call([*shlex.split(line), "--quiet"]) == 0
+    c, values, _ = config.load(SkeletonConfig, config.find_config("skeleton", None), benchmark="skeleton")
+    assert data_differs(c, "ucla", values) == ""
 
 
 def test_the_order_of_the_lists(shared_data: Path, tmp_path: Path) -> None:

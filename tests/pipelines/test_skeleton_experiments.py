@@ -352,6 +352,43 @@ def test_a_method_of_all_benchmarks_learns_each_order_by_itself(copy: Path) -> N
     assert sorted(int(each) for name in rows["tested"].to_pylist() for each in name.split("+")) == list(range(10))
 
 
+@pytest.mark.parametrize("network", ["gcn", "st_gcn"])
+def test_what_a_second_body_does_is_learned(tmp_path: Path, network: str) -> None:
+    """The first body of every sequence is noise, and the class what the second one does; in streams, and one order at a time."""
+    draw = np.random.default_rng(0)
+    for number, name in enumerate(("grasp", "point", "wave")):
+        (tmp_path / "two" / name).mkdir(parents=True)
+        for sequence in range(12):
+            joints = 0.3 * draw.normal(size=(6, 2, 4, 3))
+            joints[:, 1, :, number] += 3
+            np.save(tmp_path / "two" / name / f"{sequence}.npy", joints)
+    (tmp_path / "two.toml").write_text(
+        f"""
+extends = "tiny"
+classes = "all"
+source = {{ kind = "folders", root = "{tmp_path / "two"}" }}
+layout = {{ kind = "declared", name = "hand", joints = ["a", "b", "c", "d"], edges = [[0, 1], [0, 2], [0, 3]], centre = 0 }}
+tensor = {{ fit = "pad", scale = "none", frames = 6, bodies = 2 }}
+[split]
+classes_per_task = 1
+test = 0.4
+[orders]
+tasks = 3
+classes = 1
+[evaluation]
+methods = ["joint", "cumulative"]
+experiments = ["default"]
+[evaluation.network]
+architecture = "{network}"
+"""
+    )
+    out = tmp_path / "run"
+    assert cli.call(["run", "skeleton", "--config", str(tmp_path / "two.toml"), "--out", str(out), "--train", "--quiet"]) == 0
+    found = {one.method: float(by_repeat(one, "aa").mean()) for one in found_in(out)}
+    assert found.keys() == {"joint", "cumulative"}
+    assert min(found.values()) > 0.75
+
+
 def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(copy: Path) -> None:
     shutil.rmtree(copy / "experiments")
     c = settings("tiny", "evaluation.settings={ewc = {strength = 1e38}}", "evaluation.orders_per_part=3")

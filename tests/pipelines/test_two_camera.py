@@ -101,7 +101,7 @@ def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
     assert not set(other.values()) & set(first.values())
 
 
-@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "nus64", "metadata", "table4", "folders"])
+@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "nus64", "metadata", "table4", "table4_nus64", "folders"])
 def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
     c = settings(f"two_camera/{name}.toml")
     schemas = two_camera.plan(c, "out").schemas()
@@ -279,10 +279,10 @@ def test_learners_of_pictures_are_given_them_under_other_lights(raw: Path, tmp_p
     rows = {row["key"]: row for row in index.table.to_pylist()}
     measured, _ = learning.pictures_of(str(tmp_path / "dataset"), "digest", 256)
     keys = [key for key, row in rows.items() if row["original"]]
-    for (pictures, _), (relit, lights) in given:
+    for (pictures, _), relit in given:
         assert len(pictures) == 6
-        assert 1 <= len(relit) <= 6
-        for picture, light in zip(relit.images, lights, strict=True):
+        assert 1 <= len(relit.pictures) <= 6
+        for picture, light, of, under in zip(relit.pictures.images, *relit[1:], strict=True):
             [made] = [  # the row whose light it wears, and whose picture it is, changed by the row's matrix
                 row
                 for row in rows.values()
@@ -295,6 +295,9 @@ def test_learners_of_pictures_are_given_them_under_other_lights(raw: Path, tmp_p
                 )
             ]
             assert made["fold"] == rows[made["source_key"]]["fold"]
+            source, target = (measured.images[keys.index(made[f"{name}_key"])] for name in ("source", "target"))
+            assert np.array_equal(pictures.images[of], source)
+            assert np.array_equal(pictures.images[under], target)
 
 
 def test_augmentation_can_be_off(raw: Path) -> None:

@@ -156,6 +156,23 @@ def test_a_pair_tells_its_own_homography_and_pictures_may_be_aligned(walked: Pat
     assert found.doubt in Path(found.page).read_text()
 
 
+def test_a_network_of_transforms_alone_is_told_how_pictures_are_read(walked: Path, tmp_path: Path, bw) -> None:
+    files, alone = [walked / "phone" / camera / "0003.dng" for camera in ("main", "wide")], tmp_path / "alone"
+    shutil.copytree(walked / "light", alone)
+    facts = json.loads((alone / "model.json").read_text())
+    factor, demosaic = facts["reading"]["factor"], facts["reading"]["demosaic"]
+    (alone / "model.json").write_text(json.dumps({**facts, "reading": None}))
+    by_hand = ["--factor", factor, "--demosaic", demosaic]
+    known = bw("estimate", walked / "light", *files, "--align", "pair", "--to", tmp_path / "a", "--json")
+    found = bw("estimate", alone, *files, *by_hand, "--to", tmp_path / "b", "--json")
+    found, known = (json.loads(told.out) for told in (found, known))
+    assert found["transform"] == known["transform"]
+    assert found["light"] == known["light"]
+    assert (
+        "read as those of its training were" in bw("estimate", walked / "light", *files, *by_hand, "--to", tmp_path / "c").err
+    )
+
+
 def test_numbers_of_t_that_lie_outside_are_named_and_not_for_a_trace() -> None:
     learned = SimpleNamespace(low=[0.0] * 9, high=[1.0] * 9)
     T = np.array([1.005, -0.005, 0.5, 1.0, 0.0, 0.5, 0.5, 1.02, -0.02])
@@ -246,7 +263,8 @@ def test_both_directions_estimate_the_light_of_their_camera_from_its_own_picture
     api.export(str(both), str(both.parent / "m"), direction="2to1")
     model = json.loads((both.parent / "m/model.json").read_text())
     assert (model["direction"], model["validated"], model["reading"]) == ("2to1", True, None)
-    with pytest.raises(WrongUse, match="it learned from transforms alone"):
+    told = r"it learned from no raw pictures \(source radiometric\): say how they are read, by --factor"
+    with pytest.raises(WrongUse, match=told):
         api.estimate(str(both.parent / "m"), "a.dng", "b.dng", "looked")
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.datasets.two_camera.rows import TransformPairs, lists
+from benchwright.eval.protocols.cross_validation import AVERAGE, Estimates
 from benchwright.eval.report.blocks import Sheet
 from benchwright.eval.report.boxes import box_chart
 from benchwright.pipelines import api, experiments
 from benchwright.pipelines.two_camera import paper
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.paper import row_of
-from benchwright.pipelines.two_camera.views import corrected_section, relit_section
+from benchwright.pipelines.two_camera.views import all_errors, corrected_section, errors_of, relit_section
 from benchwright.training.two_camera.settings import settings
 
 
@@ -52,7 +53,11 @@ def test_rows_that_a_run_has_not_are_told_with_the_reason(shared_data: Path, tmp
     page = reported("metadata", shared_data, tmp_path, "evaluation.networks={}")
     missing = page[page.index("Rows of the paper&#39;s table that this run has not") :].partition("</details>")[0]
     assert missing.count("<tr>") == 24  # of 24 rows but one, and the heading
-    for told in ("it needs pictures, and this run has none", "ImageNet weights", "not among this run&#39;s methods"):
+    for told in (
+        "it needs pictures, and this run has none",
+        "trained it from scratch on full-size pictures",
+        "not among this run&#39;s methods",
+    ):
         assert told in missing, told
 
 
@@ -104,6 +109,18 @@ def test_the_two_pairs_whose_lights_differ_most_are_put_under_each_others_light(
         assert c_as_b.image == b.image
         assert b.image != c.image
     assert relit_section(Drawn(pairs), pairs, relit.slice(4)) == [], "no two pairs are under each other's light"
+
+
+def test_errors_of_several_seeds_are_those_of_the_tables_and_not_of_their_average():
+    truth, lights = [np.ones((2, 3))], {0: [np.array([[1, 1, 1], [2, 1, 1]])], 1: [np.array([[1, 1, 3], [1, 1, 1]])]}
+    runs = {**lights, AVERAGE: [np.ones((2, 3))]}
+    errors = {run: [np.array([0.0, 9.0]) + 5 * (run == 1)] for run in lights} | {AVERAGE: [np.zeros(2)]}
+    found = Estimates(["fold 0"], [["a", "b"]], truth, runs, errors)
+    assert all_errors(found) == [0.0, 9.0, 5.0, 14.0]
+    assert {key: (error, light.tolist()) for key, (error, light) in errors_of(found).items()} == {
+        "a": (0.0, [1, 1, 1]),
+        "b": (9.0, [2, 1, 1]),
+    }
 
 
 def test_several_methods_correct_the_same_pictures(pairs):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from benchwright.datasets.features.headless import headless
 from benchwright.training.models.backbone import backbone, backbone_net, hub_weights
 from torch import nn
 
@@ -104,6 +105,27 @@ def test_clips_are_seen_whole_or_frame_by_frame(name: str, embedded: tuple[int, 
     assert moved == (len(embedded) == 3), "the order of frames matters to networks that see them together"
     with pytest.raises(ValueError, match="torchvision has no network 'r3d_18' for images"):
         backbone_net(torch.Generator(), sample=SMALL, name="torchvision/r3d_18")
+
+
+@pytest.mark.parametrize(("name", "width"), [("r2plus1d_18", 512), ("swin3d_t", 768)])
+def test_networks_for_clips_take_clips_of_any_shape(name: str, width: int) -> None:
+    net = backbone_net(torch.Generator().manual_seed(0), sample=(4, *SMALL), name=f"torchvision/{name}").eval()
+    clips = torch.rand(2, 4, *SMALL, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        embedded = net.embed(clips)
+    assert embedded.shape == (2, width)
+    assert not torch.allclose(embedded[0], embedded[1])
+
+
+def test_networks_that_take_clips_of_one_shape_say_so() -> None:
+    with pytest.raises(ValueError, match=r"takes clips of shape \(16, 3, 224, 224\) alone, and these are \(4, 3, 32, 32\)"):
+        backbone_net(torch.Generator(), sample=(4, *SMALL), name="torchvision/mvit_v2_s")
+    with pytest.raises(ValueError, match="torchvision/s3d has no last linear layer, and so no features"):
+        backbone_net(torch.Generator(), sample=(4, *SMALL), name="torchvision/s3d")
+    with torch.device("meta"):  # shapes alone: the numbers take seconds
+        network, left_out = headless("torchvision", "mvit_v2_s", clips=True)
+        assert network(torch.zeros(2, 3, 16, 224, 224)).shape == (2, 768)
+    assert left_out == ("head.1",)
 
 
 def test_a_hub_is_asked_for_by_name_and_tells_what_there_is() -> None:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from benchwright.training.illuminants import gamut as gamuts
-from benchwright.training.illuminants.choice import Baseline
+from benchwright.training.illuminants.choice import Baseline, PictureEstimator, Relit
 from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
@@ -345,6 +345,35 @@ def test_the_setting_is_the_best_of_its_list_on_the_held_out_pictures(fitted):
         errors = [angle_deg(Baseline(fitted[name].estimator, s, {}).estimate(held), lights[::5]).mean() for s in settings]
         assert fitted[name].setting == settings[int(np.argmin(errors))]
         assert len(settings) > 1
+
+
+def light_of(pictures, *, light, reach):
+    return np.tile(light, (len(pictures), 1))
+
+
+def fit_light_of(pictures, lights, *, reach):
+    """The light farthest from white, or the mean: a stray one spoils the first."""
+    learned_from.append((len(pictures), lights))
+    return {"light": unit(lights)[np.argmin(unit(lights).min(axis=1))] if reach == "farthest" else unit(lights).mean(axis=0)}
+
+
+learned_from: list = []
+
+
+def test_settings_are_compared_on_what_the_chosen_one_learns_from():
+    pictures, _ = mondrians(10)
+    lights = np.tile([1.0, 1.0, 0.5], (10, 1))
+    lights[1:10:3] = [1.0, 1.0, 0.7]
+    measured = PictureEstimator(estimate=light_of, fit=fit_light_of, reach=["farthest", "mean"])
+    assert measured.fitted(pictures, lights).setting == {"reach": "farthest"}  # those held out are 0.5
+    of, under = np.array([1, 2, 5, 3, 4]), np.array([2, 1, 3, 0, -1])
+    relit = Relit(pictures[of], np.array([[1, 1, 0.1]] * 2 + [[9, 9, 9]] * 2 + [[1, 1, 0.1]]), of, under)
+    learned_from.clear()
+    assert measured.fitted(pictures, lights, relit=relit).setting == {"reach": "mean"}
+    (some, compared), _, (number, whole) = learned_from
+    assert (some, number) == (8 + 3, 10 + 5)
+    assert not (compared == 9).any(), "neither a held-out picture, 5, nor the light of one, 0"
+    assert (whole == 9).any()
 
 
 def test_corrected_moments_beat_gray_world_on_new_pictures(fitted):

@@ -13,6 +13,7 @@ from torch import nn
 from ...curation.arguments import check_arguments
 from ..methods.method import Classes, Labels, Method
 from ..methods.registry import made
+from ..models.bodies import EachBody
 from ..models.classifier import Classifier
 from .criteria import CRITERIA, Criterion
 from .exemplars import Capacity
@@ -122,12 +123,34 @@ def _check(what: str, takes: Callable[..., Any], settings: Mapping[str, Any], *g
         raise ValueError(f"{what}: {error}") from None
 
 
+def network_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> nn.Module:
+    """What ``make`` gives for samples of a shape. Graphs of M bodies, (M, V, F) or (M, C, T, V), are seen body by body.
+
+    ``make`` is then told the shape of one body, and its network run over each, see ``EachBody``. If it has a keyword
+    ``bodies``, it is told M too, and its network takes the samples as they are.
+    """
+    graph = settings.get("adjacency", settings.get("partitions"))
+    if graph is None or len(sample) <= graph.ndim:
+        return make(init, sample=sample, **settings)
+    if "bodies" in inspect.signature(make).parameters:
+        return make(init, sample=sample[1:], bodies=sample[0], **settings)
+    network = make(init, sample=sample[1:], **settings)
+    if not isinstance(network, Classifier):
+        return EachBody(network)
+    network.backbone = EachBody(network.backbone)
+    return network
+
+
 def classifier_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:
     """The model, without outputs yet. Raises ValueError where ``make`` gives a module whose features have no known width."""
-    network = make(init, sample=sample, **settings)
+    network = network_of(make, sample, settings, init)
     if isinstance(network, Classifier):
         return network
     width = getattr(network, "width", None)
     if not isinstance(width, int):
-        raise ValueError(f"model {getattr(make, '__name__', make)!r} gives {type(network).__name__} without a number 'width'")
+        raise ValueError(f"model {getattr(make, '__name__', make)!r} gives {_name_of(network)} without a number 'width'")
     return Classifier(network, width)
+
+
+def _name_of(network: nn.Module) -> str:
+    return type(network.network if isinstance(network, EachBody) else network).__name__

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,7 +67,10 @@ def learn_next(
         groups[rows[stream].tobytes(), repr(past)].append(stream)
     done: dict[int, LearnedStream] = {}
     with one_thread(), repeatable(place, half=False):
-        looked_at = [net.inputs(torch.from_numpy(data.x[part]).to(place)) for part in (data.test, data.val)]
+        looked_at = [
+            (rows, net.inputs(torch.from_numpy(data.x[rows]).to(place)) if len(rows) <= recipe.schedule.batch_size else None)
+            for rows in (data.test, data.val)
+        ]
         for members in groups.values():
             for at in range(0, len(members), streams_at_once):
                 chunk = members[at : at + streams_at_once]
@@ -87,10 +89,7 @@ def learn_next(
                     streams.fit(lambda step: step.classification())
                 else:
                     method.teach(streams)
-                predicted = [
-                    streams.predict(inputs) if len(part) else np.zeros((len(chunk), 0), np.int64)
-                    for part, inputs in zip((data.test, data.val), looked_at, strict=True)
-                ]
+                predicted = [streams.predict(rows, inputs) for rows, inputs in looked_at]
                 for s, state, test, val in zip(chunk, streams.saved(), *predicted, strict=True):
                     done[s] = LearnedStream(orders[s], repeats[s], state, test, val)
     return [done[stream] for stream in range(len(orders))]

@@ -10,7 +10,8 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from ..core.build import classifier_of
+from ..core.build import classifier_of, network_of
+from ..models.bodies import EachBody
 from ..models.classifier import Classifier
 from ..models.flat import Piece, Pieces
 from .recipe import GraphData
@@ -23,6 +24,7 @@ def graph_of(make: Callable[..., Any]) -> Graph:
     """What a network asks for of the graph, by the name of a keyword, and with it what samples it takes.
 
     ``adjacency``: (V, V) with self-loops, and node vectors (V, F); ``partitions``: ST-GCN's (3, V, V), and tensors (C, T, V).
+    Of several bodies: see ``core.build.network_of``.
     """
     return "partitions" if "partitions" in inspect.signature(make).parameters else "adjacency"
 
@@ -30,14 +32,15 @@ def graph_of(make: Callable[..., Any]) -> Graph:
 def attends(network: nn.Module) -> bool:
     """Whether it has an attention over the edges: a ``gcn``, an ``st_gcn``, or a module whose ``topology(x)`` is its norm."""
     backbone = network.backbone if isinstance(network, Classifier) else network
-    return hasattr(backbone, "along_streams") or callable(getattr(backbone, "topology", None))
+    inner = backbone.network if isinstance(backbone, EachBody) else backbone
+    return hasattr(inner, "along_streams") or callable(getattr(inner, "topology", None))
 
 
 def net_of(make: Callable[..., Any], settings: Mapping[str, Any], data: GraphData, device: torch.device) -> GraphNet:
     """A network for a data set: fast where ``make`` gives a module that has a form ``along_streams``, else ``ModuleNet``."""
     graph = {graph_of(make): torch.from_numpy(data.operators).to(device)}
     sample = tuple(data.x.shape[1:])
-    along = getattr(make(torch.Generator(), sample=sample, **graph, **settings), "along_streams", None)
+    along = getattr(network_of(make, sample, {**graph, **settings}, torch.Generator()), "along_streams", None)
     if along is not None:
         return along(data.classes)
     return ModuleNet(functools.partial(classifier_of, make, sample, {**graph, **settings}), data.classes, device)

@@ -23,7 +23,7 @@ class GraphData:
     """Samples with one graph for all, in memory.
 
     Attributes:
-        x: (n, V, F) float32 node vectors, or (n, C, T, V) tensors.
+        x: (n, V, F) float32 node vectors, or (n, C, T, V) tensors; of several bodies (n, M, V, F), or (n, M, C, T, V).
         labels: (n,) int64 in [0, classes).
         train: rows to learn from, (k,) int64 in their order.
         val: rows of the validation set.
@@ -41,9 +41,11 @@ class GraphData:
     classes: int
 
     def __post_init__(self) -> None:
-        if len(self.x) != len(self.labels) or self.x.ndim not in (3, 4):
-            raise ValueError(f"x {self.x.shape} and labels {self.labels.shape} do not pair: (n, V, F) or (n, C, T, V), (n,)")
-        if self.operators.shape[-1] != self.x.shape[1 if self.x.ndim == 3 else 3]:
+        dimensions = self.operators.ndim + 1
+        if len(self.x) != len(self.labels) or self.x.ndim not in (dimensions, dimensions + 1):
+            told = "(n, V, F) or (n, C, T, V), of several bodies (n, M, ...), and (n,)"
+            raise ValueError(f"x {self.x.shape} and labels {self.labels.shape} do not pair: {told}")
+        if self.operators.shape[-1] != self.x.shape[-2 if dimensions == 3 else -1]:
             raise ValueError(f"operators {self.operators.shape} and x {self.x.shape} differ in their nodes")
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.classes:
             raise ValueError(f"labels from {self.labels.min()} to {self.labels.max()}: [0, {self.classes}) is needed")

@@ -42,11 +42,12 @@ class StreamBatch:
     """Samples that the streams share.
 
     Attributes:
-        inputs: as the network takes them.
+        inputs: as the network takes them; None of a set that is larger than a batch, see ``Streams.parts``.
         labels: (n,) int64.
         weights: (n,) or (R, n) float32, 1 in all: one over the samples of the class, as CGLB weighs.
         heads: (R, classes) bool: which classes compete in the classification loss.
         places: (n,) int64 of the batch's samples among those that the streams learn from; None: it is all of them, or others.
+        rows: (n,) int64 of the batch's samples in the data, where ``inputs`` is None.
     """
 
     inputs: Any
@@ -54,6 +55,16 @@ class StreamBatch:
     weights: Tensor
     heads: Tensor
     places: Tensor | None = None
+    rows: RowNumbers | None = None
+
+
+def in_parts(rows: RowNumbers, most: int) -> list[RowNumbers]:
+    """Rows in parts of one size, as near as can be, none of more than ``most``.
+
+    >>> [part.tolist() for part in in_parts(np.arange(5), 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    return np.array_split(rows, max(1, -(-len(rows) // most)))
 
 
 class StreamStep:
@@ -88,8 +99,8 @@ class StreamStep:
         return found.abs().sum()
 
     def topology(self) -> Tensor:
-        """The norm of the networks' attention over the edges of the batch."""
-        return self.lesson.net.topology(self.lesson.flat, self.batch.inputs).sum()
+        """(R,) the norm of the networks' attention over the edges of the batch."""
+        return self.lesson.net.topology(self.lesson.flat, self.batch.inputs)
 
     def _cross_entropy(self, heads: Tensor) -> Tensor:
         logarithms = self.logits.masked_fill(~heads[:, None], -torch.inf).log_softmax(2)
@@ -155,8 +166,7 @@ class Streams:
     @functools.cached_property
     def logits_before(self) -> Tensor:
         """(R, n, classes) of ``train``: see ``StreamStep.before``."""
-        with torch.no_grad():
-            return self.net.logits(*self._before, self.train.inputs, training=False)
+        return self._outputs(*self._before, self._rows, self.train.inputs)
 
     def memories(self, *, whole: bool) -> list[StreamBatch]:
         """The memory of each past task; ``whole``: all samples of the task, of which the others weigh nothing."""
@@ -177,8 +187,26 @@ class Streams:
         if kept is not None:
             weights = np.stack([np.where(np.isin(rows, mine), weights, 0) for mine in kept])
         weights = weights / weights.sum(-1, keepdims=True)
-        x, y, w = (torch.from_numpy(a).to(self.device) for a in (self.data.x[rows], labels, weights.astype(np.float32)))
-        return StreamBatch(self.net.inputs(x), y, w, self._heads(0, known))
+        y, w = (torch.from_numpy(a).to(self.device) for a in (labels, weights.astype(np.float32)))
+        if len(rows) > self.recipe.schedule.batch_size:
+            return StreamBatch(None, y, w, self._heads(0, known), rows=rows)
+        return StreamBatch(self._inputs(rows), y, w, self._heads(0, known))
+
+    def _inputs(self, rows: RowNumbers) -> Any:
+        return self.net.inputs(torch.from_numpy(self.data.x[rows]).to(self.device))
+
+    def parts(self, samples: StreamBatch) -> Iterator[tuple[StreamBatch, float]]:
+        """A set in parts of at most ``schedule.batch_size`` samples, neighbours together, and the share that each is of it.
+
+        A loss that is a mean over the set is the sum of that over each part, times its share.
+        """
+        if samples.inputs is not None or samples.rows is None:
+            yield samples, 1.0
+            return
+        for places in in_parts(np.arange(len(samples.rows)), self.recipe.schedule.batch_size):
+            at, share = torch.from_numpy(places).to(self.device), len(places) / len(samples.rows)
+            of_part = samples.labels[at], samples.weights[..., at] / share, samples.heads
+            yield StreamBatch(self._inputs(samples.rows[places]), *of_part), share
 
     def _batches(self, epoch: int) -> Iterator[StreamBatch]:
         """All that the streams learn from at once; or parts of one size, as near as can be, in an order drawn for the epoch."""
@@ -192,10 +220,9 @@ class Streams:
             count, generator=generator(self.seed, "graph_streams batches", f"{self.repeats[0]}/{self.task}/{labels}/{epoch}")
         )
         for places in drawn.tensor_split(parts):
-            x = torch.from_numpy(self.data.x[self._rows[places.numpy()]]).to(self.device)
-            places = places.to(self.device)
+            inputs, places = self._inputs(self._rows[places.numpy()]), places.to(self.device)
             weights = self.train.weights[places]
-            yield StreamBatch(self.net.inputs(x), self.train.labels[places], weights / weights.sum(), self.train.heads, places)
+            yield StreamBatch(inputs, self.train.labels[places], weights / weights.sum(), self.train.heads, places)
 
     def _heads(self, start: int, stop: int) -> Tensor:
         """(R, classes) bool: the classes of each stream's tasks start .. stop - 1."""
@@ -216,10 +243,28 @@ class Streams:
     def gradients(
         self, loss: Callable[[StreamStep], Tensor], samples: StreamBatch, *, twice: bool = False
     ) -> dict[str, Tensor]:
-        """The gradient of ``loss`` on a batch, (R, P), under the parameters' name; ``twice``: see ``fit``."""
-        total = loss(StreamStep(self, samples, twice=twice)).sum()
+        """The gradient of ``loss``, a mean over samples, (R, P), under the parameters' name; ``twice``: see ``fit``.
+
+        Of a set that is larger than a batch it is summed over its ``parts``, in each of which batch norm takes its own moments.
+        """
+        found = [self._gradient(loss(StreamStep(self, part, twice=twice)).sum() * share) for part, share in self.parts(samples)]
+        return {"flat": functools.reduce(torch.add, found)}
+
+    def topology_gradient(self, samples: StreamBatch) -> Tensor:
+        """(R, P) the gradient of the attention's norm over all edges of a set."""
+        norms, gradients = list[Tensor](), list[Tensor]()
+        for part, _ in self.parts(samples):
+            norm = StreamStep(self, part).topology()
+            norms.append(norm.detach())
+            gradients.append(self._gradient(norm.sum()))
+        if len(norms) == 1:
+            return gradients[0]
+        whole = torch.stack(norms).norm(dim=0)  # d |a| = sum of |a_i| d |a_i|, over |a|
+        return torch.stack([norm[:, None] * each for norm, each in zip(norms, gradients, strict=True)]).sum(0) / whole[:, None]
+
+    def _gradient(self, total: Tensor) -> Tensor:
         (found,) = torch.autograd.grad(total, self.flat, materialize_grads=True)
-        return {"flat": found}
+        return found
 
     def fit(
         self,
@@ -251,11 +296,25 @@ class Streams:
                 f"{self.recipe.schedule.learning_rate} or a strength in {dict(self.recipe.method.settings)} is too high"
             )
 
-    @torch.no_grad()
-    def predict(self, inputs: Any) -> NDArray[np.int64]:
-        """(R, n) the class whose logit is largest among those seen so far."""
-        logits = self.net.logits(self.flat.detach(), self.statistics, inputs, training=False)
+    def predict(self, rows: RowNumbers, inputs: Any = None) -> NDArray[np.int64]:
+        """(R, n) the class whose logit is largest among those seen so far.
+
+        Args:
+            rows: (n,) of the data.
+            inputs: the same as the network takes them, where they are at hand, and no more than a batch.
+        """
+        if not len(rows):
+            return np.zeros((len(self.orders), 0), np.int64)
+        logits = self._outputs(self.flat.detach(), self.statistics, rows, inputs)
         return logits.masked_fill(~self.train.heads[:, None], -torch.inf).argmax(2).cpu().numpy()
+
+    @torch.no_grad()
+    def _outputs(self, weights: Tensor, statistics: Tensor, rows: RowNumbers, inputs: Any) -> Tensor:
+        """(R, n, classes) in evaluation mode, a batch at a time where there are no ``inputs``."""
+        if inputs is not None:
+            return self.net.logits(weights, statistics, inputs, training=False)
+        parts = in_parts(rows, self.recipe.schedule.batch_size)
+        return torch.cat([self.net.logits(weights, statistics, self._inputs(part), training=False) for part in parts], dim=1)
 
     def saved(self) -> list[dict[str, Tensor]]:
         """What each stream goes on from, on the CPU."""

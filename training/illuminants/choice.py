@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,11 +54,33 @@ class Baseline:
         return stream.getvalue()
 
 
+class Relit(NamedTuple):
+    """Training pictures under the lights of others.
+
+    Attributes:
+        pictures: n of them, under their new lights.
+        lights: (n, 3) of the first camera.
+        of: (n,) which training picture each is, by its place among them.
+        under: (n,) the place of the picture whose light it is given; -1: of none of them.
+    """
+
+    pictures: LinearPictures
+    lights: Illuminants
+    of: NDArray[np.int64]
+    under: NDArray[np.int64]
+
+    def without(self, places: NDArray[np.int64]) -> Relit:
+        """Those that neither show one of these training pictures nor have its light."""
+        rows = np.flatnonzero(~(np.isin(self.of, places) | np.isin(self.under, places)))
+        return Relit(self.pictures[rows], self.lights[rows], self.of[rows], self.under[rows])
+
+
 class PictureEstimator:
     """An estimator on pictures, as ``eval.protocols.cross_validation`` asks for one.
 
     Settings are compared by mean angular error on every fifth picture, at most 1,000; what is trained is trained without these
-    for the comparison, and then, with the setting chosen, on all. Pictures under other lights have no part in the comparison.
+    for the comparison, and then, with the setting chosen, on all. Pictures under other lights take part as they do in the end,
+    save those that show a held-out picture, or any under its light.
 
     Args:
         estimate: see ``Estimate``.
@@ -94,7 +116,7 @@ class PictureEstimator:
         for fold in folds[len(done) // 2 :]:
             keys, lights = fold.pair_train[fold.measured_train], fold.gt_train[fold.measured_train]
             rows = _spread(fold, self.relit_pictures)
-            relit = (fold.pictures(fold.pair_train[rows], fold.light_train[rows]), fold.gt_train[rows]) if len(rows) else None
+            relit = _relit(fold, keys, rows) if len(rows) else None
             baseline = self.fitted(fold.pictures(keys), lights, relit=relit)
             estimates = np.maximum(baseline.estimate(fold.pictures(fold.key_test)), 1e-6)
             file = np.frombuffer(baseline.save(), dtype=np.uint8)
@@ -108,15 +130,13 @@ class PictureEstimator:
         """The baseline of each fold, with its setting."""
         return self._saved
 
-    def fitted(
-        self, pictures: LinearPictures, illuminants: Illuminants, *, relit: tuple[LinearPictures, Illuminants] | None = None
-    ) -> Baseline:
+    def fitted(self, pictures: LinearPictures, illuminants: Illuminants, *, relit: Relit | None = None) -> Baseline:
         """The estimator with the setting chosen, and trained, on these pictures.
 
         Args:
             pictures: the training fold, n pictures.
             illuminants: (n, 3), their lights in the first camera; gamut mapping takes a length for the light's strength.
-            relit: further pictures with their lights, for the training with the setting that was chosen.
+            relit: the same under other lights, which are learned from, too.
 
         Raises:
             ValueError: lights that do not go with the pictures, or what the estimator refuses.
@@ -124,15 +144,13 @@ class PictureEstimator:
         lights = np.asarray(illuminants, dtype=np.float64)
         if lights.shape != (len(pictures), 3):
             raise ValueError(f"illuminants of shape {lights.shape}: {len(pictures)} pictures need ({len(pictures)}, 3)")
-        setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights)
-        if relit is not None:
-            pictures, lights = pictures + relit[0], np.concatenate([lights, relit[1]])
-        return self._with(setting, pictures, lights)
+        setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights, relit)
+        return self._with(setting, *_together(pictures, lights, relit))
 
     def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
         return Baseline(self, setting, {} if self.fit is None else self.fit(pictures, lights, **setting))
 
-    def _best(self, pictures: LinearPictures, lights: Illuminants) -> Setting:
+    def _best(self, pictures: LinearPictures, lights: Illuminants, relit: Relit | None) -> Setting:
         """The first of the settings with the least mean angle on the held-out pictures."""
         held = np.arange(0, len(pictures), 5)
         held = held[:: -(-len(held) // _CHOOSING)]
@@ -142,7 +160,8 @@ class PictureEstimator:
         elif not len(rest):
             raise ValueError(f"{len(pictures)} pictures: to choose between {len(self.settings)} settings takes two at least")
         some, truth = pictures[held], unit(lights[held])
-        train, train_lights = pictures[rest], lights[rest]
+        without = None if relit is None or self.fit is None else relit.without(held)
+        train, train_lights = _together(pictures[rest], lights[rest], without)
 
         def mean_angle(setting: Setting) -> float:
             try:
@@ -156,6 +175,20 @@ class PictureEstimator:
             return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
 
         return min(self.settings, key=mean_angle)
+
+
+def _together(pictures: LinearPictures, lights: Illuminants, relit: Relit | None) -> tuple[LinearPictures, Illuminants]:
+    if relit is None:
+        return pictures, lights
+    return pictures + relit.pictures, np.concatenate([lights, relit.lights])
+
+
+def _relit(fold: Fold, keys: NDArray[np.str_], rows: NDArray[np.int64]) -> Relit:
+    """Re-illuminated training rows of a fold, whose measured training pictures have these keys."""
+    at = {key: place for place, key in enumerate(keys.tolist())}
+    pairs, under = fold.pair_train[rows], fold.light_train[rows]
+    places = [np.array([at.get(key, -1) for key in each.tolist()], dtype=np.int64) for each in (pairs, under)]
+    return Relit(fold.pictures(pairs, under), fold.gt_train[rows], *places)
 
 
 def _spread(fold: Fold, count: int) -> NDArray[np.int64]:

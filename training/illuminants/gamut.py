@@ -12,6 +12,8 @@ trace is taken: a linear program in three unknowns. Its light is 1 / d.
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -178,11 +180,7 @@ def _extreme(values: Floats) -> Floats:
     """The values that span the convex hull; all different ones where they fill no volume."""
     from scipy.spatial import ConvexHull, QhullError
 
+    with contextlib.suppress(QhullError, ValueError):
+        values = values[ConvexHull(values).vertices]
     rows = values[np.lexsort(values.T)]  # np.unique of rows sorts ten times slower
-    rows = rows[np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])]
-    if len(rows) <= 4:
-        return rows
-    try:
-        return rows[ConvexHull(rows).vertices]
-    except QhullError:
-        return rows
+    return rows[np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])]

@@ -63,7 +63,7 @@ def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, g
     total = torch.zeros_like(lesson.flat.detach())
     if lesson.previous is not None:
         by_loss = lesson.gradients(lambda step: step.classification(), lesson.previous)["flat"]
-        by_topology = lesson.gradients(lambda step: step.topology(), lesson.previous)["flat"]
+        by_topology = lesson.topology_gradient(lesson.previous)
         if gradients == "summed":
             by_topology = by_topology + by_loss
             total = by_topology

@@ -27,6 +27,9 @@ from .tsn import Segments
 HUB = "hub://"
 """In place of a file: weights that the library publishes, by their name there, as in ``hub://IMAGENET1K_V1``."""
 
+_MVIT = (16, 3, 224, 224)
+"""Clips that torchvision's MViT is made for."""
+
 _drawing = threading.Lock()
 
 
@@ -54,7 +57,8 @@ def backbone_net(
     """A network of torchvision or timm by name, as in "torchvision/resnet50"; its outputs grow with the classes.
 
     Networks for clips, such as "torchvision/r2plus1d_18", "torchvision/mvit_v2_s" or "torchvision/swin3d_t", look at all
-    frames together; one for images looks at every frame of a clip, and the logits are the mean of theirs.
+    frames together. MViT takes 16 frames of 224 x 224 alone; S3D has no last linear layer, and is refused. A network for
+    images looks at every frame of a clip, and the logits are the mean of theirs.
 
     Fits: images, clips.
 
@@ -116,6 +120,9 @@ def backbone(
     """
     clips = len(sample) == 4
     library, own = _split(name, clips=clips)
+    if library == "torchvision" and own.startswith("mvit") and tuple(sample) != _MVIT:
+        told = f"takes clips of shape {_MVIT} alone, and these are {tuple(sample)}"
+        raise ValueError(f"backbone {name!r} {told}: sample 16 frames of 224 x 224 px, or name another network")
     seed = int(torch.randint(2**62, (), generator=init))
     # The libraries draw from the global generator, which is given back as it was.
     with _drawing, torch.random.fork_rng(devices=[]):

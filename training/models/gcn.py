@@ -31,6 +31,7 @@ def gcn(
     depth: int = 2,
     hidden: int = 64,
     readout: Readout = "weighted_sum_max",
+    bodies: int = 1,
 ) -> GraphBackbone:
     """A GCN on graphs whose nodes have vectors, ``sample`` = (V, F); see ``Gcn``.
 
@@ -42,6 +43,7 @@ def gcn(
         depth: layers, at least 1.
         hidden: width of the hidden layer.
         readout: see ``Gcn``.
+        bodies: M; above 1 samples are (M, V, F).
 
     >>> chain = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])  # three joints, each with its neighbours
     >>> network = gcn(torch.Generator().manual_seed(0), sample=(3, 5), adjacency=chain, width=8, hidden=8)
@@ -50,18 +52,19 @@ def gcn(
     """
     if len(sample) != 2 or adjacency.ndim != 2:
         raise ValueError(f"a GCN needs node vectors (V, F) and an adjacency (V, V), not {sample}, {tuple(adjacency.shape)}")
-    make = functools.partial(Gcn, adjacency, sample[1], width=width, depth=depth, hidden=hidden, readout=readout)
+    shape = {"width": width, "depth": depth, "hidden": hidden}
+    make = functools.partial(Gcn, adjacency, sample[1], **shape, readout=readout, bodies=bodies)
     return GraphBackbone(make, hidden, init)
 
 
 @dataclasses.dataclass(frozen=True)
 class GraphInputs:
-    """Graphs of one batch, one after the other: row i V + v of a tensor is node v of graph i.
+    """Graphs of one batch, one after the other: row i V + v of a tensor is node v of graph i. A body is a graph.
 
     Attributes:
         x: (1, n V, F) node features.
         transposed: (1, F, n V), the same: the gradient's product with it is a fifth faster.
-        graphs: n.
+        graphs: n, those of all bodies.
     """
 
     x: Tensor
@@ -80,6 +83,7 @@ class Gcn:
         depth: layers, at least 1.
         hidden: width of the classifier's hidden layer.
         readout: "weighted_sum_max" (``as_released``: each node has a learned gate in (0, 1)), or "sum_max" (``as_written``).
+        bodies: M: the graphs of a sample, whose features are averaged before the outputs; those of an absent body count, too.
     """
 
     def __init__(
@@ -92,12 +96,15 @@ class Gcn:
         depth: int = 2,
         hidden: int = 64,
         readout: Readout = "weighted_sum_max",
+        bodies: int = 1,
     ) -> None:
-        if min(features, classes, width, depth, hidden) < 1:
-            raise ValueError(f"width {width}, depth {depth}, hidden {hidden}, {features} features, {classes} classes: above 0")
+        if min(features, classes, width, depth, hidden, bodies) < 1:
+            told = f"width {width}, depth {depth}, hidden {hidden}, {features} features, {classes} classes, {bodies} bodies"
+            raise ValueError(f"{told}: above 0")
         if readout not in ("weighted_sum_max", "sum_max"):
             raise ValueError(f"readout {readout!r}: 'weighted_sum_max' or 'sum_max'")
         self.adjacency, self.width, self.depth, self.classes, self.readout = adjacency, width, depth, classes, readout
+        self.bodies = bodies
         pieces: dict[str, Piece] = {}
         norms: dict[str, Piece] = {}
         for layer in range(depth):
@@ -127,9 +134,10 @@ class Gcn:
         return self.parameters.draw(init), self.statistics.draw(torch.Generator())
 
     def inputs(self, x: Tensor) -> GraphInputs:
-        """Node vectors (n, V, F) as the network takes them: a copy, which begins where a cache line does."""
-        rows = x.clone().view(1, -1, x.shape[2])
-        return GraphInputs(rows, rows.mT.contiguous(), len(x))
+        """Node vectors (n, V, F), of several bodies (n, M, V, F), as the network takes them: a copy, which begins where a cache
+        line does."""
+        rows = x.clone().view(1, -1, x.shape[-1])
+        return GraphInputs(rows, rows.mT.contiguous(), len(x) * self.bodies)
 
     def logits(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool, twice: bool = False) -> Tensor:
         """(R, n, classes).
@@ -142,7 +150,8 @@ class Gcn:
             twice: or of any order, at any time; slower.
         """
         if training and flat.device.type == "cpu" and not twice:
-            return StepLogits.apply(self._step, inputs.x, inputs.transposed, statistics, flat)
+            # The mean of the bodies' logits is the logits of their mean features.
+            return self._over_bodies(StepLogits.apply(self._step, inputs.x, inputs.transposed, statistics, flat))
         return self.logits_by_autograd(flat, statistics, inputs, training=training)
 
     def logits_by_autograd(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool) -> Tensor:
@@ -162,7 +171,11 @@ class Gcn:
         gated = z if "gate" not in p else z * torch.sigmoid(torch.baddbmm(p["gate_bias"], z, p["gate"]))
         both = torch.cat([self._by_graph(gated, inputs).sum(2), self._by_graph(z, inputs).amax(2)], dim=2)
         hidden = torch.baddbmm(p["hidden_bias"], both, p["hidden"]).relu()
-        return batch_norm("hidden", p, seen, hidden, training=training)
+        return self._over_bodies(batch_norm("hidden", p, seen, hidden, training=training))
+
+    def _over_bodies(self, found: Tensor) -> Tensor:
+        """(R, n M, k) -> (R, n, k)."""
+        return found if self.bodies == 1 else found.unflatten(1, (-1, self.bodies)).mean(2)
 
     def topology(self, flat: Tensor, inputs: GraphInputs) -> Tensor:
         """(R,) the norm of the first layer's attention over all edges of the batch (TWP's topological term).

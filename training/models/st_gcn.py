@@ -38,6 +38,7 @@ def st_gcn(
     width: int = 64,
     depth: int = 2,
     form: Form = "ctr_gcn",
+    bodies: int = 1,
 ) -> GraphBackbone:
     """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``.
 
@@ -48,6 +49,7 @@ def st_gcn(
         width: channels of each block.
         depth: blocks, at least 1.
         form: "ctr_gcn" or "yan": see above.
+        bodies: M; above 1 samples are (M, C, T, V).
 
     >>> network = st_gcn(torch.Generator().manual_seed(0), sample=(3, 16, 4), partitions=torch.eye(4)[None], width=8)
     >>> network(torch.zeros(2, 3, 16, 4)).shape, network.width
@@ -55,7 +57,8 @@ def st_gcn(
     """
     if len(sample) != 3 or partitions.ndim != 3:
         raise ValueError(f"ST-GCN needs tensors (C, T, V) and partitions (K, V, V), not {sample}, {tuple(partitions.shape)}")
-    return GraphBackbone(functools.partial(StGcn, partitions, sample[0], width=width, depth=depth, form=form), width, init)
+    make = functools.partial(StGcn, partitions, sample[0], width=width, depth=depth, form=form, bodies=bodies)
+    return GraphBackbone(make, width, init)
 
 
 class StGcn:
@@ -70,21 +73,32 @@ class StGcn:
         width: channels of each block.
         depth: blocks.
         form: "ctr_gcn" or "yan": see above.
+        bodies: M: each is passed through the network, and the mean of their features, those of an absent one too, goes to the
+            outputs. Batch norm of the input has scales and moments of each body in the form "ctr_gcn", and of all in "yan".
     """
 
     alone = True
     """Streams are trained one at a time, see ``graph_streams.learn``."""
 
     def __init__(
-        self, partitions: Tensor, channels: int, classes: int, *, width: int = 64, depth: int = 2, form: Form = "ctr_gcn"
+        self,
+        partitions: Tensor,
+        channels: int,
+        classes: int,
+        *,
+        width: int = 64,
+        depth: int = 2,
+        form: Form = "ctr_gcn",
+        bodies: int = 1,
     ) -> None:
-        if min(channels, classes, width, depth) < 1:
-            raise ValueError(f"width {width}, depth {depth}, {channels} channels, {classes} classes: above 0")
+        if min(channels, classes, width, depth, bodies) < 1:
+            raise ValueError(f"width {width}, depth {depth}, {channels} channels, {classes} classes, {bodies} bodies: above 0")
         if form not in get_args(Form):
             raise ValueError(f"form {form!r}: {' or '.join(get_args(Form))}")
         self.partitions, self.width, self.depth, self.form, self.frames = partitions, width, depth, form, _FRAMES[form]
-        nodes = partitions.shape[1]
-        pieces, norms = norm_pieces("input", nodes * channels), statistics_pieces("input", nodes * channels)
+        self.bodies, self._together = bodies, bodies if form == "ctr_gcn" else 1
+        columns = self._together * partitions.shape[1] * channels
+        pieces, norms = norm_pieces("input", columns), statistics_pieces("input", columns)
         for block in range(depth):
             pieces |= self._block(block, channels if block == 0 else width)
             names = ["spatial", "temporal", *(["down"] if f"{block}/down" in pieces else [])]
@@ -128,7 +142,7 @@ class StGcn:
         return self.parameters.draw(init), self.statistics.draw(torch.Generator())
 
     def inputs(self, x: Tensor) -> Tensor:
-        """(n, C, T, V), as they are."""
+        """(n, C, T, V), of several bodies (n, M, C, T, V), as they are."""
         return x
 
     def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool, twice: bool = False) -> Tensor:
@@ -158,8 +172,7 @@ class StGcn:
         norms: list[Tensor] = []
         for r in range(len(flat)):
             scale, shift = p["input/scale"][r].view(-1), p["input/shift"][r].view(-1)
-            rows = nn.functional.batch_norm(_by_joint(inputs), None, None, scale, shift, True)
-            x = _by_frame(rows, inputs.shape)
+            x = self._by_frame(nn.functional.batch_norm(self._by_joint(inputs), None, None, scale, shift, True), inputs.shape)
             weight = p["0/spatial"][r].view(parts, self.width, -1)
             h = torch.einsum("ntvc,kwc->ntkvw", x, weight)
             scores = nn.functional.leaky_relu(h.tanh() @ h.mT, 0.2).masked_fill(~near.T, -torch.inf)
@@ -172,9 +185,10 @@ class StGcn:
             scale, shift = p[f"{name}/scale"].view(-1), p[f"{name}/shift"].view(-1)
             return nn.functional.batch_norm(values, mean, variance, scale, shift, training, MOMENTUM)
 
-        samples, _, frames, nodes = x.shape
+        frames, nodes = x.shape[-2:]
         # Rows of channels throughout, which products and convolutions read fastest.
-        h = _by_frame(norm("input", _by_joint(x)), x.shape)
+        h = self._by_frame(norm("input", self._by_joint(x)), x.shape)
+        samples = len(h)
         for block in range(self.depth):
             y = norm(f"{block}/spatial", self._over_joints(p, block, h))
             if self.form == "ctr_gcn":
@@ -187,7 +201,21 @@ class StGcn:
             out = norm(f"{block}/temporal", nn.functional.conv2d(y, weight, bias, padding=(self.frames // 2, 0)))
             out = out.permute(0, 2, 3, 1)
             h = (out if block == 0 else out + h).relu()
-        return h.mean((1, 2))
+        found = h.mean((1, 2))
+        return found if self.bodies == 1 else found.unflatten(0, (-1, self.bodies)).mean(1)
+
+    def _by_joint(self, x: Tensor) -> Tensor:
+        """(n, C, T, V) -> (n, V C, T): the coordinates of all joints, as the batch norm of the input has them.
+
+        Of several bodies (n, M, C, T, V) -> (n, M V C, T), or (n M, V C, T) where they share it.
+        """
+        channels, frames, nodes = x.shape[-3:]
+        return x.movedim(-1, -3).reshape(-1, self._together * nodes * channels, frames)
+
+    def _by_frame(self, rows: Tensor, shape: Sequence[int]) -> Tensor:
+        """The same -> (n M, T, V, C)."""
+        channels, frames, nodes = shape[-3:]
+        return rows.view(-1, nodes, channels, frames).permute(0, 3, 1, 2).contiguous()
 
     def _over_joints(self, p: dict[str, Tensor], block: int, h: Tensor) -> Tensor:
         """(n, T, V, C) -> (n T V, width): each joint gets its neighbours' by every graph, then the weights of that graph."""
@@ -208,15 +236,3 @@ class StGcn:
 
 def _normal(shape: tuple[int, ...], variance: float) -> Piece:
     return Piece(shape, "normal", scale=math.sqrt(variance))
-
-
-def _by_joint(x: Tensor) -> Tensor:
-    """(n, C, T, V) -> (n, V C, T): the coordinates of all joints, as the batch norm of the input has them."""
-    samples, channels, frames, nodes = x.shape
-    return x.permute(0, 3, 1, 2).reshape(samples, nodes * channels, frames)
-
-
-def _by_frame(rows: Tensor, shape: Sequence[int]) -> Tensor:
-    """(n, V C, T) -> (n, T, V, C)."""
-    samples, channels, frames, nodes = shape
-    return rows.view(samples, nodes, channels, frames).permute(0, 3, 1, 2).contiguous()
