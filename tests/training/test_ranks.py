@@ -71,7 +71,8 @@ def by_two(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, __file__, str(port), str(folder)]
-    started = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchrun begins them
+    started = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
     assert [one.wait() for one in started] == [0, 0]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
