@@ -7,6 +7,7 @@ module counts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -15,6 +16,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,19 @@ class Reached:
                 definitions.setdefault(name, {}).update(found)
         digests = [self.digest, *(other.digest for other in others)]
         return Reached(hashlib.sha256("\n".join(digests).encode()).hexdigest(), definitions)
+
+
+_looked_at: ContextVar[set[_Code] | None] = ContextVar("_looked_at", default=None)
+
+
+@contextlib.contextmanager
+def one_look() -> Iterator[None]:
+    """Within, files are looked at once: an edit meanwhile counts from the next look on. A look is at hundreds of files."""
+    token = _looked_at.set(set())
+    try:
+        yield
+    finally:
+        _looked_at.reset(token)
 
 
 def reached(what: Callable[..., object] | type | str) -> Reached:
@@ -180,8 +195,12 @@ def _code_of(home: _Home, name: str, path: Path) -> _Code:
     """What is known of the code around a module; read again where one of its files changed since."""
     # Within a package all modules see the same; a module by itself is the only one that may have its name.
     kept = _new_code(home, *((name, path) if home[1] else ("", Path())))
-    if not kept[0].fresh():
-        kept[0] = _Code(home, *((name, path) if home[1] else ("", Path())))
+    seen = _looked_at.get()
+    if seen is None or kept[0] not in seen:
+        if not kept[0].fresh():
+            kept[0] = _Code(home, *((name, path) if home[1] else ("", Path())))
+        if seen is not None:
+            seen.add(kept[0])
     return kept[0]
 
 

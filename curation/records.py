@@ -18,8 +18,9 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from json.encoder import encode_basestring
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .keys import canonical, sha256
 
@@ -108,8 +109,30 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> bytes:
-    """JSON with sorted keys."""
-    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    """JSON with sorted keys, as ``json.dumps`` indents it, which does so in Python at twice the cost."""
+    try:
+        text = _indented(value, "\n")
+    except TypeError:  # a key that is no text
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    return (text + "\n").encode()
+
+
+_compact = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _indented(value: Any, line: str) -> str:
+    """JSON of a value. ``line`` is what its last bracket begins a line with."""
+    if not value or not isinstance(value, (dict, list, tuple)):
+        return _compact(value)
+    inner = line + " "
+    if isinstance(value, dict):
+        items = [
+            f"{encode_basestring(name)}: {encode_basestring(each) if type(each) is str else _indented(each, inner)}"
+            for name, each in sorted(cast("dict[str, Any]", value).items())
+        ]
+        return "{" + inner + f",{inner}".join(items) + line + "}"
+    items = [_indented(each, inner) for each in cast("list[Any]", value)]
+    return "[" + inner + f",{inner}".join(items) + line + "]"
 
 
 def unsealed(data: bytes) -> dict[str, Any]:

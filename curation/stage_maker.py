@@ -26,6 +26,7 @@ from .ledger import KeySum, Ledger
 from .loaded import edited, in_no_file
 from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask
+from .reach import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
 from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
@@ -184,6 +185,7 @@ class StageMaker:
         name = posixpath.join(folder(self.stage.name), ".witness")
         return self.store.read(name) if self.store.exists(name) else b""
 
+    @one_look()
     def begin(self, report: Reporter) -> list[StageJob]:
         """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
         if self.store.local is not None:
@@ -308,6 +310,7 @@ class StageMaker:
 
     # -------------------------------------------------------------------------------------------------- commit
 
+    @one_look()
     def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: Ledger) -> Artifact:
         stage, where = self.stage, folder(self.stage.name)
         digest = ledger.finish(records)

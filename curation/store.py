@@ -86,16 +86,18 @@ class _Remote:
             return self._stream.read(*size)
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def _filesystem(url: str) -> tuple[Any, str, Path | None]:
+    """File system, path in it, and the same as a folder of this machine where it is one."""
     # A relative path is relative to where the process stands now, and not to where it stood when the name first came up.
     return _opened(url, "" if "://" in url or url.startswith("/") else os.getcwd())
 
 
 @functools.cache
-def _opened(url: str, standing: str) -> tuple[Any, str]:
+def _opened(url: str, standing: str) -> tuple[Any, str, Path | None]:
     # Others write here, too: a listing from before would say that what a worker has just written is missing.
     fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
-    return fs, root.rstrip("/")
+    root = root.rstrip("/")
+    return fs, root, Path(root) if "file" in _protocols(fs) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +118,7 @@ class Store:
     @property
     def local(self) -> Path | None:
         """The folder, where the store is on the local file system."""
-        fs, root = _filesystem(self.url)
-        return Path(root) if "file" in _protocols(fs) else None
+        return _filesystem(self.url)[2]
 
     def path(self, name: str) -> str:
         """Full path of ``name`` for the file system of the store."""

@@ -38,6 +38,9 @@ _LOGGER = logging.getLogger("benchwright")
 _SILENCE = 2.0
 """Seconds without the end of a part after which we ask whether there is a worker."""
 
+_ANSWER = 5.0
+"""Seconds that the scheduler of a cluster has to answer."""
+
 _TRIES = 3
 """So often a part is tried at workers of a cluster whose machines fail at it; each time at another, where there is one."""
 
@@ -112,7 +115,7 @@ class Workers:
 
         if self._client is None:
             try:
-                self._client = Client(self._scheduler, timeout="5s", set_as_default=False)
+                self._client = Client(self._scheduler, timeout=_ANSWER, set_as_default=False)
             except OSError as error:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
         open_task, stages = _opener(), {job.task.stage.name: job.task.stage for job in jobs}

@@ -29,6 +29,7 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
+from ..curation.reach import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
 from ..curation.stale import recipe_change
@@ -355,6 +356,7 @@ def reading_once() -> Iterator[None]:
         _read.reset(token)
 
 
+@one_look()
 def finished_trainings(out: str) -> list[Trained]:
     """Every finished training of a run, of whatever dataset, settings and code, in the order of training.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..curation.artifact import load_artifact
+from ..curation.reach import one_look
 from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from . import experiments
@@ -75,7 +76,8 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     if not (protocols := tuple(protocols)) or not todo.benchmark.early.keys() >= set(protocols):
         check_finished(out)
-    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
+    with one_look():
+        chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,36 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from a copy of the tracked files, unpacked."""
     return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``finished("iirc")`` is a run of the tiny configuration, made once for all workers of pytest; ``warnings.txt`` beside it
+    has what was warned of. Only to be read, and not to be run again: other workers may be at it."""
+    from benchwright.pipelines import api  # here: some tests are of what is imported when
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def made(name: str) -> Path:
+        folder = shared / f"finished-{name}"
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "warnings.txt").exists():
+                warned = io.StringIO()
+                handler = logging.StreamHandler(warned)
+                handler.setLevel(logging.WARNING)
+                logger = logging.getLogger("benchwright")
+                logger.addHandler(handler)
+                try:
+                    api.run(api.job(name, config="tiny"), str(folder / "run"), scheduler="threads", workers=2)
+                finally:
+                    logger.removeHandler(handler)
+                (folder / "warnings.txt").write_text(warned.getvalue())
+        return folder / "run"
+
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -38,16 +39,19 @@ HEAVY = [
 ]
 
 
-def imports(file: Path, source: str) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imports(file: Path, source: str) -> list[tuple[int, str]]:
     """(line, absolute dotted name) of all that ``file``, a path relative to the root, imports, at any depth."""
     package = ["benchwright", *file.parent.parts]
+    found = list[tuple[int, str]]()
     for node in ast.walk(ast.parse(source, str(file))):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = [*base, *(node.module.split(".") if node.module else [])]
-            yield from ((node.lineno, ".".join([*module, alias.name])) for alias in node.names)
+            found += ((node.lineno, ".".join([*module, alias.name])) for alias in node.names)
+    return found
 
 
 def wrong_arrows(file: Path, source: str) -> list[str]:

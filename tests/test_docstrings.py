@@ -17,7 +17,7 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -89,10 +89,9 @@ WITH_EXAMPLES = {module_of(file): file for file in FILES if EXAMPLE.search(file.
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(finished: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with one baseline. Only to be copied."""
-    out = tmp_path_factory.mktemp("documented") / "out"
-    api.run(api.job("clear", config="tiny"), str(out))
+    out = Path(shutil.copytree(finished("clear"), tmp_path_factory.mktemp("documented") / "out"))
     api.train(str(out), methods=["nap-finetune"])
     return out
 
@@ -129,7 +128,7 @@ NUMPY: Any = {
 def test_examples(name: str, folder: Path, request: pytest.FixtureRequest) -> None:
     text = WITH_EXAMPLES[name].read_text("utf-8")
     if re.search(r'>>> .*"out["/]', text):
-        shutil.copytree(request.getfixturevalue("finished"), folder / "out")
+        shutil.copytree(request.getfixturevalue("trained"), folder / "out")
     module, told = importlib.import_module(name), io.StringIO()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     with np.printoptions(**NUMPY):

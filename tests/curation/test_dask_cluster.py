@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchwright.curation import workers
 from benchwright.curation.artifact import load_made
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
@@ -249,7 +250,10 @@ def test_a_scheduler_that_is_killed_is_one_line(
     assert lines == [f"benchwright: the scheduler at {address} is gone; what was made stays: run again when it is back"]
 
 
-def test_nobody_answers_at_the_address(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nobody_answers_at_the_address(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_ANSWER", 0.5)  # nobody does, however long is waited
     with socket.socket() as taken:  # bound and not listening: who connects is refused
         taken.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"

@@ -19,7 +19,7 @@ from types import CodeType
 import benchwright
 import pytest
 from benchwright.curation.named import load
-from benchwright.curation.reach import Reached, code_digest, reached
+from benchwright.curation.reach import Reached, code_digest, one_look, reached
 
 Files = dict[str, str]
 Case = tuple[Files, str, str, str, bool]
@@ -234,6 +234,21 @@ def test_a_changed_file_is_read_again(folders: Folders) -> None:
     (folder / "other.py").write_text("def f(): return 2")
     os.utime(folder / "other.py", ns=(1, 1))  # whatever the clock of the file system can tell apart
     assert code_digest(f"{folder}/steps.py:step") != before
+
+
+def test_within_one_look_a_file_is_looked_at_once_and_an_edit_before_it_counts(folders: Folders) -> None:
+    folder = folders.write({"steps.py": "def step(row): return 1"})
+    file, name = folder / "steps.py", f"{folder}/steps.py:step"
+    found = [code_digest(name)]
+    for number, edit in enumerate(("return 2", "return 3"), 1):
+        file.write_text(f"def step(row): {edit}")
+        os.utime(file, ns=(number, number))
+        with one_look():
+            found.append(code_digest(name))
+            os.utime(file, ns=(99, 99))
+            file.write_text("def step(row): return 99")
+            assert code_digest(name) == found[-1]
+    assert len({*found, code_digest(name)}) == 4
 
 
 THROUGH = {

@@ -73,6 +73,13 @@ def test_missing_extra_and_short_files_are_found(out: Path) -> None:
     assert "s00.tar: 0 bytes" in text[2]
 
 
+def test_the_text_of_a_record_is_that_of_the_standard_library() -> None:
+    deep = {"b": [[], {}, [1, [2.5, -0.0, 1e300]], {"x": (True, None)}], "a": {'é\u2028"\\\n': "ü\x00"}, "": float("inf")}
+    for value in (deep, [deep, deep], {3: deep, 1: []}, {}, [], "text", 7, None):
+        text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+        assert json_text(value) == (text + "\n").encode()
+
+
 def edit(path: Path, *, seal: bool, **changes: object) -> None:
     """Change a record; with ``seal``, as somebody would who knows how records are sealed."""
     record = {name: value for name, value in json.loads(path.read_text()).items() if name != "seal"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -343,11 +344,9 @@ def test_the_whole_way_through_the_engine_on_any_scheduler(shards: Path, tmp_pat
     assert again.result.digest == made.result.digest
 
 
-def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
+def test_kowl_from_frames_to_measures_by_transform(finished: Callable[[str], Path], tmp_path: Path) -> None:
     """The tiny lists with frames: features are extracted, test clips transformed, and results told apart by transform."""
-    drawn = tmp_path / "drawn"
-    api.run(api.job("kowl", config="tiny"), str(drawn), scheduler="sync")
-    rows = DatasetIndex.open(drawn / "dataset").table.select(["key", "label_recent_first"]).to_pylist()
+    rows = DatasetIndex.open(finished("kowl") / "dataset").table.select(["key", "label_recent_first"]).to_pylist()
     names = sorted({row["label_recent_first"] for row in rows})
     folder = tmp_path / "frames"
     folder.mkdir()

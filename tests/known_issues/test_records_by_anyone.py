@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,24 +31,22 @@ RECORDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("finished") / "run"
-    assert cli.call(["run", "clear", "--config", "tiny", "--out", str(out), "--quiet"]) == 0
-    return out
+@pytest.fixture
+def whole(finished: Callable[[str], Path]) -> Path:
+    return finished("clear")
 
 
 @pytest.mark.parametrize(("name", "change"), [(name, change) for name, changes in RECORDS.items() for change in changes])
 def test_a_record_that_is_sealed_and_none(
-    finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, change: tuple[str, object]
+    whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, change: tuple[str, object]
 ) -> None:
-    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     record = json.loads((copy / name).read_text())
     del record["seal"]
     *within, last = change[0].split(".")
     functools.reduce(dict.__getitem__, within, record)[last] = change[1]
     (copy / name).write_bytes(json_text(sealed(record)))
-    for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(finished)]):
+    for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(whole)]):
         capfd.readouterr()
         code = cli.call([*words, str(copy)])
         told = capfd.readouterr().err
@@ -112,8 +111,8 @@ def test_a_number_that_nothing_can_be_done_with(
 
 
 @pytest.mark.parametrize("text", ["null", "[]", "{}", '{"digest": 7}'])
-def test_a_manifest_that_is_none(finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str) -> None:
-    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+def test_a_manifest_that_is_none(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str) -> None:
+    copy = Path(shutil.copytree(whole, tmp_path / "copy"))
     (copy / "dataset" / "dataset.json").write_text(text)
     capfd.readouterr()
     assert cli.call(["train", str(copy)]) == 1

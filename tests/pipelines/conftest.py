@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import io
-import logging
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
 
 Cli = Callable[..., "Told"]
@@ -40,39 +35,9 @@ def bw(capfd: pytest.CaptureFixture[str]) -> Cli:
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """``finished("iirc")`` is a run of the tiny configuration, made once for all workers of pytest; ``warnings.txt`` beside it
-    has what was warned of. Only to be read, and not to be run again: other workers may be at it."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-    def made(name: str) -> Path:
-        folder = shared / f"finished-{name}"
-        folder.mkdir(exist_ok=True)
-        with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "warnings.txt").exists():
-                warned = io.StringIO()
-                handler = logging.StreamHandler(warned)
-                handler.setLevel(logging.WARNING)
-                logger = logging.getLogger("benchwright")
-                logger.addHandler(handler)
-                try:
-                    api.run(api.job(name, config="tiny"), str(folder / "run"), scheduler="threads", workers=2)
-                finally:
-                    logger.removeHandler(handler)
-                (folder / "warnings.txt").write_text(warned.getvalue())
-        return folder / "run"
-
-    return made
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(finished: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the tiny CLEAR, of this worker alone: tests run in it what is up to date. Otherwise only to be read."""
-    out = tmp_path_factory.mktemp("tiny") / "run"
-    assert cli.call(["run", "clear", "--config", "tiny", "--out", str(out), "--quiet"]) == 0
-    return out
+    return Path(shutil.copytree(finished("clear"), tmp_path_factory.mktemp("tiny") / "run"))
 
 
 @pytest.fixture(scope="session")

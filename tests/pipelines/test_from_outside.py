@@ -57,6 +57,9 @@ class Case(NamedTuple):
     protocol: str = ""
 
 
+THREE = 'increments.later=[{release="second", count=1, seed=0}, {release="third", count=1, seed=1}]'
+"""Increments of KOWL, of which the tiny settings have six."""
+
 CASES = [
     Case(
         "clear",
@@ -88,7 +91,7 @@ CASES = [
         ("method", "graph_network"),
         "default",
     ),
-    Case("kowl", ("evaluation.feedback=[0]",), ("evm", "{}/novelty.py:FarFromMeans"), ("novelty",)),
+    Case("kowl", ("evaluation.feedback=[0]", THREE), ("evm", "{}/novelty.py:FarFromMeans"), ("novelty",)),
     Case(
         "two_camera",
         ("source.pairs=60", "evaluation.networks={}"),

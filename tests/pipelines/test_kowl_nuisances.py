@@ -24,10 +24,12 @@ Cli = Callable[..., Any]
 DRAWN = 'features={kind="drawn", width=4, distance=20.0, hidden=0.4, nuisances={same=0.0, rotation=30.0}}'
 SECOND = 'feature_sets={second={kind="drawn", width=6, distance=20.0, hidden=0.4, nuisances={rotation=30.0}}}'
 SHORT = "evaluation.settings.ann={hidden=16, epochs=3}"
+THREE = 'increments.later=[{release="second", count=1, seed=0}, {release="third", count=1, seed=1}]'
+"""Three increments in place of six."""
 
 
 def trained(out: Path, *settings: str, methods: tuple[str, ...] = ("gmm_finch",)) -> pl.DataFrame:
-    api.run(api.job("kowl", config="tiny", overrides=[SHORT, *settings]), str(out), scheduler="sync")
+    api.run(api.job("kowl", config="tiny", overrides=[SHORT, THREE, *settings]), str(out), scheduler="sync")
     api.train(str(out), methods=methods, protocols=["1"])
     return pl.DataFrame(pl.from_arrow(tidy(results(str(out)))))
 
@@ -105,7 +107,7 @@ def test_a_transform_that_comes_later_is_scored_from_kept_states(
     for path in states:
         path.write_bytes(b"no archive")
     more = 'features={kind="drawn", width=4, distance=20.0, hidden=0.4, nuisances={noise=9.0}}'
-    api.run(api.job("kowl", config="tiny", overrides=[SHORT, more, plain[1], keep]), str(out), scheduler="sync")
+    api.run(api.job("kowl", config="tiny", overrides=[SHORT, THREE, more, plain[1], keep]), str(out), scheduler="sync")
     told = bw("train", out, "--method", "gmm_finch", "--protocol", "1", "--quiet")
     assert told.code == 1
     assert "increment-0000.npz: no kept state: `benchwright train` with --set evaluation.keep_states=false" in told.err
@@ -135,7 +137,7 @@ def test_stored_sets_and_nuisances_want_every_sample(drawn: tuple[Path, pl.DataF
         files = f'files=[{{path="{name}.parquet"}}], nuisances={{rotation=[{{path="{nuisance}.parquet"}}]}}'
         return f'{{kind="stored", root="{tmp_path}", width={width}, {files}}}'
 
-    settings = ["--set", SHORT, "--set", f"features={stored(4, 'plain', 'plain')}"]
+    settings = ["--set", SHORT, "--set", THREE, "--set", f"features={stored(4, 'plain', 'plain')}"]
     words = ["run", "kowl", "--config", "tiny", *settings, "--quiet", "--out"]
     assert bw(*words, tmp_path / "a", "--set", f"feature_sets={{wide={stored(8, 'wide', 'wide')}}}").code == 0
     assert bw("train", tmp_path / "a", "--method", "ann", "--protocol", "0", "--quiet").code == 0
