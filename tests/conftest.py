@@ -77,8 +77,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(autouse=True)
 def every_warning_is_logged() -> None:
-    """A command that ran with ``--quiet`` in this process leaves the logger so."""
-    logging.getLogger("benchwright").setLevel(logging.NOTSET)
+    """A command that ran in this process leaves the logger with its handler, and with its level where it was ``--quiet``."""
+    logger = logging.getLogger("benchwright")
+    logger.setLevel(logging.NOTSET)
+    logger.handlers.clear()
 
 
 @pytest.fixture(scope="module")

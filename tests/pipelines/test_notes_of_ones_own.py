@@ -73,7 +73,7 @@ COMPLETE = ("--set", "root=here", "--set", "count=5")
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ``notes.py`` and its finished run, ``out``. Only to be read."""
     folder = tmp_path_factory.mktemp("notes")
     (folder / "notes.py").write_text(NOTES.replace("    PLAN\n", ""))
@@ -82,9 +82,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def notes(finished: Path, tmp_path: Path) -> Path:
+def notes(finished_notes: Path, tmp_path: Path) -> Path:
     """A copy of it: the file."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(finished_notes, tmp_path, dirs_exist_ok=True)
     return tmp_path / "notes.py"
 
 
