@@ -253,6 +253,8 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
                 f"repeated, {tried_again(out)} parts tried again; {time.perf_counter() - began:.0f} s",
                 flush=True,
             )
+            for problem in problems[:3]:
+                print(f"  {problem}")
         told = f"{cluster.workers_killed} workers and {cluster.schedulers_killed} schedulers killed in {number} runs"
         print(f"{told}: {'every digest is that of one process' if ok else 'digests differ'}")
     return ok

@@ -143,7 +143,7 @@ class Workers:
             ) from None
         finally:
             if self._client.status == "running":
-                self._client.cancel(futures)
+                self._client.cancel([future for future in futures if not future.cancelled()])
 
     def _offers_gpus(self) -> bool:
         """Whether workers have GPUs, as ``dask worker --resources GPU=1`` says: those alone get what needs one."""
@@ -154,7 +154,8 @@ class Workers:
     ) -> Iterator[tuple[int, Any]]:
         """The futures as they end, with their numbers; warns once where nothing ends since nobody is there who works.
 
-        A part that failed for reasons of a machine is submitted again, and its new future takes the place of the old.
+        A part that failed for reasons of a machine is submitted again, and its new future takes the place of the old. One that
+        was told of is released: the scheduler would have its part made again where the worker that made it is lost.
         """
         from distributed import as_completed
         from distributed.comm import CommClosedError
@@ -173,9 +174,10 @@ class Workers:
                     else:
                         futures[number], numbers[again] = again, number
                         ending.add(again)
-                if ending.is_empty():
-                    self._count_retries(jobs, futures)
-                yield from ended
+                self._count_retries(jobs, ended)
+                for number, future in ended:
+                    yield number, future
+                    future.release()
                 heard, warned = time.monotonic(), False
                 continue
             with ending.thread_condition:
@@ -206,16 +208,16 @@ class Workers:
             return submit(job, workers=others, allow_other_workers=True) if others else submit(job)
         return submit(job)
 
-    def _count_retries(self, jobs: Sequence[StageJob], futures: Sequence[Any]) -> None:
+    def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]]) -> None:
         """Note how often a worker was lost that was at a part: the scheduler knows while the futures are held."""
-        keys = [future.key for future in futures]
+        keys = [future.key for _, future in ended]
 
         def lost(dask_scheduler: Any) -> list[int]:
             return [dask_scheduler.tasks[key].suspicious if key in dask_scheduler.tasks else 0 for key in keys]
 
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            for job, times in zip(jobs, self._client.run_on_scheduler(lost), strict=True):
-                job.meter.retries += times
+            for (number, _), times in zip(ended, self._client.run_on_scheduler(lost), strict=True):
+                jobs[number].meter.retries += times
 
 
 class _AtWorker(Exception):
@@ -257,7 +259,8 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tu
             except Exception as error:
                 failed[number] = error.cause if isinstance(error, _AtWorker) else error
                 for later in futures[number + 1 :]:
-                    later.cancel()
+                    if not later.cancelled():
+                        later.cancel()
         if failed and not any(each < min(failed) for each in waiting):
             raise failed[min(failed)]
 

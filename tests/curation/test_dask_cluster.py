@@ -19,7 +19,7 @@ from benchwright.curation.artifact import load_made
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
-from benchwright.curation.run import run
+from benchwright.curation.run import Progress, run
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
@@ -73,6 +73,24 @@ def test_a_lost_worker_is_counted_where_it_was_lost(cluster: Any, tmp_path: Path
     costs = {name: load_made(Store(str(tmp_path / "out")), name)["cost"] for name in ("listed", "met")}
     assert costs["listed"]["retries"] == 0
     assert costs["met"]["retries"] >= 1
+
+
+def test_a_part_that_was_told_of_is_forgotten(cluster: Any, tmp_path: Path) -> None:
+    """Else a cluster makes it again where the worker that made it is lost, over the files of a finished stage."""
+    (tmp_path / "numbers.txt").write_text("1\n2\n4\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    known: list[int] = []
+
+    def forgotten(progress: Progress) -> None:
+        if progress.stage == "met" and progress.rows == 2:  # two of three are told of, and the first of them was released
+            until = time.monotonic() + 30
+            while not known or (known[-1] > 2 and time.monotonic() < until):
+                known.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+
+    with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
+        flow = flow.each("met", step(steps.warns), rows_per_part=1)
+        run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address, on_progress=forgotten)
+    assert known[-1] <= 2
 
 
 def three(tmp_path: Path, **settings: Any) -> Flow:
