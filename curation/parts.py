@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from .cost import Use, cpu_seconds
 from .extras import NeedsPackage, lacking
+from .files import Written, place
 from .flow import Stage, StageRef
 from .keys import WorkFolder, canonical, plain, sha256
 from .own_code import own_line
@@ -111,7 +112,28 @@ Offer = Callable[[int, pa.Table, pa.Table], None]
 """Told of the rows and rejects of every part that was written, where the teller works in the same process."""
 
 
-def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
+Warnings = list[tuple[int, str]]
+"""Level and text of what was logged."""
+
+
+@dataclasses.dataclass
+class Made:
+    """What a worker made.
+
+    Attributes:
+        records: of the parts, in order.
+        written: their files that have not taken their places yet.
+        warnings: what steps warned of in another process than the run.
+        use: what was used there; None in the process of the run.
+    """
+
+    records: list[PartRecord] = dataclasses.field(default_factory=list[PartRecord])
+    written: list[Written] = dataclasses.field(default_factory=list[Written])
+    warnings: Warnings = dataclasses.field(default_factory=Warnings)
+    use: Use | None = None
+
+
+def make_parts(task: PartTask, offer: Offer | None = None) -> Made:
     """Make the part, or for a ``whole`` stage or a source that is not split, the parts, that the task stands for.
 
     Args:
@@ -122,16 +144,17 @@ def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
         return _make_parts(placed, offer)
 
 
-def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
+def _make_parts(task: PartTask, offer: Offer | None) -> Made:
     signature = task.signature()
+    made = Made()
 
-    def write(number: int, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
-        return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output)
-
-    records: list[PartRecord] = []
+    def write(
+        number: int, rows_in: int, output: Output, later: list[Written] | None = None
+    ) -> tuple[PartRecord, pa.Table, pa.Table]:
+        return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output, later)
 
     def finish(record: PartRecord, rows: pa.Table, rejected: pa.Table) -> None:
-        records.append(record)
+        made.records.append(record)
         if offer is not None:
             offer(record.number, rows, rejected)
 
@@ -139,8 +162,8 @@ def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
     first = next(outputs)
     second = next(outputs, None)
     if second is None:
-        finish(*write(task.number, *first))
-        return records
+        finish(*write(task.number, *first, made.written))
+        return made
     # The step makes the next part while two are written: one waits for the disk when the other does not. No more are under
     # way, so memory does not grow.
     with ThreadPoolExecutor(_WRITERS) as beside:
@@ -152,23 +175,27 @@ def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
                 finish(*written)
         for last in under_way:
             finish(*last.result())
-    return records
+    return made
 
 
-Warnings = list[tuple[int, str]]
-"""Level and text of what was logged."""
-
-
-def make_parts_apart(task: PartTask) -> tuple[list[PartRecord], Warnings, Use]:
+def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     """``make_parts`` in another process than the run: gives also what steps warned of and used; tells errors in words alone.
 
     An exception may hold anything, such as a lock, or refer to one that does: nobody could carry it to the run.
+
+    Args:
+        task: what to make.
+        elsewhere: whether this may be another machine than that of the run: files take their places before it returns.
     """
     logger, heard = logging.getLogger("benchwright"), _Heard()
     logger.addHandler(heard)
     begin = cpu_seconds()
     try:
-        return make_parts(task), heard.warnings, Use.since(begin)
+        made = make_parts(task)
+        if elsewhere:
+            place(made.written)
+            made.written = []
+        return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(begin))
     except Exception as error:  # the border between processes
         told = _in_words(task, error)
         told.add_note("".join(traceback.format_exception(error)))  # for --debug
