@@ -17,7 +17,7 @@ from typing import Any
 
 from .artifact import Artifact
 from .flow import PlanError, Stage
-from .needs import needs_gpu
+from .requirements import needs_gpu
 
 _FEWEST_TASKS = 4
 """So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""

@@ -36,8 +36,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from .budget import Budget
+from .code_loading import module_of
 from .keys import How, Named, Where, WhereOfRows, WorkFolder
-from .named import module_of
 from .reach import Reached, reached
 from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
 from .shards import Placed, assign_shards

@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 import fsspec
 import numpy as np
 
-from .named import load, module_of
+from .code_loading import load, module_of
 from .reach import code_digest, reached
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ def named(reference: str, **settings: Any) -> Any:
     >>> bw.named("words.py:count_letters")
     Traceback (most recent call last):
         ...
-    benchwright.curation.named.UnknownName: 'words.py:count_letters': words.py has no 'count_letters'
+    benchwright.curation.code_loading.UnknownName: 'words.py:count_letters': words.py has no 'count_letters'
     """
     reached(reference)
     return Named(reference, settings)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import inspect
 import itertools
 import logging
 import os
-import posixpath
 import threading
 import traceback
 import typing
@@ -25,87 +23,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from .code_loading import own_line
 from .cost import Use, cpu_seconds
 from .extras import NeedsPackage, lacking
 from .files import Written, place
-from .flow import Stage, StageRef
-from .keys import WorkFolder, canonical, plain, sha256
-from .own_code import own_line
-from .part_writer import WORK, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
+from .part_writer import MachineFailed, Output, PartRecord, PartWriter, StepFailed, of_machine, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
-from .store import Rows, Store, StoreError
-from .work import work_room
+from .store import Store, StoreError
+from .tasks import PartTask, Span
 
 _WRITERS = 2
 """Parts of one task that are written at a time."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """Rows [start, stop) of ``rows``, which are the upstream stage's from its row ``offset`` on."""
-
-    start: int
-    stop: int
-    rows: Rows
-    offset: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class PartTask:
-    """All that a worker needs to make part ``number`` of a stage.
-
-    Attributes:
-        store: where to write.
-        stage: what to do.
-        schema: columns of the stage, as planned.
-        key: recipe key, written into every part.
-        number: of the part; the first of the parts where the task makes several.
-        row_type: row dataclass that the step takes; None where it deals in tables.
-        taken: columns of ``row_type``.
-        given: columns of the row dataclass that the step gives.
-        span: rows to read; None for a source.
-        piece: what a split source reads.
-        others: rows of the stages that the settings refer to.
-        room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
-    """
-
-    store: Store
-    stage: Stage
-    schema: pa.Schema
-    key: str
-    number: int
-    row_type: type | None = None
-    taken: pa.Schema | None = None
-    given: pa.Schema | None = None
-    span: Span | None = None
-    piece: str | None = None
-    others: Mapping[str, Rows] = dataclasses.field(default_factory=dict[str, Rows])
-    room: str = ""
-
-    def settings(self) -> dict[str, Any]:
-        """Keyword arguments of the step's call."""
-        return {name: self._given(value) for name, value in self.stage.step.settings.items()}
-
-    def _given(self, value: Any) -> Any:
-        if isinstance(value, WorkFolder):
-            return self.room
-        return self.others[value.name] if isinstance(value, StageRef) else plain(value)
-
-    def in_its_room(self) -> contextlib.AbstractContextManager[PartTask]:
-        """The task with a folder of its own, where it asks for one."""
-        return self._in_room() if self.stage.has_room else contextlib.nullcontext(self)
-
-    @contextlib.contextmanager
-    def _in_room(self) -> Iterator[PartTask]:
-        place = posixpath.join(folder(self.stage.name), WORK, sha256(canonical(self.signature()))[:16])
-        with work_room(self.store, place) as room:
-            yield dataclasses.replace(self, room=room)
-
-    def signature(self) -> list[Any]:
-        """What the part is made from; a part with another signature is made again."""
-        span = self.span
-        return [self.key, self.piece, [span.offset + span.start, span.offset + span.stop] if span else None]
 
 
 Offer = Callable[[int, pa.Table, pa.Table], None]

@@ -25,13 +25,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from .code_changes import differs, to_check
 from .files import place
-from .loaded import differs, to_check
-from .needs import needs_gpu
 from .part_writer import PartRecord, StepFailed, of_machine
-from .parts import Made, PartTask, make_parts, make_parts_apart
+from .parts import Made, make_parts, make_parts_apart
 from .reach import Definitions
+from .requirements import needs_gpu
 from .stage_maker import StageJob
+from .tasks import PartTask
 
 _BEHIND = 2
 """Parts a worker that wait for the disk while it makes others. Their payloads have left its memory."""
@@ -281,7 +282,7 @@ class _AtWorker(Exception):
 
 
 def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
-    """``make_parts_apart`` at a worker of a cluster; one line where its code is another one: see ``loaded.to_check``."""
+    """``make_parts_apart`` at a worker of a cluster; one line where its code is another one: see ``code_changes.to_check``."""
     if told := differs(code, files):
         return f"worker {worker}: {told}: update it there, and restart the worker"
     try:

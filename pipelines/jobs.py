@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_run, unfinished
 from ..curation.budget import NoRows
+from ..curation.code_loading import UnknownName
 from ..curation.flow import Flow, PlanError
 from ..curation.keys import MissingSource
-from ..curation.named import UnknownName
 from ..curation.part_writer import StepFailed
 from ..curation.records import check_tree
 from ..curation.registry import BUILT_IN, Entry

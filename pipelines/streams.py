@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..curation.code_loading import load
 from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
-from ..curation.named import load
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
 from ..eval.protocols.streams import Stream, run_stream

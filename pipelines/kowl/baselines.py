@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.code_loading import UnknownName
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
-from ...curation.named import UnknownName
 from ...curation.registry import BUILT_IN, load_entry, load_name
 from ...curation.store import Store
 from ...curation.streams import read_file

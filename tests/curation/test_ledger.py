@@ -11,9 +11,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.digest import ContentDigest
+from benchwright.curation.digest import ContentDigest, Ledger
 from benchwright.curation.flow import Stage
-from benchwright.curation.ledger import Ledger
 from benchwright.curation.part_writer import PartRecord
 from benchwright.curation.rows import REJECTS
 
@@ -63,7 +62,7 @@ def test_parts_of_many_threads_in_any_order(seed: int, monkeypatch: pytest.Monke
     expected = in_order(count)
     monkeypatch.setattr(ContentDigest, "update", slowly)
     if seed % 3:
-        monkeypatch.setattr("benchwright.curation.ledger._AT_ONCE", 0)  # each part by itself
+        monkeypatch.setattr("benchwright.curation.digest._AT_ONCE", 0)  # each part by itself
     many, _ = ledger()
 
     def make(number: int) -> None:
@@ -85,7 +84,7 @@ def test_small_parts_are_added_together_and_large_ones_by_themselves(monkeypatch
 
     monkeypatch.setattr(ContentDigest, "update", counted)
     for most in (5, 12, 4096):
-        monkeypatch.setattr("benchwright.curation.ledger._AT_ONCE", most)
+        monkeypatch.setattr("benchwright.curation.digest._AT_ONCE", most)
         one, _ = ledger()
         for number in range(40):
             one.offer(number, part(number), NO_REJECTS)
@@ -121,7 +120,7 @@ def test_nobody_waits_for_one_who_failed(monkeypatch: pytest.MonkeyPatch) -> Non
         raise MemoryError("no room for these rows")
 
     monkeypatch.setattr(ContentDigest, "update", fails)
-    monkeypatch.setattr("benchwright.curation.ledger._AT_ONCE", 0)
+    monkeypatch.setattr("benchwright.curation.digest._AT_ONCE", 0)
     with ThreadPoolExecutor(20) as pool:
         first = pool.submit(one.offer, 0, part(0), NO_REJECTS)
         assert adding.wait(10)
