@@ -218,7 +218,7 @@ def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
         found = np.frombuffer(bytes.fromhex("".join(held.to_pylist())), dtype=">u8").reshape(len(held), lengths[0] // DIGITS)
     except ValueError as error:
         raise ValueError(
-            f"column {column!r} is no column of hashes ({error}): {DIGITS} hexadecimal digits a picture or frame are wanted, "
+            f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits a picture or frame, "
             "as hash_picture and hash_clip give them, and of clips as many frames of each"
         ) from None
     codes = np.zeros((len(texts), lengths[0] // DIGITS), dtype=np.uint64)
