@@ -159,7 +159,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         if stage.waits and (awaited := missing_source(stage)):
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
-            told[stage.name] = "not made yet"
+            told[stage.name] = "not run yet"
         elif why := change(stage, old, store):
             told[stage.name] = f"stale: {why}"
         elif before:
@@ -257,18 +257,18 @@ def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
     Args:
         done: the run, at its end or waiting.
         out: its folder, for the message.
-        purpose: what the rows were for, as in "nothing is left to publish".
+        purpose: what the rows were for, as in "no rows are left to publish".
     """
     if done.result.rows:
         return
     emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
     if emptied is None:
         first = next(one for one in done.artifacts if not one.rows)
-        raise RuntimeError(f"{out}: nothing is left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
+        raise RuntimeError(f"{out}: no rows are left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
     most = max(sorted(emptied.rejects), key=lambda reason: emptied.rejects[reason])
     raise RuntimeError(
-        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
+        f"{out}: no rows are left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
         f"{example_of(done.store, emptied.reject_files(), most)}: see `benchwright rejects {out}`"
     )
 
@@ -327,23 +327,23 @@ def qa_serve(
     >>> qa_serve("s3://bucket/run")
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.errors.WrongUse: s3://bucket/run: questions are asked about runs in local folders only: copy ...
+    benchwright.pipelines.errors.WrongUse: s3://bucket/run: annotation works only on runs in local folders: copy ...
     """
     if "://" in out:
-        raise WrongUse(f"{out}: questions are asked about runs in local folders only: copy the run to one")
+        raise WrongUse(f"{out}: annotation works only on runs in local folders: copy the run to one")
     from .view.annotate import serve
 
     (asked, place), todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
     if asked.simulated is not None:
-        LOGGER.warning("%s: simulated annotators answer this round: votes of people count where the settings ask people", out)
+        LOGGER.warning("%s: simulated annotators answer this round: votes of people count only if the settings ask for them", out)
 
     def go_on() -> str:
         if place != out:  # trainings ask
             train(out, pipeline=pipeline)
             waits = awaited(out, pipeline=pipeline)
-            return f"Trainings wait again: {'; '.join(waits)}." if waits else "The trainings are finished."
+            return f"Trainings are waiting again: {'; '.join(waits)}." if waits else "The trainings are finished."
         done = run(todo, out)
-        return f"The run waits again: {done.waiting}." if done.waiting else f"The run is finished: {done.result.rows:,} rows."
+        return f"The run is waiting again: {done.waiting}." if done.waiting else f"The run is finished: {done.result.rows:,} rows."
 
     return serve(
         asked,
@@ -374,7 +374,7 @@ class _Once:
             self._tell(progress)
 
     def wait(self) -> None:
-        """Tell that the run waits: nobody answered."""
+        """Tell that the run is waiting: nobody answered."""
         if self._waiting:
             self._tell(self._waiting)
 

@@ -192,7 +192,7 @@ def _overridden(todo: Job, out: str, overrides: Sequence[str]) -> Job:
     other = dataclasses.replace(todo, config=config, values=values, overrides=given, used=tuple(dict.fromkeys(used)))
     if other.flow(out) != todo.flow(out):
         raise ConfigError(
-            f"{', '.join(given)}: another dataset would come of it, and {out} is trained on as it is: change it by "
+            f"{', '.join(given)}: this would change the dataset, and `train` uses {out} unchanged: change it with "
             "`benchwright run`"
         )
     remember(used)
@@ -235,7 +235,7 @@ def check_dataset(out: str) -> None:
     """Raises ``StoreError`` where the published dataset is not what the settings of the run made."""
     record = record_of(out)
     if dataset_of(out) and (record.outdated or not record.published):
-        raise StoreError(f"{out}: the last run did not finish: dataset/ is of the run before; run again")
+        raise StoreError(f"{out}: the last run did not finish: dataset/ belongs to the previous run; run again")
 
 
 def check_finished(out: str) -> None:

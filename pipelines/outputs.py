@@ -164,8 +164,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        told = str(error) or "no stage that it tells of is there"
-        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
+        told = str(error) or "none of the stages that it describes has run"
+        raise StoreError(f"{out}: the run has published nothing, and too little is finished for a report ({told})") from error
 
 
 def view(
@@ -297,7 +297,7 @@ def estimate(
     >>> estimate("nowhere", "main.dng", "wide.dng", "looked")
     Traceback (most recent call last):
         ...
-    FileNotFoundError: nowhere/model.json is not there: a folder of `benchwright export` is wanted
+    FileNotFoundError: nowhere/model.json not found: expected a folder written by `benchwright export`
     """
     from .two_camera.estimating import estimate as estimate_pair
 
@@ -342,9 +342,9 @@ def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str],
         "label-studio": (media.CONFIG, media.write_label_studio),
     }[form]
     if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
-        raise WrongUse(f"{to}: it holds files, and no {mark} of an earlier push: name a new or an empty folder")
+        raise WrongUse(f"{to}: it contains files, but no {mark} of an earlier push: choose a new or empty folder")
     if to.startswith("hf://") and hugging_face.make_repository(to):
-        progress(f"{to}: a new repository, which is private")
+        progress(f"{to}: created a private repository")
     return write(dataset, target, progress=progress)
 
 
@@ -378,7 +378,7 @@ def qa_export(
     if folder is None and "://" in out:
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
     if gold is not None and tool != "mturk":
-        raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
+        raise WrongUse(f"--gold {gold}: gold questions are supported only for mturk")
     asked, place = asking(out, pipeline, round)
     return export_questions(
         asked,
@@ -408,7 +408,7 @@ def qa_import(
     from ..curation.qa.imports import import_votes, own_salt
 
     if salt is None and "://" in out:
-        raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
+        raise WrongUse(f"{out}: give the same --salt TEXT every time, and store it yourself: it is not stored with remote runs")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
     asked, place = asking(out, pipeline, round)
@@ -428,7 +428,7 @@ def awaited(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     found = {each.name: unanswered(each, place) for each in todo.benchmark.asked(todo.config, out)}
     return {
         name: f"waits for {sum(short.values()):,} answers about {len(short):,} samples: `benchwright qa serve {out} --round "
-        f"{name}`, or `qa export` and `qa import` with the same words; and train again"
+        f"{name}`, or `qa export` and `qa import` with the same options; then train again"
         for name, short in found.items()
         if short
     }

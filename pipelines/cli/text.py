@@ -213,7 +213,7 @@ _BLANK = "\u00a0"
 
 def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[str]:
     found = _apart(results)
-    lines = ["In what else they differ:"] if found else []
+    lines = ["Other differences:"] if found else []
     for text, name in found.items():
         lines += textwrap.wrap(f"{name}: {text}", max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(_BLANK, " ") for line in lines]

@@ -156,7 +156,7 @@ def test_a_picture_that_does_not_decode_is_rejected() -> None:
         ([(300, 3, 309, 9, 0.9)], "a part of it in the picture"),
         ([(3, 3, 9, 9, 55)], "a score in 0 to 1"),
         ([(3, 3, 9, 9)], r"an array \(1, 4\)"),
-        ([(3, 3, 9, 9, 1), (3,)], "rows .* are wanted"),
+        ([(3, 3, 9, 9, 1), (3,)], "expected rows"),
         (None, "None|an array"),
     ],
 )

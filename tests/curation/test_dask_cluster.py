@@ -265,7 +265,7 @@ def test_a_scheduler_that_is_killed_is_one_line(
         scheduler.wait()
     assert code == 1
     lines = [line for line in capfd.readouterr().err.splitlines() if "no worker is connected" not in line]
-    assert lines == [f"benchwright: the scheduler at {address} is gone; what was made stays: run again when it is back"]
+    assert lines == [f"benchwright: the scheduler at {address} is gone; finished parts are kept: run again when it is back"]
 
 
 def test_nobody_answers_at_the_address(

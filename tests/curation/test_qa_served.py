@@ -66,7 +66,7 @@ def test_a_line_that_is_not_whole_is_dropped_and_an_edit_is_damage(tmp_path: Pat
     lines = whole.splitlines(keepends=True)
     for edited in (lines[1:], [lines[0], lines[2]], [lines[0], lines[1].replace(b"1", b"7", 1), lines[2]], [b"[]\n"], [b"\n"]):
         path.write_bytes(b"".join(edited))
-        with pytest.raises(Damaged, match=r"answers.jsonl line \d does not fit its seal"):
+        with pytest.raises(Damaged, match=r"answers.jsonl line \d does not match its seal"):
             journal.read(path)
 
 
@@ -330,7 +330,7 @@ def test_a_journal_lies_in_a_run_and_an_edit_of_it_is_found(tmp_path: Path) -> N
     assert [each.place for each in verify(str(tmp_path)) if each.place.startswith("qa")] == []
     path.write_text(path.read_text().replace('"bus"', '"computer"'))
     assert [str(each) for each in verify(str(tmp_path)) if each.place.startswith("qa")] == [
-        "qa/answers.jsonl: line 2 does not fit its seal: it was damaged or edited, and the record says that it is whole"
+        "qa/answers.jsonl: line 2 does not match its seal: it was damaged or edited, but the record says that it is complete"
     ]
 
 

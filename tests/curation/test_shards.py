@@ -127,7 +127,7 @@ def test_extensions_that_webdataset_would_change_or_skip_are_refused(extension: 
 
 
 def test_limits_of_a_shard_are_named() -> None:
-    with pytest.raises(ValueError, match="key 'a' comes twice in the shard, first as sample 0"):
+    with pytest.raises(ValueError, match="key 'a' occurs twice in the shard, first as sample 0"):
         tar_bytes([("a", {"x": b""}), ("b", {"x": b""}), ("a", {"x": b""})])
     with pytest.raises(ValueError, match="sample 'a' has no member"):
         tar_bytes([("a", {})])
@@ -288,7 +288,7 @@ def test_a_prefix_a_folder_and_a_pax_size_are_read(tmp_path: Path) -> None:
 
 def test_a_sample_whose_members_are_apart_or_twice_is_refused() -> None:
     split = by_tarfile([("a", {"jpg": b"1"}), ("b", {"jpg": b"2"}), ("a", {"json": b"{}"})])
-    with pytest.raises(ShardError, match=r"byte 2048: member 'a\.json' comes twice, or apart"):
+    with pytest.raises(ShardError, match=r"byte 2048: member 'a\.json' occurs twice, or apart"):
         scan_shard(split, place="x")
     twice = by_tarfile([("a", {"jpg": b"1"}), ("a", {"jpg": b"2"})])
     with pytest.raises(ShardError, match="comes twice"):
@@ -429,7 +429,7 @@ def test_an_index_that_does_not_fit_is_refused() -> None:
     fact = {"size": 1, "sha256": ""}
     with pytest.raises(ValueError, match=r"differ in these shards: \['t\.tar'\]"):
         dataset_files(index, CARD, {"s-00000.tar": fact, "t.tar": fact})
-    with pytest.raises(ValueError, match="key 'k0' comes twice"):
+    with pytest.raises(ValueError, match="key 'k0' occurs twice"):
         dataset_files(pa.concat_tables([index, index.slice(0, 1)]), CARD, {"s-00000.tar": fact})
     with pytest.raises(ValueError, match="needs a column 'offset'"):
         dataset_files(index.drop_columns(["offset"]), CARD, {"s-00000.tar": fact})

@@ -277,7 +277,7 @@ def test_files_of_torch_export_are_not_loaded(kind: str, tmp_path: Path) -> None
     made = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))
     torch.export.save(made, tmp_path / "model.pt2")
     backbone = Backbone(kind, model="resnet18", run_code_from_weights=True)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"model\.pt2 (is no TorchScript model|holds no weights of resnet18)") as told:
+    with pytest.raises(ValueError, match=r"model\.pt2 (is not a TorchScript model|holds no weights of resnet18)") as told:
         load_backbone(backbone, checkpoint=str(tmp_path / "model.pt2"))
     assert "\n" not in str(told.value)
 

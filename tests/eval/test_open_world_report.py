@@ -255,7 +255,7 @@ def test_more_predictors_than_a_figure_has_curves_are_drawn_in_several(tidy):
 
 
 def test_wrong_tables_are_told(tidy):
-    with pytest.raises(ValueError, match="column 'predictor' is wanted"):
+    with pytest.raises(ValueError, match="column 'predictor'"):
         open_world_sections(tidy.drop_columns(["predictor"]))
     with pytest.raises(ValueError, match="a tidy table with rows"):
         open_world_sections(tidy.slice(0, 0))

@@ -399,7 +399,7 @@ def test_one_server_at_a_time_and_wrong_uses(bw: Cli, out: Path) -> None:
     assert asking.desk.people() == []
     told = bw("qa", "serve", "s3://bucket/run")
     assert (
-        told.err == "benchwright: s3://bucket/run: questions are asked about runs in local folders only: copy the run to one\n"
+        told.err == "benchwright: s3://bucket/run: annotation works only on runs in local folders: copy the run to one\n"
     )
     assert "no round of questions 'x'" in bw("qa", "serve", out, "--round", "x").err
     told = bw("qa", "serve", out, "--annotator", "a\nb")

@@ -96,7 +96,7 @@ def test_a_run_goes_on_with_a_new_scheduler_where_the_old_one_was_killed(flow: F
     [
         ("[cpu]\nworkers = 0", "cpu.workers = 0 and gpu.workers = 0: nobody would work"),
         ("[adaptive]\nminimum = 3\nmaximum = 2", "adaptive.minimum = 3: it is more than adaptive.maximum = 2"),
-        ("[gpu]\nworkers = 1\n[adaptive]\nminimum = 0\nmaximum = 2", "gpu.workers = 1: workers with GPUs do not come and go"),
+        ("[gpu]\nworkers = 1\n[adaptive]\nminimum = 0\nmaximum = 2", "gpu.workers = 1: GPU workers cannot be adaptive"),
         ("[cpu]\nworker = 1", "cpu.worker: there is no such setting"),
     ],
 )

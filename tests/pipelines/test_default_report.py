@@ -173,7 +173,7 @@ def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
     asked = Round("tiles", [Option("white")], 0, image="picture")
     run(ask(source("tiles", step(tiles)), asked, str(tmp_path)), str(tmp_path), scheduler="sync", pipeline="tiles")
     page = page_of(tmp_path, rounds=[asked])
-    assert "The run is not finished: stage voted is the first that is not made yet." in page
+    assert "The run is not finished: stage voted is the first that has not run yet." in page
     assert "12 of 40, evenly spaced, of stage tiles." in page
     assert "voted not made" in page
     assert ">Votes</h2>" not in page

@@ -426,8 +426,8 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("tiny", ['layout={kind="packaged", name="kinect_v2"}'], "drawn sequences have the packaged layout 'kinect_v1'"),
-        ("tiny", ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'], "is no pair of joints"),
+        ("tiny", ['layout={kind="packaged", name="kinect_v2"}'], "synthetic sequences use the built-in layout 'kinect_v1'"),
+        ("tiny", ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'], "is not a pair of joints"),
         ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders of 1 to 7"),
         ("tiny", ["classes=11"], "classes = 11: 10 have an order"),
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
@@ -437,7 +437,7 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         ("tiny", ["split.test=0"], "split.test = 0: with split.rule = 'shares' a share above 0"),
         ("tiny", ["split.val=0", 'evaluation.experiments=["grid"]'], "split.val = 0: the experiment 'grid'"),
         ("tiny", ["split.rule=camera"], "split.test_groups is empty"),
-        ("tiny", ["split.rule=list"], "a list goes with the rule 'list'"),
+        ("tiny", ["split.rule=list"], "roles need the rule 'list'"),
         ("tiny", ['layout={kind="bvh", file="none.bvh"}'], "layout.file = .*none.bvh"),
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
@@ -515,7 +515,7 @@ def test_a_source_of_ones_own_gives_arrays_or_files(tmp_path: Path, name: str, f
     assert table["source_frames"].to_pylist() == frames
     uneven = settings("tiny", f'source={{kind="{tmp_path}/mine.py:uneven"}}', *tasks)
     with pytest.raises(
-        StepFailed, match=r"'joints': the step gave \[3, 1, 20, 3\] and \[10, 1, 20, 3\]: all rows have one shape"
+        StepFailed, match=r"'joints': the step returned \[3, 1, 20, 3\] and \[10, 1, 20, 3\]: rows have one shape"
     ):
         made(uneven, tmp_path / "uneven")
 

@@ -299,7 +299,7 @@ def test_networks_are_named_by_parameters_or_by_hidden_layers_and_not_by_both() 
         network = f"{{ odd = {{ {given}, preset = 'radiometric', seeds = [0] }} }}"
         todo = api.job("two_camera", config="tiny", overrides=[f"evaluation.networks={network}"])
         with pytest.raises(
-            WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give parameters or hidden, one of the two"
+            WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give either parameters or hidden"
         ):
             todo.benchmark.trainings(todo.config, "nowhere", [], [])
 
@@ -322,6 +322,6 @@ def test_dependence_is_told_by_pairs_that_suffice() -> None:
     assert found.left[6] == pytest.approx(0.01, rel=0.5)
     T = np.eye(3) + 1e-3 * (T - np.eye(3))  # all of it far below what noise does to T
     assert not light_dependence(T, lights).depends
-    for few, same, told in ((7, lights, "7 pairs: 8 are wanted"), (40, np.ones((40, 3)), "all pairs have one light")):
+    for few, same, told in ((7, lights, "7 pairs: at least 8 are needed"), (40, np.ones((40, 3)), "all pairs have one light")):
         with pytest.raises(ValueError, match=told):
             light_dependence(T[:few], same[:few])

@@ -207,7 +207,7 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
         assert f">{title}<" in page
     assert "Baselines, 4 frames of a stored clip" in page
     assert "DRAWN" in page
-    assert "No fair comparison" in page
+    assert "Not a fair comparison" in page
     assert "counts do not add up" not in page
     assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
@@ -679,7 +679,7 @@ def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) ->
         {"task": 0, "class_index": 0, "role": "train"},
         {"task": 0, "class_index": 1, "role": "train"},
     ]
-    with pytest.raises(Exception, match=r"has 10 tasks, and 20 are wanted"):
+    with pytest.raises(Exception, match=r"has 10 tasks, expected 20"):
         made(
             settings(None, f'source.path="{c.source.path}"', f'videos.root="{c.videos.root}"', "split.tasks=20"), tmp_path / "x"
         )

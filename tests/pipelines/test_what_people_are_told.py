@@ -133,7 +133,7 @@ def test_a_repeated_key_is_told_with_both_of_its_rows(tmp_path: Path, bw: Cli) -
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "own.toml").write_text('mode = "twice"')
     told = bw("run", tmp_path / "own.py", "--out", tmp_path / "out", "-q")
-    assert "shard 'data-00000': key 'a' stands on rows 0 and 1 of stage 'placed', of file 'one.txt' and 'two.txt': " in told.err
+    assert "shard 'data-00000': key 'a' is on rows 0 and 1 of stage 'placed', of file 'one.txt' and 'two.txt': " in told.err
     assert "take_first" in told.err
 
 

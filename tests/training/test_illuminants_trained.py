@@ -393,11 +393,11 @@ def saved_with(**arrays):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "0 bytes are no saved baseline"),
-        (b"PK\x03\x04 and then nothing", "are no saved baseline"),
-        (saved_with(other=np.ones(2)), "are no saved baseline"),
-        (saved_with(baseline=np.array("[1, 2]")), "are no saved baseline"),
-        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are no saved baseline"),
+        (b"", "0 bytes are not a saved baseline"),
+        (b"PK\x03\x04 and then nothing", "are not a saved baseline"),
+        (saved_with(other=np.ones(2)), "are not a saved baseline"),
+        (saved_with(baseline=np.array("[1, 2]")), "are not a saved baseline"),
+        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are not a saved baseline"),
         (
             saved_with(baseline=np.array('{"estimator": "crystal_ball", "setting": {}}')),
             "no estimator is called 'crystal_ball'",

@@ -266,7 +266,7 @@ def test_methods_of_graph_streams_are_refused(name: str):
     if name == "twp":
         own = {"strength_loss": 1.0, "strength_topology": 1.0, "gradients": "fresh"}
     settings = {**paper_settings("icarl", dataset="ucf101"), "method": own}
-    with pytest.raises(ValueError, match=f"method '{name}' learns graphs in streams side by side alone"):
+    with pytest.raises(ValueError, match=f"method '{name}' trains only on batched graph streams"):
         parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
 
 
