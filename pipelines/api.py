@@ -16,7 +16,7 @@ from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
 from ..curation.cost import Estimate, estimates
 from ..curation.extras import lacking
-from ..curation.flow import Stage
+from ..curation.flow import PlanError, Stage
 from ..curation.needs import check_packages
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
@@ -113,7 +113,7 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     return planned
 
 
-def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimate]:
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[Estimate]:
     """What a run would cost whose stages give other numbers of rows, from a finished sample of it.
 
     Args:
@@ -121,6 +121,7 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimat
         out: the sample.
         rows: stage -> rows that come out of it: of the source, and of stages that keep a fixed number. Others give as many rows
             for one that comes in as they did in the sample.
+        smaller: a run of the same stages on fewer rows: the two tell the time in which a stage starts from that of its work.
 
     Raises:
         PlanError: where a stage of the sample is not made, or ``rows`` names no stage.
@@ -133,7 +134,14 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimat
     """
     store = Store(out)
     planned = plan(todo, out)
-    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows)
+    fewer: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    if smaller:
+        other = Store(smaller)
+        found = {stage.name: load_artifact(other, stage.name) for stage, _ in planned}
+        if missing := [name for name, artifact in found.items() if artifact is None]:
+            raise PlanError(f"the smaller sample {smaller} has no finished stage {missing[0]!r}: run it to its end first")
+        fewer = {name: (artifact.rows_in, load_made(other, name)) for name, artifact in found.items() if artifact is not None}
+    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows, fewer)
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:

@@ -147,6 +147,12 @@ def plan(
             help="Estimate the cost if this stage yielded ROWS rows, from the run in --out (repeatable).",
         ),
     ] = None,
+    smaller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="A run on fewer rows: the two tell what a stage takes to start from what its rows take."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the stages, and why some are not up to date.
@@ -158,15 +164,18 @@ def plan(
       benchwright plan clear --config tiny --out out
       benchwright plan clear --config tiny --out out --set choice.per_class=10
       benchwright plan clear --config tiny --out out --estimate listed=100e6 --estimate chosen=33e3
+      benchwright plan clear --config tiny --out out --estimate listed=100e6 --smaller smaller
     """
     from .. import api
     from .text import estimate_lines
 
     todo = api.job(name, config=config, overrides=overrides or ())
     if not estimate:
+        if smaller:
+            raise typer.BadParameter("it goes with --estimate", param_hint="--smaller")
         _print_plan(todo, out, as_json=as_json)
         return
-    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)))
+    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)), smaller=smaller or "")
     if as_json:
         print(json.dumps([vars(each) for each in found], indent=1))
     else:

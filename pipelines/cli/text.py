@@ -129,7 +129,9 @@ def estimate_lines(found: Sequence[Estimate]) -> list[str]:
     ]
     lines += ["", "Time: on the machine of the sample, with as many workers. Memory: as in the sample, of one process."]
     if any(each.rough for each in found):
-        lines.append("* too few parts to tell the time to start from that of the work: a larger sample says more.")
+        lines.append(
+            "* too few parts to tell the time to start from that of the work: a larger sample, or --smaller, says more."
+        )
     return [line.rstrip() for line in lines]
 
 
