@@ -37,7 +37,8 @@ FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
 
 _RECORDED = (
-    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
+    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu"),
+    *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )
 """Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
