@@ -166,6 +166,7 @@ class StageMaker:
             "key": sha256(canonical(recipe)),
             "code": codes(self.stage),
             "was": codes_of(artifact.recipe),
+            "definitions": definitions(self.stage),
             "changed": change(self.stage, dataclasses.replace(artifact, kept={}), self.store),
             "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         }

@@ -34,6 +34,7 @@ def train(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: bool = False,
     track: str | None = None,
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -50,6 +51,8 @@ def train(
         overrides: ``a.b=value`` each, for these trainings alone: settings that leave the dataset as it is.
         scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
         retry: reasons of rejects for which trainings are tried again: ``diverged``.
+        keep_stale: use finished trainings as they are though their code changed since: ``show`` and ``verify`` of
+            ``out/experiments`` say so. Their metrics are computed as they are now.
         track: ``NAME=PLACE`` of a tracker that is shown losses and metrics, such as ``tensorboard=FOLDER``: changes no result.
         pipeline: as for ``job_of``.
         progress: told one line a step.
@@ -81,7 +84,7 @@ def train(
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
-    how["track"] = tracked
+    how |= {"keep_stale": keep_stale, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .streams import learn_stream, learner_of
