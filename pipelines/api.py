@@ -18,6 +18,7 @@ from ..curation.cost import Estimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
 from ..curation.needs import check_packages
+from ..curation.reach import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
 from ..curation.stale import change, changed_source
@@ -291,6 +292,7 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
     return any(answer(done, each, out) for each in rounds)
 
 
+@one_look()
 def _check_baselines(todo: Job) -> None:
     try:
         todo.benchmark.check(todo.config)

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 failed, rejects over budget, or records not matched; 2 usa
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -517,12 +518,18 @@ def demo(
         run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
-def call(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of the process, and return its exit code; see ``exits``."""
+@functools.cache
+def _command() -> Any:
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
+    return command
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of the process, and return its exit code; see ``exits``."""
+    command = _command()
     given = None if arguments is None else list(arguments)
     return exits.guarded(
         lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]
