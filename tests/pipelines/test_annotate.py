@@ -398,9 +398,7 @@ def test_one_server_at_a_time_and_wrong_uses(bw: Cli, out: Path) -> None:
         pass
     assert asking.desk.people() == []
     told = bw("qa", "serve", "s3://bucket/run")
-    assert (
-        told.err == "benchwright: s3://bucket/run: annotation works only on runs in local folders: copy the run to one\n"
-    )
+    assert told.err == "benchwright: s3://bucket/run: annotation works only on runs in local folders: copy the run to one\n"
     assert "no round of questions 'x'" in bw("qa", "serve", out, "--round", "x").err
     told = bw("qa", "serve", out, "--annotator", "a\nb")
     assert (told.code, told.err) == (1, "benchwright: name 'a\\nb': it has a control character\n")

@@ -341,7 +341,10 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
     ("settings", "told"),
     [
         (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' brings its labels, buckets and"),
-        (["qa.votes=none"], "qa = .*: source.kind = 'release' comes with its own labels, buckets and splits: remove this table"),
+        (
+            ["qa.votes=none"],
+            "qa = .*: source.kind = 'release' comes with its own labels, buckets and splits: remove this table",
+        ),
         (["encoder.kind=colours", "source.images=false"], "encoder = .*source.images = false leaves no image to encode"),
         (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
         (["images.take_first=9"], "images = .*: take_first and drop_duplicates would change the lists of the release"),

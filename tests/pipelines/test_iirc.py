@@ -288,7 +288,11 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
             ["source.splits={train='train'}"],
             "has the splits train, and shares.test is 0.2: one of them says",
         ),
-        (["a/b/1.jpg"], ["shares.test=0"], "the source has no splits, and shares.test is 0.0: only one of them may define the test set"),
+        (
+            ["a/b/1.jpg"],
+            ["shares.test=0"],
+            "the source has no splits, and shares.test is 0.0: only one of them may define the test set",
+        ),
     ],
 )
 def test_folders_that_are_no_hierarchy_are_told_before_pictures_are_read(

@@ -427,7 +427,11 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
     ("name", "overrides", "message"),
     [
         ("tiny", ['layout={kind="packaged", name="kinect_v2"}'], "synthetic sequences use the built-in layout 'kinect_v1'"),
-        ("tiny", ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'], "is not a pair of joints"),
+        (
+            "tiny",
+            ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'],
+            "is not a pair of joints",
+        ),
         ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders of 1 to 7"),
         ("tiny", ["classes=11"], "classes = 11: 10 have an order"),
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),

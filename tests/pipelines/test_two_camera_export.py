@@ -298,9 +298,7 @@ def test_networks_are_named_by_parameters_or_by_hidden_layers_and_not_by_both() 
     for given in ("parameters = 200, hidden = [4]", "activation = 'relu'"):
         network = f"{{ odd = {{ {given}, preset = 'radiometric', seeds = [0] }} }}"
         todo = api.job("two_camera", config="tiny", overrides=[f"evaluation.networks={network}"])
-        with pytest.raises(
-            WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give either parameters or hidden"
-        ):
+        with pytest.raises(WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give either parameters or hidden"):
             todo.benchmark.trainings(todo.config, "nowhere", [], [])
 
 
