@@ -295,7 +295,7 @@ def test_train_refuses_a_name_that_there_is_not_and_sets_that_are_not_made(run: 
     assert "baselines.features = 'tiy': there are embedding, moco_b0, toy, pixels; did you mean 'toy'?" in found.err
     found = bw("train", run, "--set", "features.new.encoder={kind='colours'}")
     assert (found.code, found.err.count("\n")) == (2, 1)
-    assert "features.new.encoder: another dataset would come of it" in found.err
+    assert "features.new.encoder: this would change the dataset" in found.err
     assert not (run / "experiments").exists()
 
 
