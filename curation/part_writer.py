@@ -314,7 +314,7 @@ def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
     elif pa.types.is_timestamp(kind):
         for value in values:
             if getattr(value, "tzinfo", None) is not None:
-                raise _Inexact(f"{value} has a time zone, which a column does not store: convert it to a naive time")
+                raise _Inexact(f"{value} has a time zone, which columns do not store: convert it to a naive time")
 
 
 def _is_utf8(value: Any, kind: pa.DataType) -> bool:
@@ -363,7 +363,7 @@ def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:
     for field in schema:
         column = table[field.name]
         if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-            raise StepFailed(f"stage {stage!r}: column {field.name!r} has times with a time zone, which a column does not store")
+            raise StepFailed(f"stage {stage!r}: column {field.name!r} has times with a time zone, which columns do not store")
         if not column.type.equals(field.type):
             try:
                 column = column.cast(field.type)

@@ -347,7 +347,9 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
         for store, artifact in zip(stores, (one, other), strict=True):
             for name, facts in artifact.files().items():
                 if store.size(name) != facts["size"]:
-                    raise StoreError(f"{store.url}: file {name} is missing or has the wrong size: `benchwright verify` has details")
+                    raise StoreError(
+                        f"{store.url}: file {name} is missing or has the wrong size: `benchwright verify` has details"
+                    )
         return Difference(stage, counts, (), (), {}, False, ())
     tables = [_comparable(a.rows_view(store).table()) for store, a in zip(stores, (one, other), strict=True)]
     left, right = tables

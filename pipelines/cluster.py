@@ -120,7 +120,9 @@ def cluster(file: str, *, tell: Callable[[str], None] = print, until: Callable[[
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise ConfigError(f"{file}: port = {config.port}: {HOST} has a server on that port: choose another, or 0 for any") from None
+        raise ConfigError(
+            f"{file}: port = {config.port}: {HOST} has a server on that port: choose another, or 0 for any"
+        ) from None
 
 
 def _check(config: ClusterConfig, file: str) -> None:

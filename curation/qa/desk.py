@@ -168,7 +168,7 @@ class Desk:
     # --------------------------------------------------------------------------------------------------------- answers
 
     def answer(self, name: str, key: str, labels: Sequence[str], sensitive: bool | None, seconds: float | None) -> None:
-        """Take an answer, or another one to the same question. It is on the disk when this returns; once, if it occurs twice."""
+        """Take an answer, or a new answer to the same question. It is on disk when this returns; duplicates are stored once."""
         with self._alone:
             self._check_invited(name)
             before = self.answers.stands.get(name, {}).get(key)

@@ -112,7 +112,8 @@ def read_mturk_results(
                 reader.read(key, row, header, fields)
             except Reject as refused:
                 if len(rejects) == MAX_BAD_ROWS:
-                    told = f"more than {MAX_BAD_ROWS:,} rows are not votes, the last one for {refused.reason} ({refused.detail})"
+                    last = f"the last one for {refused.reason} ({refused.detail})"
+                    told = f"more than {MAX_BAD_ROWS:,} rows are not votes, {last}"
                     raise ValueError(f"{path} line {line}: {told}: is this the right file?") from None
                 rejects.append((key, refused.reason, f"{clean(Path(path).name)} line {line}: {refused.detail}"))
     return votes_of(

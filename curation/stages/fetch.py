@@ -245,7 +245,7 @@ class _Fetcher:
         if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
             told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
             raise MachineFault(
-                f"no server answered ({told}): this machine may have no network. Finished parts are kept: run again when it has, "
+                f"no server answered ({told}): this machine may have no network. Finished parts are kept: run again later, "
                 "or let such rows be rejected with source.pace.offline_after=0, and try them later with --retry unreachable"
             )
 

@@ -37,9 +37,7 @@ class StoredArray:
             raise ValueError(f"{place} is {error}") from None
         shape, dtype = self.shape, self.dtype
         if dtype.hasobject or not dtype.itemsize or (fortran and len(shape) > 1):
-            raise ValueError(
-                f"{place}: {dtype} in {'columns' if fortran else 'rows'}; expected plain numbers, row after row"
-            )
+            raise ValueError(f"{place}: {dtype} in {'columns' if fortran else 'rows'}; expected plain numbers, row after row")
         if min(shape, default=0) < 0 or (0 in shape and max(shape) >= 1 << 48):
             raise ValueError(f"{place} has the shape {shape}, expected sides of 0 and up")
         claimed, held = math.prod(shape) * dtype.itemsize, size - begin

@@ -119,9 +119,7 @@ def plain(value: Any, place: str) -> Any:
     if not isinstance(value, torch.Tensor):
         raise ValueError(f"{place} holds {type(value).__name__}, expected a tensor")
     if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
-        raise ValueError(
-            f"{place} holds a tensor of the layout {value.layout} on {value.device}, expected plain numbers"
-        )
+        raise ValueError(f"{place} holds a tensor of the layout {value.layout} on {value.device}, expected plain numbers")
     return value.detach()
 
 

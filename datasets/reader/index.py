@@ -202,9 +202,7 @@ def _checked(table: pa.Table, place: str) -> pa.Table:
         same = pa.types.is_string if name in ("key", "shard") else pa.types.is_integer
         column = table[name]
         if not (same(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
-            raise ShardError(
-                f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, expected {kind}"
-            )
+            raise ShardError(f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, expected {kind}")
         try:
             table = table.set_column(table.schema.get_field_index(name), name, column.cast(kind))
         except pa.ArrowInvalid as error:

@@ -173,9 +173,7 @@ def _annotated(
     given = cast("dict[Any, Any]", annotation) if isinstance(annotation, dict) else {}
     name, points, score = (given.get(each) for each in ("frame_dir", "keypoint", "keypoint_score"))
     if not isinstance(name, str) or not isinstance(points, np.ndarray) or points.ndim != 4:
-        told = (
-            f"{', '.join(map(str, given))[:100] or type(annotation).__name__}: expected frame_dir and keypoint (M, T, V, C)"
-        )
+        told = f"{', '.join(map(str, given))[:100] or type(annotation).__name__}: expected frame_dir and keypoint (M, T, V, C)"
         return Rejected(place, "not_an_annotation", told)
     if score is not None:
         if not isinstance(score, np.ndarray) or score.shape != points.shape[:3]:

@@ -138,7 +138,9 @@ def _hierarchy(head: str) -> list[BvhJoint]:
                     raise Reject("not_bvh", f"{word} {name[:40]!r}: expected one ROOT, and the others below it")
                 name = f"{joints[above[-1]].name}{_END}" if word == "End" else name
                 if len(joints) == MAX_JOINTS or any(name == joint.name for joint in joints):
-                    told = f"joint {name[:40]!r} appears twice" if len(joints) < MAX_JOINTS else f"more than {MAX_JOINTS} joints"
+                    told = (
+                        f"joint {name[:40]!r} appears twice" if len(joints) < MAX_JOINTS else f"more than {MAX_JOINTS} joints"
+                    )
                     raise Reject("not_bvh", told)
                 above.append(len(joints))
                 joints.append(BvhJoint(name, above[-2] if len(above) > 1 else -1))

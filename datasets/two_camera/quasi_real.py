@@ -151,9 +151,7 @@ def _camera(root: str, name: str) -> _Camera:
     except (ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{place}: expected {', '.join(wanted)}: {error}") from None
     if len(names) != len(lights) or not white > black or not (np.isfinite(lights).all() and (lights > 0).all()):
-        raise ValueError(
-            f"{place}: expected {len(names)} names, {len(lights)} lights above 0 and a saturation above darkness"
-        )
+        raise ValueError(f"{place}: expected {len(names)} names, {len(lights)} lights above 0 and a saturation above darkness")
     return _Camera(black, white, dict(zip(names, lights.tolist(), strict=True)))
 
 

@@ -67,9 +67,7 @@ def _summary(config: ClearConfig, rows: Rows) -> str:
     if config.recipe is not None:
         names = ", ".join(escaped(each.name) for each in config.recipe.classes)
         confirmed = _CONFIRMED[config.recipe.qa.votes]
-        return (
-            f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, following the recipe of the CLEAR benchmark."
-        )
+        return f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, following the CLEAR recipe."
     names = ", ".join(escaped(name) for name in names_by_label(rows).values())
     if isinstance(config.source, ReleaseSource):
         what = "Photos" if config.source.images else "Vectors of photos"

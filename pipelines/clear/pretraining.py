@@ -94,7 +94,11 @@ def _pretraining(config: ClearConfig, folder: str, name: str, backbone: str, set
     label = "moco_" + ("all" if buckets == "all" else "b" + "_".join(map(str, buckets)))
     lines = ["weights in {path}"]
     if backbone in RESNETS:  # which feature sets know by name
-        lines += ["to compute features with them, add this to the settings and run again:", f"[features.{label}]", 'weights = "{path}"']
+        lines += [
+            "to compute features with them, add this to the settings and run again:",
+            f"[features.{label}]",
+            'weights = "{path}"',
+        ]
         lines += [] if backbone == "resnet50" else [f'encoder = {{{{ kind = "network", model = "{backbone}" }}}}']
     return Training(
         PRETRAIN,

@@ -60,7 +60,9 @@ def write_release_layout(config: ClearConfig, out: str, folder: str, layout: str
     if run and (root.is_relative_to(run) or run.is_relative_to(root)):
         raise WrongUse(f"{folder}: the release must be neither inside the run {out} nor contain it: choose another folder")
     root.mkdir(parents=True, exist_ok=True)
-    with locked(root / _UNFINISHED, f"another release is in progress in {folder}: wait for it, or choose another folder") as mark:
+    with locked(
+        root / _UNFINISHED, f"another release is in progress in {folder}: wait for it, or choose another folder"
+    ) as mark:
         others = [path for path in root.iterdir() if path.name != _UNFINISHED]
         if others and not os.fstat(mark.fileno()).st_size:  # nobody began here before
             (root / _UNFINISHED).unlink(missing_ok=True)

@@ -16,7 +16,9 @@ def export(
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
     network: Annotated[
         str | None,
-        typer.Option("--network", metavar="NAME", help="A network of the settings, if there are several; or linear_regression."),
+        typer.Option(
+            "--network", metavar="NAME", help="A network of the settings, if there are several; or linear_regression."
+        ),
     ] = None,
     direction: Annotated[
         Literal["1to2", "2to1"] | None, typer.Option("--direction", help="Required if the settings have both.")
@@ -61,14 +63,16 @@ def estimate(
     least_agreement: Annotated[
         float | None,
         typer.Option(
-            "--least-agreement", metavar="SHARE", min=-1, max=1, help="Least agreement of two pictures of one scene; -1 accepts any two."
+            "--least-agreement",
+            metavar="SHARE",
+            min=-1,
+            max=1,
+            help="Least agreement of two pictures of one scene; -1 accepts any two.",
         ),
     ] = None,
     factor: Annotated[
         int | None,
-        typer.Option(
-            metavar="PIXELS", min=1, help="Raw pixels per side to average, if the training had no raw pictures."
-        ),
+        typer.Option(metavar="PIXELS", min=1, help="Raw pixels per side to average, if the training had no raw pictures."),
     ] = None,
     demosaic: Annotated[
         Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"] | None,

@@ -77,9 +77,7 @@ Scheduler = Annotated[
         autocompletion=lambda: list(SCHEDULERS),
     ),
 ]
-Workers = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Number of threads or processes; default: one per core.")
-]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of threads or processes; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, errors and the result.")]
 Name = Annotated[
     str,

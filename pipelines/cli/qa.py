@@ -40,9 +40,7 @@ def _tool(value: str) -> str:
 @qa.command("export")
 def qa_export(
     out: Out,
-    folder: Annotated[
-        str | None, typer.Option("--to", metavar="FOLDER", help="Output folder; default: DIR/qa/export.")
-    ] = None,
+    folder: Annotated[str | None, typer.Option("--to", metavar="FOLDER", help="Output folder; default: DIR/qa/export.")] = None,
     tool: Annotated[
         str, typer.Option(metavar="TOOL", help="mturk, or label-studio.", callback=_tool, autocompletion=lambda: list(TOOLS))
     ] = "mturk",

@@ -21,7 +21,8 @@ def train(
     scheduler: Scheduler = "sync",
     workers: Workers = None,
     retry: Annotated[
-        list[str] | None, typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged.")
+        list[str] | None,
+        typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged."),
     ] = None,
     keep_stale: Annotated[
         bool,

@@ -66,11 +66,17 @@ def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
 def _notes(config: IircConfig) -> list[str]:
     notes: list[str] = []
     if isinstance(config.source, DrawnSource):
-        notes.append("The pictures of this run are SYNTHETIC, generated from the seed: coloured shapes. Scores say nothing about methods.")
+        notes.append(
+            "The pictures of this run are SYNTHETIC, generated from the seed: coloured shapes. "
+            "Scores say nothing about methods."
+        )
     if config.vectors is not None:
-        told = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}, and no pixels."
+        told = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
         if isinstance(config.vectors, EfficientNetLite):
-            told += " Its weights were trained on ImageNet's 1,000 classes: compare methods within this run, not absolute scores with other runs."
+            told += (
+                " Its weights were trained on ImageNet's 1,000 classes: "
+                "compare methods within this run, not absolute scores with other runs."
+            )
         notes.append(told)
     return notes
 

@@ -109,7 +109,9 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _stratified(flow, c.ava)
     if c.features is None:
         if c.feature_sets:
-            raise ConfigError(f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], and there is none")
+            raise ConfigError(
+                f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], and there is none"
+            )
         return flow
     shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
     return join(*apart(placed, c).values(), shards)

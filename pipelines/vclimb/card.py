@@ -54,7 +54,7 @@ def _summary(config: VclimbConfig, index: Any, chosen: str) -> str:
     lines = ["| task | classes | train | val | test |", "| --- | --- | --- | --- | --- |"]
     lines += ["| {task} | {classes} | {train} | {val} | {test} |".format(**row) for row in per_task(index).to_pylist()]
     return (
-        f"Video clips in classes that come in {len(lines) - 2} tasks, following the recipe of the vCLIMB benchmark; of every clip "
+        f"Video clips in classes that come in {len(lines) - 2} tasks, following the vCLIMB recipe; of every clip "
         f"{chosen}, decoded by {config.frames.decoder}.\n\n" + "\n".join(lines)
     )
 

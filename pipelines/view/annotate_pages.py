@@ -159,7 +159,11 @@ def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal
     headings = ["annotator", "answered", "left", "agreement", "gold right", "gold asked", "median seconds", "flags"]
     of_people: Block = Table(headings, lines, decimals=2) if lines else Text(["No annotators invited yet."])
     missing = total - complete
-    lack = f"{missing:,} images still lack votes: a run rejects them as missing_votes." if missing else "All images have their votes."
+    lack = (
+        f"{missing:,} images still lack votes: a run rejects them as missing_votes."
+        if missing
+        else "All images have their votes."
+    )
     finish = f"{lack} The answers are in {journal}; `benchwright qa import` reads that file, too."
     return _filled(
         "overview",

@@ -111,7 +111,7 @@ def test_a_part_at_which_a_machine_failed_is_tried_at_the_other_worker(
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert len(told) == 1, told
     assert told[0].startswith("stage 'met', row 'line2': OSError: [Errno 28] No space left on device: '/scratch'")
-    assert told[0].endswith(": it is tried again at another worker, 1 of 2 times")
+    assert told[0].endswith(": retrying it on another worker, 1 of 2 times")
 
 
 @pytest.mark.parametrize(("kind", "tries", "told"), [("disk", 3, "No space left on device"), ("bug", 1, "ValueError: a bug")])

@@ -109,7 +109,8 @@ def test_steps_that_were_typed_in_are_refused_for_no_key_can_tell_an_edit(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (
-        "PlanError: stage 'listed': listed is not in a file, so an edit could not be detected: import it from one" in done.stderr
+        "PlanError: stage 'listed': listed is not in a file, so an edit could not be detected: import it from one"
+        in done.stderr
     )
 
 

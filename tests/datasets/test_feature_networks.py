@@ -169,7 +169,7 @@ def test_a_prefix_says_which_of_several_networks(tmp_path: Path, resnet18: Any) 
     other = torchvision_model("resnet18", 5)
     torch.save({**below("left.", resnet18.state_dict()), **below("right.", other.state_dict())}, tmp_path / "two.pth")
     with pytest.raises(
-        ValueError, match=r"two\.pth: resnet18 is in it below 'left\.', 'right\.': say which with encoder\.prefix"
+        ValueError, match=r"two\.pth: resnet18 is in it below 'left\.', 'right\.': select one with encoder\.prefix"
     ):
         load(tmp_path / "two.pth")
     for prefix in ("right", "right."):

@@ -222,8 +222,8 @@ def test_bad_weights_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         (resnet, "text.pt", "holds no weights of resnet18"),
         (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has none"),
         (Backbone("state_dict", model="resnet18", head="top"), "other.pt", "no such layer"),
-        (Backbone("torchscript", run_code_from_weights=True), "text.pt", "no TorchScript"),
-        (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "no TorchScript"),
+        (Backbone("torchscript", run_code_from_weights=True), "text.pt", "not a TorchScript"),
+        (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "not a TorchScript"),
         (Backbone("guess"), "text.pt", "built_in, torchscript or state_dict"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(ValueError, match=says) as told:

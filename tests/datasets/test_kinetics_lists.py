@@ -237,7 +237,7 @@ def test_names_of_any_form(tmp_path: Path, pattern: str, line: str, clip: tuple)
     assert [(r["youtube_id"], r["time_start"], r["time_end"]) for r in table.to_pylist()] == [clip]
 
 
-@pytest.mark.parametrize(("pattern", "told"), [("clip(", "no regular expression"), ("(clip)", "has groups")])
+@pytest.mark.parametrize(("pattern", "told"), [("clip(", "not a regular expression"), ("(clip)", "has groups")])
 def test_patterns_of_ids_that_are_none(tmp_path: Path, pattern: str, told: str) -> None:
     (tmp_path / "held.txt").write_text("clip\n")
     with pytest.raises(ValueError, match=told):

@@ -171,7 +171,7 @@ def test_a_light_of_one_line_is_singular():
     [
         ({"cameras": ["Nikon 5100 (NPL)", "Box Brownie"]}, "no spectrum 'Box Brownie': there are"),
         ({"without": ["candle"]}, "no light 'candle'"),
-        ({"surfaces": 1000}, "1000 surfaces in a picture: from 3 to"),
+        ({"surfaces": 1000}, "1000 surfaces in a picture: expected from 3 to"),
         ({"step_nm": 200}, "too little"),
     ],
 )

@@ -230,9 +230,9 @@ def unlisted(data: bytes) -> bytes:
     [
         (lambda data: b"before" + data, "6 bytes from byte 0 on are of no member"),
         (lambda data: data + data, r"\d+ bytes from byte 0 on are of no member"),
-        (lambda data: data + b"behind", "goes on behind the end of its zip archive"),
+        (lambda data: data + b"behind", "continues after the end of its zip archive"),
         (unlisted, r"\d+ bytes from byte \d+ on are of no member"),
-        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', where arrays"),
+        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', expected arrays"),
         (lambda data: with_members(data, "feature.npy"), "holds 'feature.npy' twice"),
     ],
 )
@@ -261,7 +261,7 @@ def repacked(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("spoil", "told"),
-    [(lambda data: data + b"behind", "goes on behind"), (lambda data: data + data, "of no member"), (repacked, "is packed")],
+    [(lambda data: data + b"behind", "continues after"), (lambda data: data + data, "of no member"), (repacked, "is packed")],
 )
 def test_a_torch_file_that_holds_more_than_it_lists(tmp_path: Path, spoil: Callable[[bytes], bytes], told: str) -> None:
     data = torch_file({uid: torch.from_numpy(value) for uid, value in zip(UIDS, VALUES.copy(), strict=True)})
@@ -428,7 +428,7 @@ def test_values_behind_an_npy_array() -> None:
 
 
 def test_bytes_behind_a_pickle() -> None:
-    with pytest.raises(UnsafePickle, match=r"\d+ bytes behind its end"):
+    with pytest.raises(UnsafePickle, match=r"\d+ bytes after its end"):
         load_plain(pickle.dumps(["a"], 0) + pickle.dumps(["b"], 0)[:14])
 
 

@@ -147,7 +147,10 @@ BROKEN = {
     "extension": (shards_of(dotted), "stage 'made', part 0: shard 's': extension '../json'"),
     "sample": (shards_of(no_sample), r"stage 'made', row 'k0': TypeError: the step returned NoneType"),
     # Rows changed their names on the way, or their places, and nothing noticed.
-    "renamed": (numbers().each("made", step(renames)), r"row 'k\d': the step returned a row with key 'xk\d': a row keeps its key"),
+    "renamed": (
+        numbers().each("made", step(renames)),
+        r"row 'k\d': the step returned a row with key 'xk\d': a row keeps its key",
+    ),
     "turned": (numbers().each_batch("made", step(turns_round)), "row 'k0': the step returned a row with key 'k2'"),
     # Arrow cut 0.5 to 0, and made 2020-01-01 00:00 in Japan 2019-12-31 15:00, without a word.
     "cut": (numbers().each("made", step(halves)), "column 'value': 0.5 is not a whole number"),

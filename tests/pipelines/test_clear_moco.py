@@ -158,7 +158,7 @@ def test_what_a_pre_training_refuses_in_one_line(bw: Cli, tiny: Path, unlabelled
             (unlabelled, "--set", "pretraining.settings={batch_size=512, queue=1024}"),
             "has 432 images, and pretraining.settings.batch_size = 512 needs as many",
         ),
-        ((unlabelled, "--set", "unlabelled.buckets=[1]"), "unlabelled.buckets: another dataset would come of it"),
+        ((unlabelled, "--set", "unlabelled.buckets=[1]"), "unlabelled.buckets: this would change the dataset"),
     ]:
         said = bw("train", *asked, "-p", "pretrain")
         assert said.code == 2

@@ -79,7 +79,7 @@ def test_no_release_goes_into_the_run_or_around_it(bw: Cli, release: tuple[Path,
     (tmp_path / "link").symlink_to(run)
     told = bw("release", run, "--to", tmp_path / place)
     assert told.code == 2
-    assert "name a folder elsewhere" in told.err
+    assert "choose another folder" in told.err
     assert verify(str(run)) == []
     assert not (run / "new").exists()
 

@@ -304,7 +304,7 @@ def test_a_part_of_the_classes_is_released_with_the_names_of_all(bw: Cli, made: 
     shutil.rmtree(root)
     gone = bw("release", tmp_path / "run", "--to", tmp_path / "release2")
     assert gone.code == 2
-    assert "the names of all classes are read there again" in gone.err
+    assert "the class names are read from it again" in gone.err
 
 
 def test_without_splits_iid_is_left_out(bw: Cli, made: Path, tmp_path: Path) -> None:
@@ -341,9 +341,12 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
     ("settings", "told"),
     [
         (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' brings its labels, buckets and"),
-        (["qa.votes=none"], "qa = .*: source.kind = 'release' comes with its own labels, buckets and splits: remove this table"),
+        (
+            ["qa.votes=none"],
+            "qa = .*: source.kind = 'release' comes with its own labels, buckets and splits: remove this table",
+        ),
         (["encoder.kind=colours", "source.images=false"], "encoder = .*source.images = false leaves no image to encode"),
-        (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
+        (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: there would be nothing"),
         (["images.take_first=9"], "images = .*: take_first and drop_duplicates would change the lists of the release"),
         (["source.features=['../x']"], r"source.features = \['../x'\]: the name '../x': it should be small letters"),
         (["source.features=['a', 'a']"], r"source.features = .*: a, a: one appears twice"),

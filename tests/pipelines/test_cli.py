@@ -187,7 +187,7 @@ def test_plan_takes_a_damaged_record_for_none(bw: Cli, copy: Path) -> None:
 def test_a_folder_whose_name_is_no_utf8_is_told_with_its_name(bw: Cli, tmp_path: Path, command: list[str]) -> None:
     told = bw(*command, f"{tmp_path}/o\udcff")
     assert told.code == 1
-    assert f"{tmp_path}/o\\udcff: the name of a run's folder has to be UTF-8" in only_line(told.err)
+    assert f"{tmp_path}/o\\udcff: the name of a run's folder must be UTF-8" in only_line(told.err)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -911,7 +911,7 @@ def test_what_verify_says_to_remove_mends_the_run(bw: Cli, copy: Path, pattern: 
     told = bw("verify", copy)
     assert told.code == 1
     lines = told.out.splitlines()
-    advice = next(number for number, line in enumerate(lines) if line.startswith("To mend it, remove these and run again"))
+    advice = next(number for number, line in enumerate(lines) if line.startswith("To repair it, remove these and run again"))
     for line in lines[advice + 1 :]:
         (copy / line.strip()).unlink()
     assert bw("run", "clear", "--config", "tiny", "--out", copy, "-q").code == 0

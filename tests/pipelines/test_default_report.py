@@ -94,7 +94,7 @@ def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> No
     assert "number &lt;b&gt;1&lt;/b&gt;" in part
     grids = re.findall(r"<h3>([^<]*) <small>(\d+)</small></h3>", part)
     assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
-    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are left out." in part
+    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are not shown." in part
     assert 'alt="t&lt;01&gt;"' in part
     assert not {f'alt="t&lt;0{number}&gt;"' for number in (2, 3, 5, 7)} & {*re.findall('alt="[^"]*"', part)}
 

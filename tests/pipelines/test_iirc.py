@@ -241,7 +241,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
         (
             "tiny",
             ["source.kind=folder"],
-            "no source 'folder': there are cifar100, drawn, folders, tars, or name one of your own",
+            "no source 'folder': there are cifar100, drawn, folders, tars, or name your own",
         ),
     ],
 )
@@ -280,15 +280,19 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
         (
             ["train/cat/1.jpg", "val/cat/1.jpg"],
             [],
-            "; if 'train' and 'val' say what trains and what tests, name them in source",
+            "; if 'train' and 'val' separate training and test data, name them in source",
         ),
         (["a/b/c/1.jpg"], [], "folder 'a/b/c' of class 'c': expected superclass/subclass/ or subclass/"),
         (
             ["train/cat/1.jpg"],
             ["source.splits={train='train'}"],
-            "has the splits train, and shares.test is 0.2: one of them says",
+            "has the splits train, and shares.test is 0.2: only one of them",
         ),
-        (["a/b/1.jpg"], ["shares.test=0"], "the source has no splits, and shares.test is 0.0: only one of them may define the test set"),
+        (
+            ["a/b/1.jpg"],
+            ["shares.test=0"],
+            "the source has no splits, and shares.test is 0.0: only one of them may define the test set",
+        ),
     ],
 )
 def test_folders_that_are_no_hierarchy_are_told_before_pictures_are_read(

@@ -174,7 +174,7 @@ def test_an_edit_of_an_encoder_makes_its_stages_again(bw: Cli, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("encoder.kind=hue", "encoder.kind = 'hue': no encoder 'hue': there are colours, conse, open_clip, or name one"),
+        ("encoder.kind=hue", "encoder.kind = 'hue': no encoder 'hue': there are colours, conse, open_clip, or name your"),
         ("encoder.kind=efficientnet_lite", "no encoder 'efficientnet_lite': there are colours, conse, open_clip"),
         ("encoder.kind=x.py:y", "encoder.kind = 'x.py:y': encoder 'x.py': no such file"),
         ("encoder={kind='MINE:MeanColour', sets=3}", "encoder.sets: there is no such setting; there are kind, settings"),

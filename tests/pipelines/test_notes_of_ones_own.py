@@ -155,7 +155,7 @@ def test_keys_that_stand_twice_are_told_with_their_stage_and_rows(bw: Cli, notes
         "benchwright: stage 'read': key 'same' is on rows 1 and 3, so the dataset is not published: give each row a "
         "unique key, or use take_first to reject repeated ones\n"
     )
-    assert "dataset/ is of the run before" in bw("train", out).err
+    assert "dataset/ belongs to the previous run" in bw("train", out).err
     new = notes.parent / "new"
     assert bw("run", notes, *COMPLETE, "--set", "keys=same", "--out", new, "-q").code == 1
     shown, verified = bw("show", new), bw("verify", new)

@@ -89,7 +89,7 @@ def test_what_cannot_be_searched_is_told_in_a_line(points: TestClient, tiny: Pat
         "near=nothing": "has no row",
         "near=row007": "zero or not finite",
         "near=row005&vectors=group": "has no vectors group",
-        "picture=00": "not held any longer",
+        "picture=00": "no longer cached",
         "like=" + "x" * 501: "500 at most",
         "sort=similarity": "no column",
         "lasso=1.2.3": "3 to 200 corners",

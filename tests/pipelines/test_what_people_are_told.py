@@ -148,7 +148,7 @@ def test_settings_that_are_none_of_the_benchmarks(tmp_path: Path, bw: Cli) -> No
 @pytest.mark.parametrize("command", ["train", "eval", "report", "show", "verify"])
 def test_a_folder_without_a_run_says_what_makes_one(command: str, tmp_path: Path, bw: Cli) -> None:
     told = bw(command, tmp_path)
-    assert told.err.endswith("there is no run.json in it; `benchwright run ... --out` makes one\n")
+    assert told.err.endswith("it has no run.json; `benchwright run ... --out` makes one\n")
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

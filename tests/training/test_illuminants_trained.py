@@ -413,7 +413,7 @@ def test_a_file_that_was_cut_is_no_baseline(fitted):
     data = fitted["gamut_pixel"].save()
     assert zipfile.is_zipfile(io.BytesIO(data))
     for length in (10, len(data) // 2, len(data) - 5):
-        with pytest.raises(ValueError, match="no saved baseline"):
+        with pytest.raises(ValueError, match="not a saved baseline"):
             load_baseline(data[:length])
 
 

@@ -440,7 +440,7 @@ def test_what_cannot_be_learned_is_refused():
         learner.learn(examples(4, 6, "train"), [], classes=2)
     with pytest.raises(ValueError, match="need the size of a memory"):
         a_learner("icarl", memory=None)
-    with pytest.raises(RuntimeError, match="has not learned yet"):
+    with pytest.raises(RuntimeError, match="is not trained yet"):
         a_learner().model  # noqa: B018
     with pytest.raises(ArithmeticError, match="training loss is"):
         a_learner().learn(ArrayExamples(np.full((20, 8), np.nan, np.float32), [0, 1] * 10), [], classes=2)
