@@ -380,7 +380,7 @@ class Flow:
         schemas: dict[str, pa.Schema] = {}
         for stage in self.ordered():
             if stage.name in schemas:
-                raise PlanError(f"stage {stage.name!r} stands twice in the plan")
+                raise PlanError(f"stage {stage.name!r} appears twice in the plan")
             if not SNAKE_CASE.match(stage.name):
                 raise PlanError(f"stage name {stage.name!r} is not snake_case")
             for name in stage.inputs():

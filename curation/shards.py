@@ -135,7 +135,7 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
         One span a sample, in the same order.
 
     Raises:
-        ValueError: a key or extension breaks the rules, a key comes twice, a sample has no member, or a name or size is
+        ValueError: a key or extension breaks the rules, a key occurs twice, a sample has no member, or a name or size is
             too large. What is in ``out`` by then is no archive: write to a temporary file.
     """
     spans: list[SampleSpan] = []
@@ -146,7 +146,7 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
     for key, members in samples:
         check_key(key)
         if key in seen:
-            raise ValueError(f"key {key!r} comes twice in the shard, first as sample {[span.key for span in spans].index(key)}")
+            raise ValueError(f"key {key!r} is twice in the shard, first as sample {[span.key for span in spans].index(key)}")
         seen.add(key)
         given = tuple(members)
         order = orders.get(given) or orders.setdefault(given, _member_order(key, given))
@@ -195,7 +195,7 @@ def scan_shard(tar: bytes | mmap.mmap, *, place: str) -> list[SampleSpan]:
     """Spans of all samples of a whole shard, in order, without reading the payloads. It need not be of our writing.
 
     Raises:
-        ShardError: as ``iter_members``; also a key that comes back after another key, or a member that comes twice.
+        ShardError: as ``iter_members``; also a key that comes back after another key, or a member that occurs twice.
     """
     spans: list[SampleSpan] = []
     for key, members in samples_in(tar, place=place):
@@ -222,7 +222,7 @@ def samples_in(tar: bytes | mmap.mmap, *, place: str) -> Iterator[tuple[str, dic
             members[extension] = member
             continue
         if key in seen:
-            rule = f"member {member.name!r} comes twice, or apart from the rest of its sample"
+            rule = f"member {member.name!r} occurs twice, or apart from the rest of its sample"
             raise ShardError(f"{place}, byte {member.offset}: {rule}")
         if members:
             yield last, members

@@ -145,5 +145,5 @@ def _preference(table: pa.Table, method: str, seed: int, is_background: np.ndarr
     scores = table["score"].to_numpy()
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores)))
-        raise ValueError(f"score of row {table['key'][row].as_py()!r} is {scores[row]}: a finite number is wanted")
+        raise ValueError(f"score of row {table['key'][row].as_py()!r} is {scores[row]}: expected a finite number")
     return np.where(is_background, scores, -scores)

@@ -204,7 +204,7 @@ class Stacked:
         self._parts = [part for part in parts if len(part)]
         self._ends = np.cumsum([len(part) for part in self._parts])
         if any(part.ndim != 2 or part.shape[1] != self._parts[0].shape[1] for part in self._parts):
-            raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: one width is wanted")
+            raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: expected one width")
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Unit vectors (n, d) float32 of rows (n,); NaN where a row has no direction."""

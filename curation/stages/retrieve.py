@@ -189,7 +189,7 @@ class _Index(NamedTuple):
             numbers = column.to_numpy()
             found, many = np.unique(numbers, return_counts=True)
             if len(found) and not -(2**31) <= found[0] <= found[-1] < 2**31:
-                raise ValueError(f"bucket {found[0] if found[0] < 0 else found[-1]}: numbers of 32 bits are wanted")
+                raise ValueError(f"bucket {found[0] if found[0] < 0 else found[-1]}: expected numbers of 32 bits")
             counts.update(dict(zip(found.tolist(), many.tolist(), strict=True)))
             buckets[at : at + len(numbers)] = numbers
             at += len(numbers)
@@ -240,7 +240,7 @@ def _scan(
                 yield bucket, Nominated(scores[: len(queries)], ids[: len(queries)]), ends
         first += len(block)
     if first != rows.num_rows:
-        raise ValueError(f"{first} vectors for {rows.num_rows} rows: one embedding a row is wanted")
+        raise ValueError(f"{first} vectors for {rows.num_rows} rows: expected one embedding a row")
 
 
 def _columns(found: Sequence[tuple[int, np.ndarray, Selection]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:

@@ -100,7 +100,7 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
     (['test', 'train', 'train', 'test'], [0, 1, 2, 3])
     """
     if not 0 <= test_share <= 1:
-        raise ValueError(f"test share is {test_share}: a number from 0 to 1 is wanted")
+        raise ValueError(f"test share is {test_share}: expected a number from 0 to 1")
     if rule not in ("as_released", "as_written"):
         raise ValueError(f"split rule is {rule!r}, not 'as_released' or 'as_written'")
     tested = _tested_rows(rows, rule, test_share)

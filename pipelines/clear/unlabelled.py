@@ -49,7 +49,7 @@ def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
     told = "all buckets" if buckets == "all" else f"bucket{'s' * (len(buckets) > 1)} {', '.join(map(str, buckets))}"
     card = DatasetCard(
         title="Images of a CLEAR-style benchmark without labels",
-        summary=f"All images of {told} of a CLEAR-style benchmark, for pre-training. None is looked at by annotators.",
+        summary=f"All images of {told} of a CLEAR-style benchmark, for pre-training. Not checked by annotators.",
         pipeline="clear",
         digest=branch.result.digest,
         licence="other",

@@ -118,7 +118,7 @@ def test_two_samples_tell_the_start_of_a_stage_of_one_part(numbers: Path, tmp_pa
 
 
 def test_an_estimate_without_a_sample_says_what_it_needs(numbers: Path, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"finished sample, and stage 'listed' is not made"):
+    with pytest.raises(PlanError, match=r"finished sample, and stage 'listed' has not"):
         estimates(status(plan(numbers), str(tmp_path)), {}, {})
     with pytest.raises(PlanError, match=r"no stage 'nope' to estimate from: there are listed, spun"):
         estimates(status(plan(numbers), str(tmp_path)), {}, {"nope": 3})

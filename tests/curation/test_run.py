@@ -336,7 +336,7 @@ def test_two_runs_in_one_folder_are_refused(numbers: Path, tmp_path: Path) -> No
     out = str(tmp_path / "out")
 
     def meddle(_: Progress) -> None:
-        with pytest.raises(Busy, match="another run is at work"):
+        with pytest.raises(Busy, match="another run is in progress"):
             run(numbers_flow(numbers), out, scheduler="sync")
 
     run(numbers_flow(numbers), out, scheduler="sync", on_progress=meddle)

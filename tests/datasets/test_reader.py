@@ -408,7 +408,7 @@ def test_npy_that_is_none_or_holds_objects_is_refused() -> None:
     np.save(out, np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match="objects would need pickle"):
         decode_npy(out.getvalue())
-    with pytest.raises(ValueError, match=r"no \.npy array"):
+    with pytest.raises(ValueError, match=r"not a \.npy array"):
         decode_npy(b"PK\x03\x04")
 
 
