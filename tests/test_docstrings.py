@@ -68,7 +68,7 @@ EVERY_FUNCTION = [
     "curation/qa/options",
     "curation/rng",
     *("curation/stages/" + name for name in ("blur", "buckets", "choose", "dates", "detectors")),
-    *("curation/stages/" + name for name in ("exif", "images", "reorder", "shortage")),
+    *("curation/stages/" + name for name in ("exif", "images", "ranks", "reorder", "shortage")),
 ]
 """Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
 
