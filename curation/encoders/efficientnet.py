@@ -44,7 +44,7 @@ class EfficientNetEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Raises ValueError: there are none."""
-        raise ValueError("encoder efficientnet_lite has vectors of images alone: texts need conse or open_clip")
+        raise ValueError("encoder efficientnet_lite embeds only images: texts need conse or open_clip")
 
 
 class Network:
