@@ -251,7 +251,7 @@ _ARTIFACT: Any = {
     "rejects": {str: int},
     "parts": [_PART],
 }
-_KEPT: Any = {"key": str, "code": {str: str}, "was": {str: str}, "changed": str, "at": str}
+_KEPT: Any = {"key": str, "code": {str: str}, "was": {str: str}, "definitions": {str: {str: str}}, "changed": str, "at": str}
 _CODE: Any = {"definitions": {str: {str: str}}}
 _MADE: Any = {"made_at": str, "seconds": float, "versions": {str: str}}
 _COST: Any = {

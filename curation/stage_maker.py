@@ -37,7 +37,8 @@ FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
 
 _RECORDED = (
-    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
+    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu"),
+    *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )
 """Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
@@ -165,6 +166,7 @@ class StageMaker:
             "key": sha256(canonical(recipe)),
             "code": codes(self.stage),
             "was": codes_of(artifact.recipe),
+            "definitions": definitions(self.stage),
             "changed": change(self.stage, dataclasses.replace(artifact, kept={}), self.store),
             "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         }

@@ -96,14 +96,14 @@ def named_in(stage: Stage) -> dict[str, str]:
 
 
 def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions]) -> str:
-    """What changed in the code of a stage since it was made, told without its plan; "" for nothing.
+    """What changed in the code of a stage since it was made, or kept, told without its plan; "" for nothing.
 
     Args:
         artifact: of the stage.
         store: where it lies.
         known: references -> what they reach, filled as they are looked up.
     """
-    recipe, old = artifact.recipe, load_code(store, artifact.stage)
+    recipe, old = artifact.recipe, artifact.kept.get("definitions") or load_code(store, artifact.stage)
     if not old:
         return "the code that computed it is not recorded"
     steps = [recipe["step"], *([recipe["pieces"]["step"]] if recipe.get("pieces") else [])]

@@ -16,8 +16,9 @@ from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
 from ..curation.cost import Estimate, estimates
 from ..curation.extras import lacking
-from ..curation.flow import Stage
+from ..curation.flow import PlanError, Stage
 from ..curation.needs import check_packages
+from ..curation.reach import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
 from ..curation.stale import change, changed_source
@@ -113,7 +114,7 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     return planned
 
 
-def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimate]:
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[Estimate]:
     """Estimate the cost of a run with other numbers of rows, from a finished sample run.
 
     Args:
@@ -121,6 +122,7 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimat
         out: the sample.
         rows: stage -> number of output rows, for the source and for stages that keep a fixed number. Other stages keep the
             ratio of output to input rows that they had in the sample.
+        smaller: a run of the same stages on fewer rows: with it, start-up time is separated from the time per row.
 
     Raises:
         PlanError: a stage of the sample has not run, or ``rows`` names an unknown stage.
@@ -133,7 +135,14 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimat
     """
     store = Store(out)
     planned = plan(todo, out)
-    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows)
+    fewer: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    if smaller:
+        other = Store(smaller)
+        found = {stage.name: load_artifact(other, stage.name) for stage, _ in planned}
+        if missing := [name for name, artifact in found.items() if artifact is None]:
+            raise PlanError(f"the smaller sample {smaller} has no finished stage {missing[0]!r}: run it to its end first")
+        fewer = {name: (artifact.rows_in, load_made(other, name)) for name, artifact in found.items() if artifact is not None}
+    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows, fewer)
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
@@ -283,6 +292,7 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
     return any(answer(done, each, out) for each in rounds)
 
 
+@one_look()
 def _check_baselines(todo: Job) -> None:
     try:
         todo.benchmark.check(todo.config)

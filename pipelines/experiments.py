@@ -170,6 +170,7 @@ def run_trainings(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: bool = False,
     track: Track | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -179,6 +180,8 @@ def run_trainings(
         trainings: which.
         out: the run.
         scheduler, workers, retry: see ``curation.run.run``.
+        keep_stale: use finished trainings as they are though their code changed since; their metrics are computed as they are
+            now.
         track: where losses, and the metrics of what is trained now, are shown.
         progress: told one line for what a training has reached.
 
@@ -201,6 +204,7 @@ def run_trainings(
             config=record.config,
             overrides=record.overrides,
             retry=retry,
+            keep_stale=_finished_of(flow, out) if keep_stale else (),
             add=True,
             on_progress=_teller(flow, progress, made),
         )
@@ -222,6 +226,15 @@ def run_trainings(
     if track is not None:
         _log_metrics(out, [(one, name) for one, name in stages if name in made], track)
     _check_diverged(stages, out)
+
+
+def _finished_of(flow: Flow, out: str) -> list[str]:
+    """Stages of trainings that are finished."""
+    store, found = Store(posixpath.join(out, FOLDER)), list[str]()
+    for stage in (each for each in flow.stages if each.name.startswith(_LEARNED)):
+        with contextlib.suppress(StoreError):  # a damaged one is trained again
+            found += [stage.name] if load_artifact(store, stage.name) else []
+    return found
 
 
 def _tracked(one: Training, track: Track | None) -> Training:

@@ -34,6 +34,7 @@ def train(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: bool = False,
     track: str | None = None,
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -50,6 +51,8 @@ def train(
         overrides: ``a.b=value`` each, only for these trainings; must not change the dataset.
         scheduler, workers: run trainings in parallel, see ``curation.run.run``.
         retry: reject reasons whose trainings are retried: ``diverged``.
+        keep_stale: use finished trainings although their code has changed since; ``show`` and ``verify`` of
+            ``out/experiments`` report it. Their metrics are computed by the present code.
         track: ``NAME=PLACE`` of a tracker for losses and metrics, such as ``tensorboard=FOLDER``; does not affect results.
         pipeline: as for ``job_of``.
         progress: called with one line per step.
@@ -81,7 +84,7 @@ def train(
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
-    how["track"] = tracked
+    how |= {"keep_stale": keep_stale, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .streams import learn_stream, learner_of

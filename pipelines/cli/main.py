@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 failed, rejects over budget, or records not matched; 2 usa
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -147,6 +148,12 @@ def plan(
             help="Estimate the cost if this stage yielded ROWS rows, from the run in --out (repeatable).",
         ),
     ] = None,
+    smaller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="A run on fewer rows: the two tell what a stage takes to start from what its rows take."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the stages, and why some are not up to date.
@@ -158,15 +165,18 @@ def plan(
       benchwright plan clear --config tiny --out out
       benchwright plan clear --config tiny --out out --set choice.per_class=10
       benchwright plan clear --config tiny --out out --estimate listed=100e6 --estimate chosen=33e3
+      benchwright plan clear --config tiny --out out --estimate listed=100e6 --smaller smaller
     """
     from .. import api
     from .text import estimate_lines
 
     todo = api.job(name, config=config, overrides=overrides or ())
     if not estimate:
+        if smaller:
+            raise typer.BadParameter("it goes with --estimate", param_hint="--smaller")
         _print_plan(todo, out, as_json=as_json)
         return
-    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)))
+    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)), smaller=smaller or "")
     if as_json:
         print(json.dumps([vars(each) for each in found], indent=1))
     else:
@@ -508,12 +518,18 @@ def demo(
         run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
-def call(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of the process, and return its exit code; see ``exits``."""
+@functools.cache
+def _command() -> Any:
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
+    return command
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of the process, and return its exit code; see ``exits``."""
+    command = _command()
     given = None if arguments is None else list(arguments)
     return exits.guarded(
         lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]

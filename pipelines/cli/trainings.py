@@ -24,6 +24,13 @@ def train(
         list[str] | None,
         typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged."),
     ] = None,
+    keep_stale: Annotated[
+        bool,
+        typer.Option(
+            "--keep-stale",
+            help="Use trainings as they are although their code has changed; `show` and `verify` will say so.",
+        ),
+    ] = False,
     track: Annotated[
         str | None,
         typer.Option(
@@ -48,6 +55,7 @@ def train(
       benchwright train out --method table1
       benchwright train out --set baselines.preset=mlp --set baselines.epochs=50
       benchwright train out --scheduler processes --workers 8
+      benchwright train out --method er --keep-stale
       benchwright train out --track tensorboard=runs
       torchrun --standalone --nproc-per-node 2 --no-python benchwright train out
     """
@@ -65,6 +73,7 @@ def train(
             scheduler=scheduler,
             workers=workers,
             retry=retry or (),
+            keep_stale=keep_stale,
             track=track,
             pipeline=pipeline,
             progress=line_teller(quiet=quiet),

@@ -213,7 +213,8 @@ def encode(vectors: Vectors, wanted: str | bytes) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(spec: EncoderSpec, checkpoint: str) -> Encoder:
-    return load_encoder(spec, checkpoint=checkpoint)
+    # One picture a pass: with others beside it the last bits would be those of the column, and it would take a block's time.
+    return load_encoder(dataclasses.replace(spec, block=1) if isinstance(spec, OpenClip) else spec, checkpoint=checkpoint)
 
 
 def _checkpoint(run: ShownRun, weights: str) -> str:

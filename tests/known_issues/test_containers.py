@@ -536,12 +536,11 @@ def test_newlines_in_the_metadata_of_yfcc100m(tmp_path: Path) -> None:
     data = b"a\n" * 10 + b"\n" * 1_200_000 + b"b"
     found = list(yfcc_lines.blocks(io.BytesIO(data), "y.txt"))
     assert b"".join(block.data for block in found) == data
-    assert max(block.data.count(b"\n") for block in found) <= 1 << 18
     assert sum(block.size for block in found) == len(data)
     line = "\t".join(["1", "u", "n", "d", "2006-02-28 20:33:06.0", "1141639556", *("x" * 15), "jpg", "0"])
     (tmp_path / "y.txt").write_text(f"{line}\n" * 3 + "\n" * 1_200_000)
     (piece,) = yfcc.pieces(path=str(tmp_path / "y.txt"))
-    with pytest.raises(ValueError, match=r"y\.txt: more than 1,048,576 lines .* are not metadata"):
+    with at_most(1 << 27), pytest.raises(ValueError, match=r"y\.txt: more than 1,048,576 lines .* are not metadata"):
         for _ in yfcc.read_metadata(piece, path=str(tmp_path / "y.txt")):
             pass
 
