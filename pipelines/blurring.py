@@ -14,7 +14,7 @@ from ..curation.stages.blur import blur
 from ..curation.stages.detectors import DETECTORS, HOW_TO_GET, detector
 from .config import ConfigError, Location
 from .names import OneOf
-from .own import shown
+from .user_code import shown
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -19,8 +19,8 @@ from ..config import Location, Rejects, ShardSizes
 from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind
 from ..near_duplicates import NearDuplicates
-from ..own import OwnEncoder, OwnSource, shown
 from ..sources import SOURCES
+from ..user_code import OwnEncoder, OwnSource, shown
 from .bucket_config import Buckets, count_of_buckets
 from .label_config import Class, Qa
 from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource

@@ -16,8 +16,8 @@ from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
-from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnEncoder, OwnSource
 
 PICTURES = "pictures"
 """The built-in model: ``training.models.picture_net``."""

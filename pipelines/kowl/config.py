@@ -20,8 +20,8 @@ from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 
 _STRICT = ConfigDict(extra="forbid")
 

@@ -19,8 +19,8 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 from .source_config import (
     ArraySource,
     BvhLayout,

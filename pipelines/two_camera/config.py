@@ -12,8 +12,8 @@ from ...training.illuminants.registry import ESTIMATORS, candidates
 from ...training.two_camera.shapes import ActivationName
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 
 _STRICT = ConfigDict(extra="forbid")
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]

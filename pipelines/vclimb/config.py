@@ -16,8 +16,8 @@ from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 
 _STRICT = ConfigDict(extra="forbid")
 Role = Literal["train", "val", "test"]
