@@ -14,7 +14,7 @@ import benchwright as bw
 import numpy as np
 import pytest
 from benchwright.curation.run import run
-from benchwright.pipelines.view import maps, payloads
+from benchwright.pipelines.view import comparison, maps, payloads
 from benchwright.pipelines.view import vectors as view_vectors
 from benchwright.pipelines.view.cache import Cache
 from benchwright.pipelines.view.query import Refused
