@@ -203,7 +203,7 @@ LYING = {
     "names": ({"uid": TEN, "feature": FIVE}, r"f\.npz: feature has 5 rows and uid the shape \(10,\), expected \(5,\)"),
     "negative": ({"uid": TEN, "feature": npy((-5, 4))}, r"f\.npz, feature has the shape \(-5, 4\), expected sides of 0 and up"),
     "scalar": ({"uid": TEN, "feature": npy((), bytes(4))}, r"f\.npz, feature is a single number, expected rows"),
-    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; expected plain"),
+    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; expected"),
     "long head": ({"x": npy((4,))[:8] + b"\xff\xff" + b" " * (1 << 16)}, r"f\.npz, x is not a \.npy array: EOF"),
 }  # fmt: skip
 
