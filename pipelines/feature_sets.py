@@ -51,8 +51,8 @@ class FeatureSet:
 
     Attributes:
         weights: file or URL of the weights, of a ``network`` and where the encoder takes a checkpoint.
-        encoder: what makes the vectors: by default CLEAR's ResNet-50 without its last layer.
-        stored: as what they are published.
+        encoder: encoder of the vectors: by default CLEAR's ResNet-50 without its last layer.
+        stored: dtype in which they are published.
     """
 
     weights: Location = ""
