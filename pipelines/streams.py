@@ -28,7 +28,7 @@ from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told, training_name
 from .names import quoted, short
-from .together import Leading
+from .torchrun import Leading
 from .tracking import Track, logging_to
 
 

@@ -27,8 +27,8 @@ from ...training.predictors.registry import PREDICTORS, new_predictor, paper_set
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
-from ..own import shown
 from ..streams import short
+from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures
 from .people import by_people, check_people
 from .pipeline import stage_apart
