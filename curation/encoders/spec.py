@@ -95,14 +95,14 @@ class Conse:
 
 @dataclasses.dataclass(frozen=True)
 class Colours:
-    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, the same to the bit on every machine."""
+    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, bit-identical on every machine."""
 
     kind: Literal["colours"] = "colours"
 
 
 @dataclasses.dataclass(frozen=True)
 class EfficientNetLite:
-    """EfficientNet-Lite0 without its last layer, from packaged weights: images alone, it has no space of texts.
+    """EfficientNet-Lite0 without its last layer, from packaged weights: only images, no texts.
 
     The weights were trained on the 1,000 classes of ImageNet: whatever is measured on such classes is no test of new ones.
 

@@ -67,7 +67,7 @@ def distilled(
     measured_times: int,
     **shape: Any,
 ) -> NetworkEstimator:
-    """Networks that learn what the average of others says, by their settings.
+    """Networks distilled from the average of others, by their settings.
 
     See ``NetworkEstimator``, ``chosen_shape`` and, for ``teacher``, ``network``.
 
