@@ -6,6 +6,8 @@ whatever else the machine does. Between them cosines are 0.9999 or more, and the
 
 from __future__ import annotations
 
+import contextlib
+import io
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -35,8 +37,8 @@ def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageT
         return _in_torch(model, device)
     if device != "cpu":
         raise ValueError(
-            f"encoder.backend = {spec.backend!r} computes on the processor alone, and the device is {device!r}: set the backend to "
-            "'torch', or the device to 'cpu'"
+            f"encoder.backend = {spec.backend!r} computes on processors alone, and the device is {device!r}: set the backend "
+            "to 'torch', or the device to 'cpu'"
         )
     return _in_onnxruntime(spec, model, side_px)
 
@@ -73,6 +75,7 @@ def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
 
 def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> None:
     """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` where it cannot be."""
+    import onnx  # noqa: F401  # torch needs it, and tells otherwise that the model is at fault
     import torch
 
     class Images(torch.nn.Module):
@@ -86,7 +89,7 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
     # Where weights may be learned, torch takes the plain form of attention, which can be exported; no gradient is made.
     model.visual.requires_grad_(True)
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
             warnings.simplefilter("ignore")  # that this exporter is to go, and that sizes are constants, which is meant
             given = {"opset_version": _OPSET, "input_names": ["pixels"], "dynamo": False}
             torch.onnx.export(Images(), (example,), str(file), **given)
