@@ -193,12 +193,25 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
-            stream.seek(start)
-            data = stream.read() if size is None else stream.read(size)
+        data = self._stretch(name, start, size) if size and not self.local else None
+        if data is None:
+            with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
+                stream.seek(start)
+                data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:
             raise StoreError(f"{self.url}: file {name} ends before byte {start + size}")
         return data
+
+    def _stretch(self, name: str, start: int, size: int) -> bytes | None:
+        """Bytes of a remote file by one request: a file that is opened is asked for its size first. None where the request
+        fails, as it does behind the end of the file."""
+        try:
+            with self._told(name):
+                return _filesystem(self.url)[0].cat_file(self.path(name), start=start, end=start + size)
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}: file {name} is missing") from None
+        except OSError:
+            return None
 
     @contextlib.contextmanager
     def writing(self, name: str, *, later: list[Written] | None = None) -> Iterator[IO[bytes]]:

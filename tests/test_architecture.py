@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import DEAR
+
 ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "curation": {"curation"},
@@ -238,3 +240,7 @@ def test_help_pays_for_no_heavy_library(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "[]"
+
+
+def test_files_that_come_first_are_there() -> None:
+    assert [name for name in DEAR if not (ROOT / "tests" / name).is_file()] == []

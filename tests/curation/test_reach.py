@@ -297,6 +297,7 @@ def bound_in(path: Path) -> tuple[set[str], dict[str, tuple[str, int, str]]]:
 
 
 @pytest.mark.parametrize("room", ["curation", "datasets", "training", "eval", "pipelines"])
+@one_look()  # there are thousands of them
 def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
     """Of every function and class of the package: judged by Python's own compiler, which knows scopes better than anyone."""
     files = {

@@ -69,9 +69,9 @@ def rejects(r: Run) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(finished, tmp_path_factory) -> Path:
     """The tiny run, trained and with its report, by one command. Only to be read."""
-    out = tmp_path_factory.mktemp("vclimb") / "run"
+    out = Path(shutil.copytree(finished("vclimb"), tmp_path_factory.mktemp("vclimb") / "run"))
     assert cli.call(["run", "vclimb", "--config", "tiny", "--out", str(out), "--train", "--quiet"]) == 0
     return out
 
