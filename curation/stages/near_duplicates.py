@@ -257,8 +257,8 @@ def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
             found = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), dtype=">u8").reshape(len(texts), words)
         except ValueError as error:
             raise ValueError(
-                f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits a picture or frame, "
-                "as hash_picture and hash_clip give them, and of clips as many frames of each"
+                f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits a picture or "
+                "frame, as hash_picture and hash_clip give them, and of clips as many frames of each"
             ) from None
         if not len(codes):
             codes = np.empty((rows.num_rows, words), dtype=np.uint64)
@@ -325,7 +325,7 @@ def _linked(rows: Rows, numbers: np.ndarray, rule: DuplicateRule) -> pa.Table:
     by = {"keep_best": rule.best_by, "keep_first": rule.order_by, "drop_across_splits": rule.split}.get(rule.keep, "")
     if by and by not in rows.column_names:
         raise ValueError(f"near-duplicates: no column {by!r}: there are {', '.join(rows.column_names)}")
-    names = list(dict.fromkeys(["key", *([by] if by else [])]))
+    names = ["key", by] if by not in ("", "key") else ["key"]
     found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
     at, stays = 0, rule.keep != "drop_across_splits"
     for table in rows.batches(names):
