@@ -74,7 +74,7 @@ def _sorted_stretches(
 
 
 def _numbered(batch: pa.RecordBatch, first: int) -> pa.Table:
-    return pa.Table.fromin_batches([batch]).append_column(_ROW, pa.array(np.arange(first, first + batch.num_rows)))
+    return pa.Table.from_batches([batch]).append_column(_ROW, pa.array(np.arange(first, first + batch.num_rows)))
 
 
 def _borders(rows: StoredRows, names: list[str], schema: pa.Schema, by: list[tuple[str, str]]) -> pa.Table:
@@ -98,7 +98,7 @@ def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Cu
     order = pc.sort_indices(pa.concat_tables([borders, table]), sort_keys=by).to_numpy()
     border = order < len(borders)
     number = np.cumsum(border)[~border]
-    batch = table.take(pa.array(order[~border] - len(borders))).combine_chunks().toin_batches()[0]
+    batch = table.take(pa.array(order[~border] - len(borders))).combine_chunks().to_batches()[0]
     bounds = np.searchsorted(number, np.arange(len(borders) + 2))
     for stretch in np.flatnonzero(np.diff(bounds)).tolist():
         low, high = int(bounds[stretch]), int(bounds[stretch + 1])
