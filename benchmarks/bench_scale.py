@@ -252,7 +252,7 @@ def choice(rows: Any) -> Iterator[pa.Table]:
     class Named(DrawnRows):
         def __init__(self, count: int) -> None:
             super().__init__(count)
-            self._makers["concept"] = lambda at: pa.array(names).take(self._labels(at))
+            self._makers["concept"] = lambda rows: pa.array(names).take(self._labels(rows))
             self.schema = self.schema.append(pa.field("concept", pa.string()))
 
     settings: dict[str, Any] = {"per_class": 300, "method": "random", "seed": 0, "on_shortage": "quiet"}

@@ -325,7 +325,7 @@ def _linked(rows: Rows, numbers: np.ndarray, rule: DuplicateRule) -> pa.Table:
     by = {"keep_best": rule.best_by, "keep_first": rule.order_by, "drop_across_splits": rule.split}.get(rule.keep, "")
     if by and by not in rows.column_names:
         raise ValueError(f"near-duplicates: no column {by!r}: there are {', '.join(rows.column_names)}")
-    names = list(dict.fromkeys(["key", *([by] if by else [])]))
+    names = ["key", by] if by not in ("", "key") else ["key"]
     found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
     at, stays = 0, rule.keep != "drop_across_splits"
     for table in rows.batches(names):

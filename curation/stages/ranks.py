@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-from .reorder import TABLE_ROWS, StoredRows, _ahead, _batches, _Cuts
+from .laid_aside import Cuts, ahead, in_batches
+from .reorder import TABLE_ROWS, StoredRows
 
 HELD_ROWS = 1 << 22
 """Rows that are sorted in memory at once; where there are more, they are cut into stretches of about a quarter as many."""
@@ -55,7 +56,7 @@ def _sorted_stretches(
     """Numbers of the rows, int64, in the order of ``by``, a stretch at a time."""
     schema = pa.schema([*(rows.schema.field(name).remove_metadata() for name in names), (_ROW, pa.int64())])
     numbered = (
-        (first, _numbered(batch, first)) for first, batch in _batches(rows.batches(names), schema.remove(len(names)), 1)
+        (first, _numbered(batch, first)) for first, batch in in_batches(rows.batches(names), schema.remove(len(names)), 1)
     )
     if rows.num_rows <= HELD_ROWS:
         table = pa.concat_tables([schema.empty_table(), *(table for _, table in numbered)])
@@ -63,8 +64,8 @@ def _sorted_stretches(
         return
     borders = _borders(rows, names, schema, by)
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = _Cuts(file, schema)
-        for first, batch in _ahead(_batches(rows.batches(names), schema.remove(len(names)), 1 << 16)):
+        cuts = Cuts(file, schema)
+        for first, batch in ahead(in_batches(rows.batches(names), schema.remove(len(names)), 1 << 16)):
             with naming(scratch or tempfile.gettempdir()):
                 _cut(_numbered(batch, first), borders, by, cuts)
         for number in range(len(borders) + 1):
@@ -91,7 +92,7 @@ def _borders(rows: StoredRows, names: list[str], schema: pa.Schema, by: list[tup
     return found.take(pc.sort_indices(found, sort_keys=by)[_DRAWN::_DRAWN])
 
 
-def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: _Cuts) -> None:
+def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Cuts) -> None:
     """Lay the rows of a table aside by the stretches that they belong to."""
     # Sorted together with the borders, each row stands behind the borders that it is not before.
     order = pc.sort_indices(pa.concat_tables([borders, table]), sort_keys=by).to_numpy()
