@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
-from ..curation.cost import Estimate, estimates
+from ..curation.cost import CostEstimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import Stage
 from ..curation.needs import check_packages
@@ -113,7 +113,7 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     return planned
 
 
-def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimate]:
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[CostEstimate]:
     """What a run would cost whose stages give other numbers of rows, from a finished sample of it.
 
     Args:
