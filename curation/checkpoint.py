@@ -93,7 +93,7 @@ class Checkpoint:
             saved = list(Path(room).iterdir())
             if len(saved) != 1:
                 wrote = f"save(path) of a learner wrote {len(saved)} files"
-                raise ValueError(f"{wrote}: one is wanted, at the path that it is given")
+                raise ValueError(f"{wrote}: expected one, at the path that it is given")
             saved[0].replace(beside)
         if predicted is not None:
             self._recorded[predicted.name] = state_of(predicted)

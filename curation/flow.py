@@ -38,9 +38,9 @@ import pyarrow as pa
 from .budget import Budget
 from .keys import How, Named, Where, WhereOfRows, WorkFolder
 from .named import module_of
+from .placing import Placed, assign_shards
 from .reach import Reached, reached
 from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
-from .shards import Placed, assign_shards
 
 P = ParamSpec("P")
 In = TypeVar("In")
@@ -331,7 +331,7 @@ class Flow:
         Args:
             name: of the stage.
             step: see above.
-            by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``shards.assign_shards``.
+            by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``placing.assign_shards``.
                 None: rows have the column ``shard`` already.
             max_samples: most samples a shard, for ``by``.
             max_rejects: see ``Stage``.
@@ -380,7 +380,7 @@ class Flow:
         schemas: dict[str, pa.Schema] = {}
         for stage in self.ordered():
             if stage.name in schemas:
-                raise PlanError(f"stage {stage.name!r} stands twice in the plan")
+                raise PlanError(f"stage {stage.name!r} appears twice in the plan")
             if not SNAKE_CASE.match(stage.name):
                 raise PlanError(f"stage name {stage.name!r} is not snake_case")
             for name in stage.inputs():

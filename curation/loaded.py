@@ -84,8 +84,8 @@ def _others(code: Definitions, files: Mapping[str, str]) -> Iterator[str]:
         for each in sorted(names):
             if here.get(each) != names[each]:
                 what = f"{name}.{each}" if each not in ("", "*") else name
-                yield f"{what} is another one here than where the run was started"
+                yield f"{what} differs here from the machine that started the run"
     for reference, digest in files.items():
         place = reference.rpartition(":")[0]
         if os.path.isfile(place) and code_digest(reference) != digest:
-            yield f"{place} is another one here than where the run was started"
+            yield f"{place} differs here from the machine that started the run"

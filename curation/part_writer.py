@@ -150,8 +150,8 @@ class PartWriter:
     def _check_repeatable(self, keys: pa.ChunkedArray) -> None:
         for key in keys.filter(pc.fill_null(pc.match_substring(keys, " at 0x"), False)).to_pylist():
             if without_addresses(key) != key:
-                told = "names an object by its place in memory, which is another one in every run"
-                raise self._failed(f"key {key!r} {told}: make keys of what rows hold")
+                told = "contains a memory address, which differs in every run"
+                raise self._failed(f"key {key!r} {told}: build keys from the content of rows")
 
     @contextlib.contextmanager
     def _file(self, name: str) -> Iterator[IO[bytes]]:
@@ -179,7 +179,7 @@ class PartWriter:
         try:
             return [getattr(row, name) for row in rows]
         except AttributeError as error:
-            raise self._failed(f"the step gave something without the planned field {name!r}: {error}") from None
+            raise self._failed(f"the step returned something without the planned field {name!r}: {error}") from None
 
     def _column(self, field: pa.Field, rows: Sequence[Any]) -> pa.Array:
         values = self._values(field.name, rows)
@@ -234,11 +234,11 @@ class PartWriter:
             fits = array.dtype == dtype and len(array.shape) == len(shape)
             if not fits or any(want not in (-1, side) for want, side in zip(shape, array.shape, strict=True)):
                 seen = f"{array.dtype}{list(array.shape)}"
-                raise self._failed(f"column {field.name!r} holds {dtype}{list(shape)}, and the step gave {seen}")
+                raise self._failed(f"column {field.name!r} holds {dtype}{list(shape)}, and the step returned {seen}")
         if not present:
             return pa.array([None] * len(arrays), ARRAY)
         if len(shapes := sorted({array.shape for array in present})) > 1:
-            told = f"the step gave {list(shapes[0])} and {list(shapes[-1])}: all rows have one shape; a Blob may have any size"
+            told = f"the step returned {list(shapes[0])} and {list(shapes[-1])}: rows have one shape; a Blob may have any size"
             raise self._failed(f"column {field.name!r}: {told}")
         file = f"{self._stem}.{field.name}.npy"
         block = np.ascontiguousarray(np.stack(present))
@@ -314,7 +314,7 @@ def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
     elif pa.types.is_timestamp(kind):
         for value in values:
             if getattr(value, "tzinfo", None) is not None:
-                raise _Inexact(f"{value} has a time zone, which a column does not keep: say the naive time that is meant")
+                raise _Inexact(f"{value} has a time zone, which columns do not store: convert it to a naive time")
 
 
 def _is_utf8(value: Any, kind: pa.DataType) -> bool:
@@ -357,13 +357,13 @@ def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:
-        what = f"did not give column {missing[0]!r}" if missing else f"gave a column {unknown[0]!r} that is not in the plan"
+        what = f"did not return column {missing[0]!r}" if missing else f"returned column {unknown[0]!r}, which is not planned"
         raise StepFailed(f"stage {stage!r}: the step {what}; planned: {', '.join(schema.names)}")
     columns: list[Any] = []
     for field in schema:
         column = table[field.name]
         if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-            raise StepFailed(f"stage {stage!r}: column {field.name!r} has times with a time zone, which a column does not keep")
+            raise StepFailed(f"stage {stage!r}: column {field.name!r} has times with a time zone, which columns do not store")
         if not column.type.equals(field.type):
             try:
                 column = column.cast(field.type)

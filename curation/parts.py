@@ -252,7 +252,7 @@ def _failed(task: PartTask, key: str, told: str, kind: type[StepFailed] = StepFa
 
 def _guarded(task: PartTask, items: Iterable[Any]) -> Iterator[Any]:
     if not isinstance(items, Iterable):
-        raise _failed(task, "", f"the step gave {type(items).__name__}, which holds no rows")
+        raise _failed(task, "", f"the step returned {type(items).__name__}, which holds no rows")
     iterator = iter(items)
     end = object()
     while (item := _called(task, "", next, iterator, end)) is not end:
@@ -264,7 +264,7 @@ def _sifted(task: PartTask, result: Any) -> Output:
         return Output(table=result.kept, rejected=result.rejected)
     if isinstance(result, pa.Table):
         return Output(table=result, rejected=[])
-    raise _failed(task, "", f"the step gave {type(result).__name__}, and not pa.Table or Sifted")
+    raise _failed(task, "", f"the step returned {type(result).__name__}, not pa.Table or Sifted")
 
 
 def _source(task: PartTask) -> Iterator[tuple[int, Output]]:
@@ -322,11 +322,11 @@ def _each(task: PartTask) -> Output:
     else:
         results = list(_guarded(task, _called(task, "", _batch_call, task.stage.step.function, rows, settings)))
         if len(results) != len(rows):
-            raise _failed(task, "", f"the step gave {len(results)} results for {len(rows)} rows")
+            raise _failed(task, "", f"the step returned {len(results)} results for {len(rows)} rows")
     for row, result in zip(rows, results, strict=True):
         if getattr(result, "key", None) != row.key:
             told = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
-            raise _failed(task, row.key, f"the step gave {told}: a row keeps its key")
+            raise _failed(task, row.key, f"the step returned {told}: a row keeps its key")
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
     replaced = {*taken.names, *typing.cast(pa.Schema, task.given).names}
     carried = table.select([name for name in table.column_names if name not in replaced])
@@ -381,16 +381,16 @@ def _check_keys(task: PartTask, span: Span, table: pa.Table) -> None:
     differ = [f"{name} {one!r} and {other!r}" for name, (one, other) in pairs.items() if one != other]
     apart = f", of {', '.join(differ[:_TOLD])}" if differ else ""
     raise StepFailed(
-        f"stage {task.stage.name!r}, shard {table['shard'][0].as_py()!r}: key {keys[row]!r} stands on rows {span.start + at} "
+        f"stage {task.stage.name!r}, shard {table['shard'][0].as_py()!r}: key {keys[row]!r} is on rows {span.start + at} "
         f"and {span.start + row} of stage {task.stage.after!r}{apart}: give each row "
-        "a key of its own, or have take_first reject repeated ones"
+        "a unique key, or use take_first to reject repeated ones"
     )
 
 
 def _encoded(function: Any, row: Any, settings: Mapping[str, Any]) -> dict[str, bytes]:
     members = function(row, **settings)
     if not isinstance(members, Mapping):
-        raise TypeError(f"the step gave {type(members).__name__}, and not a mapping of extensions to payloads")
+        raise TypeError(f"the step returned {type(members).__name__}, and not a mapping of extensions to payloads")
     return {extension: encode_member(extension, value) for extension, value in members.items()}
 
 

@@ -42,5 +42,5 @@ def uniform(seed: int, stage: str, keys: Iterable[str]) -> np.ndarray:
     >>> uniform(0, "choose", ["c"]).round(3)  # the same, whatever stands beside it
     array([0.865])
     """
-    words = [int.from_bytes(_digest(seed, stage, key)[:8], "little") >> 11 for key in keys]
-    return np.asarray(words, dtype=np.float64) / 2.0**53
+    words = (int.from_bytes(_digest(seed, stage, key)[:8], "little") >> 11 for key in keys)
+    return np.fromiter(words, dtype=np.float64) / 2.0**53

@@ -105,7 +105,7 @@ def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions
     """
     recipe, old = artifact.recipe, artifact.kept.get("definitions") or load_code(store, artifact.stage)
     if not old:
-        return "it is not recorded what code made it"
+        return "the code that computed it is not recorded"
     steps = [recipe["step"], *([recipe["pieces"]["step"]] if recipe.get("pieces") else [])]
     references = [":".join(name.rsplit(".", 1)) for name in steps] + sorted(recipe.get("named", {}).values())
     now: dict[str, dict[str, str]] = {}
@@ -164,7 +164,7 @@ def _differences(old: Definitions, new: Definitions) -> Iterator[str]:
 
 def _name(module: str, name: str) -> str:
     if name == "":
-        return f"what {module} does when it is imported"
+        return f"what {module} does on import"
     return f"something in {module}" if name == "*" else f"{module}.{name}"
 
 
@@ -172,14 +172,14 @@ def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
     """The first difference that the sources and inputs make; ``recipe`` is the one of now."""
     for name, digest in recipe["inputs"].items():
         if old.recipe["inputs"].get(name) != digest:
-            return f"its input {name} has other rows"
+            return f"its input {name} has different rows"
     for now, was in ((recipe, old.recipe), (recipe.get("pieces", {}), old.recipe.get("pieces", {}))):
         for name, value in now.get("settings", {}).items():
             if isinstance(value, Mapping) and "content" in value and value != was.get("settings", {}).get(name):
                 return _source_changed(name)
     if recipe["columns"] != old.recipe.get("columns"):
-        return "its columns are others"
-    return "" if recipe["format"] == old.recipe.get("format") else "it was made by another version of benchwright"
+        return "its columns changed"
+    return "" if recipe["format"] == old.recipe.get("format") else "it was computed by another version of benchwright"
 
 
 def changed_source(stage: Stage, old: Artifact) -> str:

@@ -64,14 +64,23 @@ def stage_tasks(
 
 def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
-    names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
-    codes = names.indices.to_numpy(zero_copy_only=False)
-    if not len(codes):
+    starts, names, at = list[int](), list[str](), 0
+    for table in rows.batches(["shard"]):
+        if not table.num_rows:
+            continue
+        encoded = table["shard"].combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        begins = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
+        found = encoded.dictionary.take(pa.array(codes[begins])).to_pylist()
+        goes_on = names[-1:] == found[:1]
+        names += found[goes_on:]
+        starts += (begins + at)[goes_on:].tolist()
+        at += table.num_rows
+    if not starts:
         return [(0, 0)]
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
-    if len(starts) != len(names.dictionary):
+    if len(starts) != len(set(names)):
         raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
-    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
+    return list(zip(starts, [*starts[1:], at], strict=True))
 
 
 def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:

@@ -98,8 +98,8 @@ class Workers:
             _finish(jobs, futures, ((numbers[future], future) for future in as_completed(futures)))
         except BrokenExecutor as error:
             raise StepFailed(
-                f"{_stages_of(jobs)}: a worker process was killed, as a system does that runs out of memory; "
-                "what was made stays: run again, with fewer workers"
+                f"{_stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
+                "memory; finished parts are kept: run again, with fewer workers"
             ) from error
 
     def _new_pool(self) -> Executor:
@@ -132,14 +132,14 @@ class Workers:
             futures += [submit(job) for job in jobs]
             _finish(jobs, futures, self._as_they_end(jobs, futures, submit))
         except KilledWorker as error:
-            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
+            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps out of memory: {error}") from error
         except (
             CancelledError,
             CommClosedError,
             ClosedClientError,
         ):  # a client that loses its connection cancels what it asked for
             raise ConnectionError(
-                f"the scheduler at {self._scheduler} is gone; what was made stays: run again when it is back"
+                f"the scheduler at {self._scheduler} is gone; finished parts are kept: run again when it is back"
             ) from None
         finally:
             if self._client.status == "running":
@@ -200,7 +200,7 @@ class Workers:
         if not isinstance(error, _AtWorker) or len(failed) + 1 == _TRIES:
             return None
         failed.append(error.worker)
-        _LOGGER.warning("%s: it is tried again at another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
+        _LOGGER.warning("%s: retrying it on another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
         job.meter.retries += 1
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             others = [address for address in self._client.scheduler_info(n_workers=-1)["workers"] if address not in failed]

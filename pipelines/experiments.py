@@ -156,7 +156,7 @@ def dataset_digest(out: str, folder: str = DATASET) -> str:
     """
     store, name = Store(out), posixpath.join(folder, "dataset.json")
     if not store.exists(name):
-        raise WrongUse(f"{out} has no {folder} yet: run it to its end first")
+        raise WrongUse(f"{out} has no {folder} yet: finish the run first")
     return published_digest(store, name)
 
 
@@ -328,7 +328,7 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
         more = f"; and {len(failed) - _TOLD} more: `benchwright rejects {out}/{FOLDER}`" if len(failed) > _TOLD else ""
-        raise Diverged(f"{count} failed: {'; '.join(failed[:_TOLD])}{more}. The others have ended: `benchwright eval {out}`")
+        raise Diverged(f"{count} failed: {'; '.join(failed[:_TOLD])}{more}. The others finished: `benchwright eval {out}`")
 
 
 def _details(store: Store, learned: Artifact) -> list[tuple[str, str]]:
@@ -452,7 +452,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     >>> bw.results("nowhere")
     Traceback (most recent call last):
         ...
-    benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it; ...
+    benchwright.curation.store.StoreError: nowhere contains no run: it has no run.json; ...
     """
     benchmark = load_run(Store(out)).pipeline
     datasets = _digests(out)
@@ -467,7 +467,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
             values = artifact.rows_view(store).table()
             if not values.schema.equals(schema_of(Value)):
                 raise StoreError(
-                    f"{store.url}: stage {artifact.stage} has not the columns of a result: remove it, and train again"
+                    f"{store.url}: stage {artifact.stage} lacks the columns of a result: remove it, and train again"
                 )
             columns: dict[str, Any] = {}
             for field in RESULTS:

@@ -65,7 +65,7 @@ class FeatureSet:
         if isinstance(self.encoder, Network) and not self.weights:
             raise ValueError(f"weights = '': the network {self.encoder.model} needs a file of weights: give its path or URL")
         if isinstance(self.encoder, Conse | Colours | EfficientNetLite) and self.weights:
-            raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} brings its own: leave weights out")
+            raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} has its own weights: remove this setting")
 
 
 C = TypeVar("C", bound=Collection[str])
@@ -82,7 +82,7 @@ def checked_names(names: C) -> C:
         if name in (EMBEDDING, PIXELS):
             raise ValueError(f"the name {name!r} stands for what is in the shards: choose another")
     if len({*names}) < len(names):
-        raise ValueError(f"{', '.join(names)}: one stands twice")
+        raise ValueError(f"{', '.join(names)}: one appears twice")
     return names
 
 

@@ -172,5 +172,5 @@ def describe_differences(differences: Sequence[Difference]) -> list[str]:
         if each.columns:
             lines.append(f"  columns in one of them: {', '.join(each.columns)}")
         if each.moved:
-            lines.append("  the common rows stand in another order")
+            lines.append("  the common rows are in a different order")
     return lines

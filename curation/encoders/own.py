@@ -62,7 +62,7 @@ class WrappedEncoder:
     def _vector(self, vector: Any) -> np.ndarray:
         found = np.asarray(vector.detach().cpu() if hasattr(vector, "detach") else vector)
         if found.ndim != 1 or not np.issubdtype(found.dtype, np.number):
-            raise ValueError(f"encoder {self.name} gives {found.dtype} of shape {found.shape}: one vector of numbers is wanted")
+            raise ValueError(f"encoder {self.name} gives {found.dtype} of shape {found.shape}: expected one vector of numbers")
         return found
 
 

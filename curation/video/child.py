@@ -70,7 +70,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
     try:
         return tried_twice(ask, who=f"the process that reads {path}", silence_s=wall_limit_s, helps=helps)
     except Died as died:
-        raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes at it")) from None
+        raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes on it")) from None
 
 
 def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> tuple[FileFacts, list[bytes]]:
@@ -233,7 +233,7 @@ def main() -> None:
             if isinstance(error, ModuleNotFoundError):
                 answer["lacks"] = error.name or ""
             if isinstance(error, MemoryError) and memory_is_short():
-                answer = {"fault": "memory is short: give it fewer --workers, or more memory"}
+                answer = {"fault": "memory is short: use fewer --workers, or more memory"}
         for data in (json.dumps({**answer, "payloads": len(payloads)}).encode(), *payloads):
             pipe.send_bytes(data)
 

@@ -158,7 +158,7 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
     """
     catalogue = sources()
     if photos < LEAST_PHOTOS or years < 1:
-        raise AlbumError(f"photos={photos}, years={years}: an album needs {LEAST_PHOTOS} photos and 1 year at least")
+        raise AlbumError(f"photos={photos}, years={years}: an album needs at least {LEAST_PHOTOS} photos and 1 year")
     root = Path(folder)
     _clear(root)
     shots = _named(_shots(catalogue, seed=seed, photos=photos, start=dt.datetime(first_year, 1, 1), days=years * 365))
@@ -183,7 +183,7 @@ def _clear(root: Path) -> None:
         (root / "album.json").write_text("{}\n")
         return
     if not (root / "album.json").is_file():
-        raise AlbumError(f"{root} holds something that is not an album: name an empty folder")
+        raise AlbumError(f"{root} contains something that is not an album: choose an empty folder")
     for photo in (root / "photos").glob("*/IMG_*.jpg"):
         photo.unlink()
     (root / "albums.csv").unlink(missing_ok=True)

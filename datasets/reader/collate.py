@@ -23,7 +23,7 @@ def picture(sample: Mapping[str, Any]) -> Any:
     """
     found = [name for name in sample if name in PILLOW_NAMES]
     if len(found) != 1:
-        raise ValueError(f"sample {sample.get('__key__')!r} has {len(found)} pictures, {found}: one is wanted")
+        raise ValueError(f"sample {sample.get('__key__')!r} has {len(found)} pictures, {found}: expected one")
     return sample[found[0]]
 
 
@@ -55,7 +55,7 @@ class Collate:
     def __post_init__(self) -> None:
         size = self.pictures if isinstance(self.pictures, tuple) else (1, 1) if self.pictures in ("list", "pad") else ()
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-            raise ValueError(f"pictures is {self.pictures!r}: 'list', 'pad' or (height, width) in pixels is wanted")
+            raise ValueError(f"pictures is {self.pictures!r}: expected 'list', 'pad' or (height, width) in pixels")
 
     def __call__(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         names = dict.fromkeys(name for sample in samples for name in sample)

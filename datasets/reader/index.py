@@ -61,7 +61,7 @@ class DatasetIndex:
 
         Raises:
             FileNotFoundError: there is no index.
-            ShardError: the index is no Parquet file, or lacks one of key, shard, offset, size, or a value of them.
+            ShardError: the index is not a Parquet file, or lacks one of key, shard, offset, size, or a value of them.
             ValueError: ``where`` names no such column, or no row.
 
         >>> train = DatasetIndex.open("out/dataset", where={"iid_seed0": "train", "bucket": 3})
@@ -202,9 +202,7 @@ def _checked(table: pa.Table, place: str) -> pa.Table:
         same = pa.types.is_string if name in ("key", "shard") else pa.types.is_integer
         column = table[name]
         if not (same(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
-            raise ShardError(
-                f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, where {kind} is wanted"
-            )
+            raise ShardError(f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, expected {kind}")
         try:
             table = table.set_column(table.schema.get_field_index(name), name, column.cast(kind))
         except pa.ArrowInvalid as error:

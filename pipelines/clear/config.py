@@ -194,7 +194,7 @@ class ClearConfig:
     @classmethod
     def _something_of_each_row(cls, source: Source) -> Source:
         if isinstance(source, ReleaseSource) and not source.images and not source.features:
-            raise ValueError("images = false and no features: nothing would be left to learn from: set one of the two")
+            raise ValueError("images = false and no features: there would be nothing to train on: set one of the two")
         return source
 
     @field_validator("source")
@@ -218,7 +218,7 @@ class ClearConfig:
     def _of_images(cls, sets: FeatureSets, info: ValidationInfo) -> FeatureSets:
         source = info.data.get("source")
         if sets and isinstance(source, ReleaseSource) and not source.images:
-            raise ValueError("source.images = false leaves no image to make features of: set it to true")
+            raise ValueError("source.images = false leaves no images to compute features from: set it to true")
         released = source.features if isinstance(source, ReleaseSource) else []
         if twice := [name for name in sets if RELEASED.get(name, name) in released]:
             same = RELEASED.get(twice[0], twice[0])
@@ -229,14 +229,14 @@ class ClearConfig:
     @classmethod
     def _not_of_a_release(cls, blurring: Blurring | None, info: ValidationInfo) -> Blurring | None:
         if blurring is not None and isinstance(info.data.get("source"), ReleaseSource):
-            raise ValueError("source.kind = 'release' is taken as its files are: leave blurring out")
+            raise ValueError("source.kind = 'release' uses the files of the release unchanged: remove blurring")
         return blurring
 
     @field_validator("near_duplicates")
     @classmethod
     def _before_splits(cls, near: NearDuplicates | None, info: ValidationInfo) -> NearDuplicates | None:
         if near is not None and isinstance(info.data.get("source"), ReleaseSource):
-            raise ValueError("source.kind = 'release' is taken as its lists have it: leave near_duplicates out")
+            raise ValueError("source.kind = 'release' uses the lists of the release unchanged: remove near_duplicates")
         if near is not None and near.keep == "drop_across_splits":
             raise ValueError("keep = 'drop_across_splits': splits are drawn later: keep_all, keep_first or keep_best")
         if near is not None and near.by == "embedding" and info.data.get("encoder") is None:
@@ -247,7 +247,7 @@ class ClearConfig:
     @classmethod
     def _of_other_images(cls, unlabelled: Unlabelled, info: ValidationInfo) -> Unlabelled:
         if unlabelled.buckets and isinstance(info.data.get("source"), ReleaseSource):
-            raise ValueError("source.kind = 'release' has no image without a label: leave out buckets")
+            raise ValueError("source.kind = 'release' has no unlabelled images: remove buckets")
         count = count_of_buckets(info.data.get("buckets"))
         named = [] if unlabelled.buckets == "all" else unlabelled.buckets
         if count is not None and (strange := [number for number in named if number >= count]):
@@ -286,10 +286,10 @@ def _check_section(name: str, section: Any, source: Any) -> None:
     told = ""
     if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
         has = "labels, buckets and splits" if source.kind == "release" else "labels"
-        told = f"source.kind = '{source.kind}' brings its {has}: leave this table out"
+        told = f"source.kind = '{source.kind}' comes with its own {has}: remove this table"
     elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
         told = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
-        told = "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is"
+        told = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
     if told:
         raise PydanticCustomError("refused", "{told}", {"told": told})

@@ -129,7 +129,9 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
     ]
     lines += ["", "Time: on the machine of the sample, with as many workers. Memory: as in the sample, of one process."]
     if any(each.rough for each in found):
-        lines.append("* too few parts to tell the time to start from that of the work: a larger sample says more.")
+        lines.append(
+            "* too few parts to tell the time to start from that of the work: a larger sample, or --smaller, says more."
+        )
     return [line.rstrip() for line in lines]
 
 
@@ -213,7 +215,7 @@ _BLANK = "\u00a0"
 
 def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[str]:
     found = _apart(results)
-    lines = ["In what else they differ:"] if found else []
+    lines = ["Other differences:"] if found else []
     for text, name in found.items():
         lines += textwrap.wrap(f"{name}: {text}", max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(_BLANK, " ") for line in lines]

@@ -1,4 +1,4 @@
-"""The commands ``train``, ``eval`` and ``report``: baselines, their metrics, and the page that shows them."""
+"""The commands ``train``, ``eval`` and ``report``: baselines, their metrics, and the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def train(
     scheduler: Scheduler = "sync",
     workers: Workers = None,
     retry: Annotated[
-        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
+        list[str] | None,
+        typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged."),
     ] = None,
     keep_stale: Annotated[
         bool,
@@ -44,8 +45,8 @@ def train(
 ) -> None:
     """Train baselines on the published shards.
 
-    Interrupt it at any time, and repeat the command to resume it. Trainings that are up to date are not trained again; those of
-    other settings stay beside them. Prints the metrics at the end.
+    Interrupt it at any time, and repeat the command to resume it. Skips trainings that are up to date, and keeps those with
+    other settings. Prints the metrics at the end.
 
     \b
     Examples:
@@ -77,7 +78,7 @@ def train(
             pipeline=pipeline,
             progress=line_teller(quiet=quiet),
         )
-        if results is not None:  # the first of torchrun's processes tells of them
+        if results is not None:  # only torchrun's first process reports them
             _print_scores(out, results, pipeline)
 
 

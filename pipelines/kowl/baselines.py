@@ -157,7 +157,7 @@ def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
     for kind, stage in stages.items():
         artifact = load_artifact(Store(out), stage)
         if artifact is None:
-            raise WrongUse(f"{out} has no stage {stage!r} yet: run it to its end first")
+            raise WrongUse(f"{out} has no stage {stage!r} yet: finish the run first")
         found[kind] = f"{stage}:{artifact.digest}"
     return found
 
@@ -237,4 +237,4 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
             raise WrongUse(f"evaluation.{place}.{strange[0]}: {told}")
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
-            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")
+            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, not of open-world predictions")

@@ -46,8 +46,8 @@ def publish(run: Run, config: KowlConfig, folder: str) -> None:
     rows = run.rows("increments")
     table = rows.table([*NEEDED, "label", *recorded(rows)])
     summary = (
-        f"The samples of {', '.join(config.labels.releases)} in one label space, each used once, in increments that bring "
-        f"new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
+        f"The samples of {', '.join(config.labels.releases)} in one label space, each used once, in increments that "
+        f"introduce new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
         f"Classes and samples of every increment, val and test together from increment 1 on, as in the paper's Table 1:\n\n"
         f"```\n{as_text(published_table(increment_table(table)))}```\n\n"
         f"{recordings(table, youtube=youtube_ids(config)).told()}"

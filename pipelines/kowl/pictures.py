@@ -30,7 +30,7 @@ from .protocols import START
 _CLIPS = 3
 _PREDICTORS = 4
 _ABOUT = (
-    "Validation clips of the starting release as they are and through each visual transform, with what predictors say of them "
+    "Validation clips of the starting release as they are and under each visual transform, with the predictions "
     "after increment 0, and whether that is the label that they were to give. Nothing was learned from the transformed clips."
 )
 

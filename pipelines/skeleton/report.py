@@ -67,7 +67,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     network = " and ".join(trained_by) or f"{net.architecture} {net.depth} x {net.width}"
     frames = f"{config.tensor.frames} frames" if config.source.kind != "ntu_names" else "names alone"
     notes = {
-        "drawn": ["The sequences of this run are DRAWN from the seed: scores say nothing about methods."],
+        "drawn": ["The sequences of this run are SYNTHETIC, generated from the seed: scores say nothing about methods."],
         "nwucla": [] if getattr(config.source, "lists", None) else [_BY_NAME],
     }
     return write_page(

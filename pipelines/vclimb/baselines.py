@@ -97,7 +97,7 @@ def split_file(out: str) -> str | None:
 def _frames(text: str) -> Any:
     frames = text.removeprefix("frames-").removeprefix("frames ")
     if frames != "all" and not (frames.isdecimal() and int(frames)):
-        raise WrongUse(f"no protocol {text!r}: frames of a stored clip are wanted, such as frames-4 or frames-all")
+        raise WrongUse(f"no protocol {text!r}: expected frames of a stored clip, such as frames-4 or frames-all")
     return "all" if frames == "all" else int(frames)
 
 

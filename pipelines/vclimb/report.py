@@ -69,7 +69,9 @@ def write_report(config: VclimbConfig, out: str) -> str:
 def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
     told = [cut_warning(config)]
     if isinstance(config.source, DrawnVideos):
-        told.append("The videos of this run are DRAWN from the seed: coloured squares. Scores say nothing about methods.")
+        told.append(
+            "The videos of this run are SYNTHETIC, generated from the seed: coloured squares. Scores say nothing about methods."
+        )
     if (rows := run.rows("shards")) is not None:
         told.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
     return [warning for warning in told if warning]

@@ -71,7 +71,7 @@ def keep_picture(run: ShownRun, data: bytes) -> str:
 def kept_picture(run: ShownRun, digest: str) -> bytes:
     """A picture that was sent lately. Raises ``NotThere`` for any other."""
     if (data := run.pictures.get(digest)) is None:
-        raise NotThere("this picture is not held any longer: choose its file again")
+        raise NotThere("this picture is no longer cached: choose its file again")
     return data
 
 

@@ -84,7 +84,7 @@ def plane(vectors: VectorColumn, kind: str) -> Plane:
     if (held := _planes.get(key)) is not None:
         return held
     if not _drawing.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"another map has been drawn for {_PATIENCE_S:.0f} s: ask again")
+        raise Refused(f"another map has been computing for {_PATIENCE_S:.0f} s: try again")
     try:
         return _planes.get(key) or _planes.keep(key, _drawn(vectors, kind))
     finally:

@@ -213,7 +213,7 @@ async def _take_picture(run: ShownRun, request: Request) -> Response:
             data = await request.body()
         return JSONResponse({"picture": likeness.keep_picture(run, data)})
     except TimeoutError:
-        return JSONResponse({"told": f"the picture did not come within {_SLOWEST_S:.0f} s"}, 408)
+        return JSONResponse({"told": f"the picture did not arrive within {_SLOWEST_S:.0f} s"}, 408)
     except Refused as error:
         return JSONResponse({"told": str(error)}, 400)
 

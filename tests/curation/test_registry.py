@@ -80,7 +80,7 @@ def test_what_an_installed_package_offers(install: Install, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("sqare", "no shape 'sqare': there are circle, square, or name one of your own as .*; did you mean 'square'?"),
+        ("sqare", "no shape 'sqare': there are circle, square, or name your own as .*; did you mean 'square'?"),
         ("", "no shape ''"),
         ("nothing.py:x", "shape 'nothing.py': no such file"),
         ("a b:c", "no shape 'a b:c'"),

@@ -108,8 +108,8 @@ def test_a_child_killed_twice_from_outside_stops_the_run_in_one_line(
 @pytest.mark.parametrize(
     ("number", "reason", "detail"),
     [
-        (signal.SIGSEGV, "decoder_died", "the decoder crashes at it"),
-        (signal.SIGABRT, "decoder_died", "the decoder crashes at it"),
+        (signal.SIGSEGV, "decoder_died", "the decoder crashes on it"),
+        (signal.SIGABRT, "decoder_died", "the decoder crashes on it"),
         (signal.SIGXCPU, "timed_out", "more than 600 s of processor time"),
     ],
 )

@@ -89,7 +89,7 @@ def test_what_cannot_be_searched_is_told_in_a_line(points: TestClient, tiny: Pat
         "near=nothing": "has no row",
         "near=row007": "zero or not finite",
         "near=row005&vectors=group": "has no vectors group",
-        "picture=00": "not held any longer",
+        "picture=00": "no longer cached",
         "like=" + "x" * 501: "500 at most",
         "sort=similarity": "no column",
         "lasso=1.2.3": "3 to 200 corners",
@@ -113,7 +113,7 @@ def test_encoders_of_ones_own_and_weights_that_are_gone(tiny: Path, monkeypatch:
         view_vectors._checkpoint(run, "00")
     monkeypatch.setattr(view_vectors, "_SPECS", {})
     told = view_vectors.made_by(view_vectors.VectorColumn.of(run, "embedded")).told
-    assert told == "the encoder of embedding is code: code of one's own is not run"
+    assert told == "the encoder of embedding is code: user code is not run here"
     assert "No text or picture can be looked for: the encoder of" in client(tiny).get("/stage/embedded").text
 
 

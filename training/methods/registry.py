@@ -62,7 +62,7 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
         raise ValueError(f"{name}: {error}") from None
     found = make(**settings)
     if not isinstance(found, Method):
-        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a Method")
+        raise ValueError(f"method {name!r} gives {type(found).__name__}, not a Method")
     return found
 
 
