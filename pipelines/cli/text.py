@@ -28,8 +28,9 @@ def line_teller(*, quiet: bool) -> Callable[[str], None]:
     """What prints lines of progress to standard error; nothing when ``quiet``."""
 
     def tell(line: str) -> None:
-        if not quiet:
-            print(on_one_line(line), file=sys.stderr, flush=True)
+        if not quiet:  # whole: print would write the end of the line by itself, and another thread's line before it
+            sys.stderr.write(f"{on_one_line(line)}\n")
+            sys.stderr.flush()
 
     return tell
 
