@@ -85,6 +85,10 @@ class Registry:
             yield self._builtin(name)
         yield from self._offered()
 
+    def present(self, name: str) -> str:
+        """The name that something has now: of a former name, the one that took its place; any other as it is."""
+        return self.former.get(name, name)
+
     def find(self, name: str, *, base: str | Path = "") -> Entry:
         """What a name stands for. Nothing is imported.
 
@@ -95,7 +99,7 @@ class Registry:
         Raises:
             UnknownName: where there is no such name, or no such file; and where several packages offer it.
         """
-        name = self.former.get(name, name)
+        name = self.present(name)
         if name in self.builtin:
             return self._builtin(name)
         offered = [entry for entry in self._offered() if entry.name == name]

@@ -15,7 +15,7 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
 from ..curation.code_changes import change, changed_source
-from ..curation.cost import Estimate, estimates
+from ..curation.cost import CostEstimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
 from ..curation.reach import one_look
@@ -114,7 +114,7 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     return planned
 
 
-def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[Estimate]:
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[CostEstimate]:
     """Estimate the cost of a run with other numbers of rows, from a finished sample run.
 
     Args:

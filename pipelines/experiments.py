@@ -53,6 +53,9 @@ NOT_FITTED = "not_fitted"
 
 _LEARNED, _MEASURED = "learned_", "measured_"
 
+_TOLD = 3
+"""Trainings that failed and are named."""
+
 
 class Diverged(ValueError):
     """Trainings whose loss did not stay finite; the others have ended."""
@@ -324,7 +327,8 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
         failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
-        raise Diverged(f"{count} failed: {'; '.join(failed)}. The others finished: `benchwright eval {out}`")
+        more = f"; and {len(failed) - _TOLD} more: `benchwright rejects {out}/{FOLDER}`" if len(failed) > _TOLD else ""
+        raise Diverged(f"{count} failed: {'; '.join(failed[:_TOLD])}{more}. The others finished: `benchwright eval {out}`")
 
 
 def _details(store: Store, learned: Artifact) -> list[tuple[str, str]]:

@@ -190,6 +190,19 @@ def test_the_front_door_names_what_is_there_and_imports_nothing_to_do_so():
     assert second.endswith("True")
 
 
+OF_EACH_BENCHMARK = {"DrawnSource", "Evaluation", "Facts", "FolderSource", "Sampled", "TableSource"}
+"""Classes that several benchmarks have, each its own, of one meaning: settings, facts, and rows of shards."""
+
+
+def test_no_class_has_the_name_of_another():
+    found: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.parse((ROOT / file).read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(file))
+    assert {name: files for name, files in found.items() if len(files) > 1 and name not in OF_EACH_BENCHMARK} == {}
+
+
 def test_no_room_has_a_drawer_for_odds_and_ends():
     assert [str(file) for file in FILES if file.stem in ("utils", "util", "helpers", "misc", "common")] == []
 

@@ -13,7 +13,7 @@ from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later, Preset
-from ...datasets.kowl.own_lists import Shares, TableColumns, TableFile
+from ...datasets.kowl.own_lists import ListColumns, SplitShares, TableFile
 from ...datasets.kowl.splits import Turn
 from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
@@ -61,8 +61,8 @@ class TableSource:
     kind: Literal["tables"]
     root: Location
     files: Annotated[list[TableFile], Field(min_length=1)]
-    columns: TableColumns = field(default_factory=TableColumns)
-    without_split: Shares = field(default_factory=Shares)
+    columns: ListColumns = field(default_factory=ListColumns)
+    without_split: SplitShares = field(default_factory=SplitShares)
     max_rejects: Rejects = 0
 
 

@@ -26,7 +26,7 @@ from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.eval.report.blocks import Table
-from benchwright.eval.report.trained import comparable
+from benchwright.eval.report.trainings import comparable
 from benchwright.eval.results import RESULTS, Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
