@@ -38,7 +38,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-
 HOST, ADDRESS = "images.test", "127.0.0.1"
 
 

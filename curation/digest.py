@@ -96,7 +96,7 @@ class _ColumnDigest:
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
             filled = _filled(chunk, b"" if pa.types.is_binary(kind) else "")
             self._add(f"{path}#", _fixed(pc.binary_length(filled).cast(pa.int64())))
-            self._add(f"{path}=", _string_bytes(filled))
+            self._add(f"{path}=", string_bytes(filled))
         elif pa.types.is_null(kind):
             pass
         else:
@@ -117,7 +117,8 @@ def _fixed(array: pa.Array) -> Any:
     return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
 
 
-def _string_bytes(array: pa.Array) -> Any:
+def string_bytes(array: pa.Array) -> Any:
+    """The texts, or bytes, of an array, one after another."""
     _, offsets, data = array.buffers()
     if data is None:
         return b""

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .digest import string_bytes
 from .parquet import write_parquet
 from .rows import (
     ARRAY,
@@ -148,6 +149,9 @@ class PartWriter:
         return PartRecord(self._number, rows_in, table.num_rows, reasons, self._files), table, rejected
 
     def _check_repeatable(self, keys: pa.ChunkedArray) -> None:
+        # To look at the texts of all keys at once is many times as fast as key by key, and nearly always enough.
+        if not any(b" at 0x" in bytes(string_bytes(chunk)) for chunk in keys.chunks if len(chunk)):
+            return
         for key in keys.filter(pc.fill_null(pc.match_substring(keys, " at 0x"), False)).to_pylist():
             if without_addresses(key) != key:
                 told = "names an object by its place in memory, which is another one in every run"
