@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import may_leave, remove, writing
+from .files import Written, may_leave, remove, writing
 from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
@@ -108,7 +108,7 @@ class Store:
 
     def __post_init__(self) -> None:
         if not is_text(self.url):
-            raise StoreError(f"{printable(self.url)}: the name of a run's folder has to be UTF-8, for records tell it")
+            raise StoreError(f"{printable(self.url)}: the name of a run's folder must be UTF-8, since records contain it")
 
     @property
     def shared(self) -> bool:
@@ -188,7 +188,7 @@ class Store:
         """Full path of a local file. Raises ``StoreError`` for what is none: a pipe would be waited for, for ever."""
         path = self.path(name)
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise StoreError(f"{self.url}: {name} is no plain file: remove it")
+            raise StoreError(f"{self.url}: {name} is not a regular file: remove it")
         return path
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
@@ -201,11 +201,14 @@ class Store:
         return data
 
     @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload)."""
+    def writing(self, name: str, *, later: list[Written] | None = None) -> Iterator[IO[bytes]]:
+        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload).
+
+        ``later``, where it is given, takes a local file, for which the caller has the last two of these done.
+        """
         target = self.path(name)
         if self.local:
-            with writing(target) as stream:
+            with writing(target, later=later) as stream:
                 yield stream
             return
         fs = _filesystem(self.url)[0]
@@ -218,7 +221,7 @@ class Store:
                         fs.put_file(stream.name, target)
                 except FileNotFoundError:
                     raise StoreError(
-                        f"{self.url}: there is no bucket {target.split('/')[0]!r}: mend the name, or make it"
+                        f"{self.url}: there is no bucket {target.split('/')[0]!r}: correct the name, or create the bucket"
                     ) from None
                 return
             with self._told(name):

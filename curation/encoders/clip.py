@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .encoder import EncoderUnavailable, unit_rows
+from .image_towers import image_tower
 from .one_thread import one_thread
 from .preprocess import Crop, normalise, prepare
 from .spec import OpenClip
@@ -29,15 +30,16 @@ class ClipEncoder:
     def __init__(self, spec: OpenClip, model: Any, tokenizer: Any, device: str) -> None:
         import torch
 
-        self.name = f"open_clip/{spec.model}/{spec.weights or 'checkpoint'}/{spec.precision}"
+        self.name = f"open_clip/{spec.model}/{spec.weights or 'checkpoint'}/{spec.backend} {spec.precision}"
         self._block = spec.block
         self._device = device
-        self._dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
-        self._model = model.eval().requires_grad_(False).to(device=device, dtype=self._dtype)
+        dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+        self._model = model.eval().requires_grad_(False).to(device=device, dtype=dtype)
         self._tokenizer = tokenizer
         pixels = model.visual.preprocess_cfg
         self._crop = _crop(spec, pixels)
         self._mean, self._std = pixels["mean"], pixels["std"]
+        self._tower = image_tower(spec, self._model, device, self._crop.side_px)
         self.width = int(self.encode_texts(["a"]).shape[1])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
@@ -51,23 +53,18 @@ class ClipEncoder:
             part = list(prepared[start : start + self._block])
             filled = part + part[:1] * (self._block - len(part))
             with one_thread():
-                pixels = normalise(filled, self._mean, self._std)
-                blocks.append(self._vectors(self._model.encode_image, pixels.to(self._dtype))[: len(part)])
+                blocks.append(self._tower(normalise(filled, self._mean, self._std))[: len(part)])
         return unit_rows(np.concatenate(blocks))
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """One text a pass; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
-        rows: list[np.ndarray] = []
-        with one_thread():
-            for text in texts:
-                rows.append(self._vectors(self._model.encode_text, self._tokenizer([text])))
-        return unit_rows(np.concatenate(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
-
-    def _vectors(self, encode: Any, inputs: Any) -> np.ndarray:
+        """One text a pass, by torch; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
         import torch
 
-        with torch.no_grad():
-            return encode(inputs.to(self._device)).float().cpu().numpy()
+        rows: list[np.ndarray] = []
+        with one_thread(), torch.inference_mode():
+            for text in texts:
+                rows.append(self._model.encode_text(self._tokenizer([text]).to(self._device)).float().cpu().numpy())
+        return unit_rows(np.concatenate(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
 
 
 def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> ClipEncoder:

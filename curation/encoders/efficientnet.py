@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .encoder import EncoderUnavailable, unit_rows
+from .image_towers import one_thread_session
 from .preprocess import Crop, prepare
 from .spec import EfficientNetLite
 
@@ -43,7 +44,7 @@ class EfficientNetEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Raises ValueError: there are none."""
-        raise ValueError("encoder efficientnet_lite has vectors of images alone: texts need conse or open_clip")
+        raise ValueError("encoder efficientnet_lite embeds only images: texts need conse or open_clip")
 
 
 class Network:
@@ -53,11 +54,7 @@ class Network:
     """
 
     def __init__(self, model: bytes) -> None:
-        import onnxruntime
-
-        options: Any = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session = one_thread_session(model)
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
         """float32 (1280,) of uint8 (3, h, w)."""

@@ -62,14 +62,16 @@ def stable_order(values: np.ndarray) -> np.ndarray:
         return np.empty(0, dtype=np.int64)
     low, high = int(values.min()), int(values.max())
     bits = max((count - 1).bit_length(), 1)
-    unit = 1_000_000 if not np.any(values % 1_000_000) else 1
+    stretches = [slice(start, start + TABLE_ROWS) for start in range(0, count, TABLE_ROWS)]
+    unit = 1_000_000 if not any(np.any(values[stretch] % 1_000_000) for stretch in stretches) else 1
     if (high - low) // unit >= 1 << (63 - bits):
         return np.argsort(values, kind="stable")
     # Value and index fit one integer: sorting those needs no second array, and is stable by its nature.
     values -= low
     values //= unit
     values <<= bits
-    values |= np.arange(count, dtype=np.int64)
+    for stretch in stretches:
+        values[stretch] |= np.arange(*stretch.indices(count))
     values.sort()
     values &= (1 << bits) - 1
     return values

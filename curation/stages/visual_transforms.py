@@ -87,11 +87,11 @@ def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ran
     >>> transform_frames(frames.astype(float), "colour_invert", 0, "video7")
     Traceback (most recent call last):
         ...
-    ValueError: frames of video 'video7' are float64 (2, 4, 4, 3): uint8 (n, height, width, 3) is wanted
+    ValueError: frames of video 'video7' are float64 (2, 4, 4, 3): expected uint8 (n, height, width, 3)
     """
     parameters = draw_parameters(kind, seed, key, our_ranges() if ranges is None else ranges)
     if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
-        raise ValueError(f"frames of video {key!r} are {frames.dtype} {frames.shape}: uint8 (n, height, width, 3) is wanted")
+        raise ValueError(f"frames of video {key!r} are {frames.dtype} {frames.shape}: expected uint8 (n, height, width, 3)")
     done = [_transformed(frame, kind, parameters, seed, key, n) for n, frame in enumerate(frames)]
     return np.stack(done) if done else frames.copy()
 

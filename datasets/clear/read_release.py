@@ -138,7 +138,7 @@ def _check_known(setting: str, chosen: Sequence[Any] | None, known: Sequence[Any
 def _row(part: Part, bucket: str, line: Listed, splits: Mapping[int, Mapping[int, str]]) -> dict[str, Any]:
     """The fields of ``Released`` for a line of a list, times as text. Raises ``Reject``."""
     if not line.path or not is_text(line.path):
-        raise Reject("bad_line", f"{line.path} {line.label}: a path and the number of a class are wanted"[:200])
+        raise Reject("bad_line", f"{line.path} {line.label}: expected a path and the number of a class"[:200])
     if is_outside(line.path):
         raise Reject("outside_folder", line.path)
     if not line.label.isascii() or not line.label.isdigit() or len(line.label) > 9 or int(line.label) >= len(part.names):

@@ -162,13 +162,13 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: TableColumn
         if file.path in seen:
             raise ValueError(f"list {file.path!r} is named twice")
         if may_leave(file.path):
-            raise ValueError(f"list {file.path!r}: a path within {root} is wanted")
+            raise ValueError(f"list {file.path!r}: expected a path within {root}")
         if _ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
         if (file.release is None) == (mine.release is None):
             raise ValueError(f"list {file.path!r}: say its release, or in columns.release which column does, and not both")
         if file.split is not None and file.split not in SPLITS:
-            raise ValueError(f"list {file.path!r}: split {file.split!r} is none of {', '.join(SPLITS)}")
+            raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
         if not fs.isfile(posixpath.join(folder, file.path)):
             raise FileNotFoundError(f"list {file.path!r}: no such file in {root}")
         seen.add(file.path)
@@ -341,7 +341,7 @@ def _csv_rows(place: str, path: str, names: TableColumns, apart: str) -> Iterato
             try:
                 yield f"{line.decode()}\n"
             except UnicodeDecodeError as error:
-                raise ValueError(f"list {path!r} is no UTF-8: line {number}, byte {error.start} of it") from None
+                raise ValueError(f"list {path!r} is not UTF-8: line {number}, byte {error.start} of it") from None
 
     reader = csv.reader(lines(), delimiter=apart, strict=True)
     try:
@@ -365,7 +365,7 @@ def _parquet_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[
         try:
             file = pq.ParquetFile(stream)
         except (OSError, ValueError) as error:
-            raise ValueError(f"list {path!r} is no Parquet file: {error}") from None
+            raise ValueError(f"list {path!r} is not a Parquet file: {error}") from None
         _check(file.schema_arrow.names, path, names)
         wanted = [name for name in asdict(names).values() if name is not None]
         for batch in file.iter_batches(columns=wanted):
@@ -382,7 +382,7 @@ def _json_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int
     if isinstance(value, dict):
         value = [{names.id: name, **entry} if isinstance(entry, dict) else entry for name, entry in value.items()]
     if not isinstance(value, list):
-        raise ValueError(f"list {path!r}: a list of objects, or an object of objects, is wanted")
+        raise ValueError(f"list {path!r}: expected a list of objects, or an object of objects")
     yield from _objects(enumerate(value, 1), path, names)
 
 

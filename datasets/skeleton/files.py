@@ -125,7 +125,7 @@ def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
         nested = np.asarray(values["skeletons"], dtype=object)
         if odd := {type(value).__name__ for value in nested.ravel().tolist()} - {"int", "float"}:
             told = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
-            raise Reject("not_an_array", f"{told}: numbers, (frames, [bodies,] joints, axes), are wanted")
+            raise Reject("not_an_array", f"{told}: expected numbers, (frames, [bodies,] joints, axes)")
         joints = nested.astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise Reject("not_an_array", str(error)[:100]) from None
@@ -150,9 +150,9 @@ def joints_from_npy(data: bytes) -> NDArray[np.float64]:
 def joints_of_array(joints: np.ndarray) -> NDArray[np.float64]:
     """Numbers (T, V, C) or (T, M, V, C) as (T, M, V, C). Raises ``Reject``: ``no_frames``, ``not_an_array``."""
     if joints.ndim and not len(joints):
-        raise Reject("no_frames", "0 frames: at least 1 is wanted")
+        raise Reject("no_frames", "0 frames: expected at least 1")
     if joints.dtype.kind not in "fiu" or joints.ndim not in (3, 4):
-        raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: numbers, (frames, [bodies,] joints, axes), are wanted")
+        raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: expected numbers, (frames, [bodies,] joints, axes)")
     with np.errstate(invalid="ignore"):  # what is no number is rejected later
         whole = joints.astype(np.float64, copy=False)
     return whole[:, None] if whole.ndim == 3 else whole

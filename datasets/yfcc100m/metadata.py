@@ -241,9 +241,7 @@ def _read_text(
             bad += parsed.rejected.num_rows
             if bad > _MAX_BAD_LINES:
                 where = f"{place.unit} {at:,}"
-                raise ValueError(
-                    f"{task['file']}: more than {_MAX_BAD_LINES:,} lines of a piece, up to {where}, are no metadata"
-                )
+                raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines up to {where} are not metadata")
             count += parsed.lines
             yield parsed
         at += block.size if plain else count

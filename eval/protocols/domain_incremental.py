@@ -76,7 +76,7 @@ def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], S
     buckets = np.asarray(bucket)
     names = np.unique(buckets).tolist()
     if len(names) < 2:
-        raise ValueError(f"{len(names)} bucket: the streaming protocol tests the future, and there is none")
+        raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, and there are none")
     parts = [samples(np.flatnonzero(buckets == name)) for name in names]
     # The last bucket has no future that could be tested: it need not be learned.
     positions = [

@@ -65,7 +65,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         raise unknown("protocol", strange[0], (*PROTOCOLS, OFFLINE, PRETRAIN))
     if PRETRAIN in asked:
         if len(asked) > 1:
-            raise WrongUse(f"protocol {PRETRAIN!r} has methods of its own: train it by itself")
+            raise WrongUse(f"protocol {PRETRAIN!r} has its own methods: train it separately")
         return pretrainings(config, out, list(methods))
     names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
     pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
@@ -73,10 +73,10 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
-        told = f"{out} has one bucket: the streaming protocol tests the future, and there is none"
+        told = f"{out} has only one bucket: the streaming protocol tests on later buckets, and there are none"
         if protocols:
             raise WrongUse(told)
-        LOGGER.warning("%s: it is left out", told)
+        LOGGER.warning("%s: skipping it", told)
         pairs = [pair for pair in pairs if pair[0] != "streaming"]
     _check_samples(config, out)
     split = [name for name in asked if name in ("iid", OFFLINE)]
@@ -85,7 +85,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         told = f"{out} has no iid splits, since its release has none"
         if protocols:
             raise WrongUse(told)
-        LOGGER.warning("%s: that protocol is left out", told)
+        LOGGER.warning("%s: skipping this protocol", told)
         pairs = [pair for pair in pairs if pair[0] not in split]
     elif split:
         _check_splits(config, table, seeds)
@@ -158,7 +158,7 @@ def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chose
         chosen: whether the methods were named.
     """
     if OFFLINE in protocols and (others := [name for name in names if name != JOINT]) and chosen:
-        raise WrongUse(f"protocol {OFFLINE} learns all buckets at once: by method {JOINT!r} alone, and not by {others[0]!r}")
+        raise WrongUse(f"protocol {OFFLINE} trains on all buckets at once: it takes only method {JOINT!r}, not {others[0]!r}")
     pairs = [(each, name) for each in protocols if each != OFFLINE for name in names if named or name != JOINT]
     offline = OFFLINE in protocols or (not named and JOINT in names)
     return pairs + ([(OFFLINE, JOINT)] if offline else [])
@@ -280,7 +280,7 @@ def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
         for name, value in stated.items()
         if value not in (None, presets[name])
     ]
-    told = f"baselines.preset = {b.preset!r}: settings that the file states stay: {', '.join(kept)}"
+    told = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
     told += "; --set changes them, and a whole table baselines={...} replaces them"
     return [told] if kept else []
 
@@ -301,7 +301,7 @@ def _check_samples(config: ClearConfig, out: str) -> None:
     elif _learned(config) == EMBEDDING and not config.vectors:
         own = "those of the release in source.features, or " if isinstance(config.source, ReleaseSource) else ""
         raise WrongUse(
-            f"{out} has no vectors, which baselines learn: name {own}an encoder in encoder.kind, and run again; or train on "
+            f"{out} has no vectors to train on: name {own}an encoder in encoder.kind, and run again; or train on "
             "images, by baselines.features = 'pixels'"
         )
 
@@ -314,7 +314,7 @@ def _check_splits(config: ClearConfig, table: pa.Table, seeds: Sequence[int]) ->
             told = f"the {part} set of bucket {empty[0]} is empty"
             if config.splits is None:
                 raise WrongUse(
-                    f"{told} in the release's split of seed {seed}: leave the bucket out by source.buckets, and run again"
+                    f"{told} in the release's split of seed {seed}: exclude the bucket with source.buckets, and run again"
                 )
             count = np.count_nonzero(buckets == empty[0])
             rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")

@@ -141,7 +141,7 @@ def _check_class_folders(root: str, tree: Hierarchy, path: str) -> None:
     """That there is a folder of every class."""
     if lacking := missing_folders(root, tree.subclasses):
         told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {root}"
-        raise WrongUse(f"{told}, the first is {lacking[0]!r}: where they are to be left out, set hierarchy.only_found=true")
+        raise WrongUse(f"{told}, the first is {lacking[0]!r}: to exclude them, set hierarchy.only_found=true")
 
 
 def _number(text: str, config: IircConfig) -> int:

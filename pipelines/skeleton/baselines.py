@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from ...curation.code_loading import load
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import ArraysShape, Orders, load_orders, load_shape
@@ -56,7 +56,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
     asked = list(dict.fromkeys(METHODS.former.get(name, name) for name in list(methods) or e.methods))
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
     if "grid" in wanted and not config.split.validates:
-        raise WrongUse("experiment 'grid' chooses by what validates, and split.val = 0: nothing does")
+        raise WrongUse("experiment 'grid' selects on validation data, and split.val = 0 leaves none")
     if isinstance(config.source, NtuNamesSource):
         raise WrongUse(f"source.kind = {config.source.kind!r}: names have no joints, so nothing can be trained on them")
     dataset_digest(out)

@@ -245,8 +245,8 @@ def _order_differs(store: Store, lists: str | None) -> str:
     if sha256("\n".join(keys)) == facts().nwucla.lists_sha256:
         return ""
     if lists is None:
-        return "source.lists is not set, so that sequences stand in the order of their names, which decides what tests"
-    return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which decides what tests"
+        return "source.lists is not set, so sequences are ordered by name, which changes the test set"
+    return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which changes the test set"
 
 
 def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:

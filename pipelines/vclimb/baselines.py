@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.code_loading import UnknownName
 from ...curation.flow import Step
-from ...curation.named import UnknownName
 from ...curation.registry import load_entry
 from ...curation.store import Store
 from ...curation.verify import DATASET
@@ -98,7 +98,7 @@ def split_file(out: str) -> str | None:
 def _frames(text: str) -> Any:
     frames = text.removeprefix("frames-").removeprefix("frames ")
     if frames != "all" and not (frames.isdecimal() and int(frames)):
-        raise WrongUse(f"no protocol {text!r}: frames of a stored clip are wanted, such as frames-4 or frames-all")
+        raise WrongUse(f"no protocol {text!r}: expected frames of a stored clip, such as frames-4 or frames-all")
     return "all" if frames == "all" else int(frames)
 
 

@@ -16,7 +16,7 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from ...curation.encoders.encoder import unit_rows
-from .kept import Kept
+from .cache import Cache
 from .query import Query, Refused
 from .table import Rows
 from .vectors import Vectors
@@ -57,7 +57,7 @@ class Plane:
     step: int
 
 
-_planes: Kept[Plane] = Kept(4, lambda _: 1)
+_planes: Cache[Plane] = Cache(4, lambda _: 1)
 _drawing = threading.Lock()
 
 
@@ -84,7 +84,7 @@ def plane(vectors: Vectors, kind: str) -> Plane:
     if (held := _planes.get(key)) is not None:
         return held
     if not _drawing.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"another map has been drawn for {_PATIENCE_S:.0f} s: ask again")
+        raise Refused(f"another map has been computing for {_PATIENCE_S:.0f} s: try again")
     try:
         return _planes.get(key) or _planes.keep(key, _drawn(vectors, kind))
     finally:

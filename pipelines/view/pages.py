@@ -25,9 +25,9 @@ from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections
 from ..samples import rejects_sections
 from .curves import curve_blocks
-from .likeness import find_part, groups, map_part, view_of
 from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
-from .shown import Picture, ShownRun, pictured, row_address
+from .run_view import Picture, ShownRun, pictured, row_address
+from .similarity import find_part, groups, map_part, view_of
 from .table import MOST_DOWNLOADED, Bars, Rows
 from .trainings import training_blocks
 from .vectors import vector_columns
@@ -45,7 +45,7 @@ _PATIENCE_S = 30.0
 def drawing() -> Iterator[None]:
     """matplotlib keeps its settings in one place for all threads: one at a time. ``Refused`` where others draw for too long."""
     if not _DRAWING.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"other pages have been drawn for {_PATIENCE_S:.0f} s: ask again")
+        raise Refused(f"other pages have been rendering for {_PATIENCE_S:.0f} s: try again")
     try:
         yield
     finally:
@@ -127,7 +127,7 @@ def _searched(run: ShownRun, made: Sequence[Artifact]) -> Block:
     """The stages whose rows can be looked for by what they are like."""
     found = [(one.stage, ", ".join(columns)) for one in made if (columns := vector_columns(run.rows(one.stage).schema))]
     if not found:
-        return Text(["No stage holds vectors: rows are found by their columns alone."])
+        return Text(["No stage has vectors: rows can be searched only by their columns."])
     rows: list[Sequence[Value]] = [[Cell(stage, href=f"{run.base}/stage/{stage}"), columns] for stage, columns in found]
     return Table(["stage that can be searched and drawn as a map", "vectors"], rows)
 

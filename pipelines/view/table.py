@@ -80,9 +80,9 @@ class Database:
         try:
             yield cursor
         except duckdb.InterruptException:
-            raise Refused(f"this took more than {SECONDS:.0f} s: name a narrower view, without sorting or grouping") from None
+            raise Refused(f"this took more than {SECONDS:.0f} s: narrow the view, without sorting or grouping") from None
         except duckdb.OutOfMemoryException:
-            raise Refused(f"this needs more than {_MEMORY}: name a narrower view, without sorting or grouping") from None
+            raise Refused(f"this needs more than {_MEMORY}: narrow the view, without sorting or grouping") from None
         except duckdb.Error as error:
             raise Refused(" ".join(str(error).split())[:300]) from error
         finally:

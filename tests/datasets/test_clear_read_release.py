@@ -272,12 +272,12 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
     ("path", "text", "told"),
     [
         ("class_names.txt", None, "neither class_names.txt nor train/class_names.txt is there"),
-        ("class_names.txt", "bus\nbus", "class_names.txt: one name a line is wanted, each once"),
-        ("class_names.txt", "", "class_names.txt: one name a line is wanted, each once"),
-        ("training_folder/bucket_indices.json", '["1", "two"]', "bucket 'two': whole numbers from 0 are wanted, each once"),
-        ("training_folder/bucket_indices.json", '["1", "1"]', "bucket '1': whole numbers from 0 are wanted, each once"),
+        ("class_names.txt", "bus\nbus", "class_names.txt: expected one name a line, each once"),
+        ("class_names.txt", "", "class_names.txt: expected one name a line, each once"),
+        ("training_folder/bucket_indices.json", '["1", "two"]', "bucket 'two': expected whole numbers from 0, each once"),
+        ("training_folder/bucket_indices.json", '["1", "1"]', "bucket '1': expected whole numbers from 0, each once"),
         ("training_folder/bucket_indices.json", '{"1"', "training_folder/bucket_indices.json is no JSON"),
-        ("training_folder/bucket_indices.json", '{"1": 2}', "bucket_indices.json holds dict, where list is wanted"),
+        ("training_folder/bucket_indices.json", '{"1": 2}', "bucket_indices.json holds dict, expected list"),
         ("training_folder/bucket_indices.json", '["1", "2", "3"]', "filelists/3/all.txt is not there.*source.buckets"),
         ("training_folder/filelists/2/all.txt", None, "filelists/2/all.txt is not there.*source.buckets"),
         (
@@ -285,7 +285,7 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
             "[1]",
             "train.txt and train_indices.json name other",
         ),
-        ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[99]", "99 is no number of a line: 21 images"),
+        ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[99]", "99 is not a line number: 21 images"),
         ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[true]", "True is no number of a line"),
         (
             "labeled_metadata.json",
@@ -293,8 +293,8 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
             "the file of bucket 1, class 'camera' is '../../x.json'",
         ),
         ("labeled_metadata.json", '{"1": {"camera": "x.json"}}', "x.json is not there, and labeled_metadata.json names it"),
-        ("labeled_metadata/1/camera.json", '{"5": 5}', "labeled_metadata/1/camera.json: an object for each ID is wanted"),
-        ("labeled_metadata/1/camera.json", '{"5": {}, "5": {}}', "camera.json is no JSON: the name '5' stands twice"),
+        ("labeled_metadata/1/camera.json", '{"5": 5}', "labeled_metadata/1/camera.json: expected an object for each ID"),
+        ("labeled_metadata/1/camera.json", '{"5": {}, "5": {}}', "camera.json is not JSON: the name '5' appears twice"),
     ],
 )
 def test_a_broken_list_is_one_error_that_names_it(root: Path, path: str, text: str | None, told: str) -> None:
@@ -400,8 +400,8 @@ class _Runs:
         ((torch.zeros(22, 6), [0] * 7 + [1] * 7 + [2] * 7), "22 vectors and 21 labels"),
         ((torch.zeros(21), [0] * 7 + [1] * 7 + [2] * 7), r"holds float32 of shape \(\), where vectors"),
         ((torch.zeros(21, 6, dtype=torch.complex64), [0] * 7 + [1] * 7 + [2] * 7), "holds complex64 of shape"),
-        (torch.zeros(3), r"a tensor \(n, d\) and a list of n labels are wanted"),
-        ({"a": 1}, r"a tensor \(n, d\) and a list of n labels are wanted"),
+        (torch.zeros(3), r"expected a tensor \(n, d\) and a list of n labels"),
+        ({"a": 1}, r"expected a tensor \(n, d\) and a list of n labels"),
         (_Runs(), "nothing else is loaded from it"),
     ],
 )

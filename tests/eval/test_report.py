@@ -473,7 +473,7 @@ def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_recor
     assert told == Text(["Fair comparison: all of it. Not of er, b = 3: b."], tone="good")
     none, told = comparable([fair, other], "other photos", why, "all of it")
     assert none == []
-    assert told == Text(["No fair comparison: other photos; the paper's figures are not shown."], tone="note")
+    assert told == Text(["Not a fair comparison: other photos; the paper's figures are not shown."], tone="note")
 
 
 def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():

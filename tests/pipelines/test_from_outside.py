@@ -288,7 +288,7 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         (
             'task="task"',
             'task="role"',
-            "column 'role' for tasks holds string and 0 nulls: whole numbers without nulls is wanted",
+            "column 'role' for tasks holds string and 0 nulls: expected whole numbers without nulls",
         ),
         ('task="task"', 'task="task", domain="task"', "name one of the two"),
         ('label="concept"', 'label="role"', "task 0"),

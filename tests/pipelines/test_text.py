@@ -43,7 +43,7 @@ SEVERAL = {
 
 
 def test_settings_of_a_name_stand_below_it_where_a_line_would_be_too_long():
-    below = ["", "In what else they differ:", "er, features = clip: model = linear"]
+    below = ["", "Other differences:", "er, features = clip: model = linear"]
     below += [
         "features = pixels: model = pictures; view.mean = [0.485, 0.456]; view.side_px = 224",
         "lwf, features = clip: model = mlp",

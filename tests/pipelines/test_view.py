@@ -305,7 +305,7 @@ def test_damaged_files_are_told_in_a_line(copy: Path) -> None:
     assert (answer.status_code, "This cannot be shown" in answer.text) == (500, True)
     (copy / "run.json").write_text("{}")
     answer = pages.get("/stage/listed")
-    assert (answer.status_code, "run.json does not fit its seal" in answer.text) == (500, True)
+    assert (answer.status_code, "run.json does not match its seal" in answer.text) == (500, True)
     (copy / "run.json").unlink()
     assert "holds no run" in pages.get("/").text
 

@@ -393,11 +393,11 @@ def saved_with(**arrays):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "0 bytes are no saved baseline"),
-        (b"PK\x03\x04 and then nothing", "are no saved baseline"),
-        (saved_with(other=np.ones(2)), "are no saved baseline"),
-        (saved_with(baseline=np.array("[1, 2]")), "are no saved baseline"),
-        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are no saved baseline"),
+        (b"", "0 bytes are not a saved baseline"),
+        (b"PK\x03\x04 and then nothing", "are not a saved baseline"),
+        (saved_with(other=np.ones(2)), "are not a saved baseline"),
+        (saved_with(baseline=np.array("[1, 2]")), "are not a saved baseline"),
+        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are not a saved baseline"),
         (
             saved_with(baseline=np.array('{"estimator": "crystal_ball", "setting": {}}')),
             "no estimator is called 'crystal_ball'",
@@ -413,7 +413,7 @@ def test_a_file_that_was_cut_is_no_baseline(fitted):
     data = fitted["gamut_pixel"].save()
     assert zipfile.is_zipfile(io.BytesIO(data))
     for length in (10, len(data) // 2, len(data) - 5):
-        with pytest.raises(ValueError, match="no saved baseline"):
+        with pytest.raises(ValueError, match="not a saved baseline"):
             load_baseline(data[:length])
 
 

@@ -100,7 +100,7 @@ class PictureEstimator:
         if alone := [
             name for name, each in choices.items() if isinstance(each, str) or not isinstance(each, Sequence) or not each
         ]:
-            raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: a list of the values to choose from is wanted")
+            raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: expected a list of the values to choose from")
         for function in (estimate, *([] if fit is None else [fit])):
             inspect.signature(function).bind_partial(**choices)
         values = [[math.inf if value == "inf" else value for value in each] for each in choices.values()]

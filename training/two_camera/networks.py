@@ -85,11 +85,11 @@ def distilled(
     >>> distilled(teacher=teacher, parameters=200, hyper=settings("as_written"), seeds=[0], rows=5000, measured_times=1)
     Traceback (most recent call last):
         ...
-    ValueError: a network that is taught by others needs a preset with a decay
+    ValueError: a distilled network needs a preset with a decay
     """
     chosen = hyper_of(hyper)
     if not isinstance(chosen, Newton):
-        raise ValueError("a network that is taught by others needs a preset with a decay")
+        raise ValueError("a distilled network needs a preset with a decay")
     given = chosen_shape(**shape)
     return NetworkEstimator(given, chosen, seeds, measured_times=measured_times, teacher=network(**teacher), rows=rows)
 

@@ -85,5 +85,5 @@ def chosen_shape(
     ('9-9-9-2, relu', '9-16-2, tanh')
     """
     if (parameters is None) == (hidden is None):
-        raise ValueError(f"parameters {parameters}, hidden {hidden}: one of the two is wanted")
+        raise ValueError(f"parameters {parameters}, hidden {hidden}: expected one of the two")
     return Shape(tuple(hidden) if hidden is not None else shape_of(parameters or 0).hidden, activation)

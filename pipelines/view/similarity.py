@@ -15,7 +15,7 @@ from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...curation.stages.near_duplicates import MIN_COSINE
 from . import maps
 from .query import Condition, Query, Refused
-from .shown import NotThere, Picture, ShownRun, pictured, row_address
+from .run_view import NotThere, Picture, ShownRun, pictured, row_address
 from .table import Chosen, Rows
 from .vectors import MOST_ALIKE, Vectors, encode, made_by, near_groups, vector_columns
 
@@ -69,7 +69,7 @@ def keep_picture(run: ShownRun, data: bytes) -> str:
 def kept_picture(run: ShownRun, digest: str) -> bytes:
     """A picture that was sent lately. Raises ``NotThere`` for any other."""
     if (data := run.pictures.get(digest)) is None:
-        raise NotThere("this picture is not held any longer: choose its file again")
+        raise NotThere("this picture is no longer cached: choose its file again")
     return data
 
 
