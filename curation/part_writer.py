@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .digest import string_bytes
 from .files import Written, place
 from .parquet import write_parquet
 from .rows import (
@@ -31,6 +30,7 @@ from .rows import (
     is_array,
     is_blob,
     printable,
+    string_bytes,
     without_addresses,
 )
 from .shards import write_shard

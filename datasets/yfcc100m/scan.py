@@ -122,7 +122,7 @@ class Scanner:
                 *(self._words, self._word_ends, self._word_count, self._begins, self._counts, self._times),
                 *(self._index, self._spans, self._text, self._text.shape[2], self._ends, LINES_AT_ONCE),
             )
-            # A copy: Arrow would use the memory of a single time as it is.
+            # A copy, for the next lines take the place of these.
             times = self._times[: self._counts[0]].T.copy()
             taken, uploaded = (pa.array(column).cast(pa.timestamp("us")) for column in times)
             photos, others, unclear = map(self._kind, range(3))

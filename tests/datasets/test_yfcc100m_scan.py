@@ -107,7 +107,7 @@ def test_many_lines_come_some_at_a_time() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_was_found_stays_when_more_is_scanned(count: int) -> None:
     scanner = scan.Scanner(LAYOUT, NAMES, GIVEN, None)
-    first, second = (b"\t".join(PHOTO[:4] + (stamp,) + PHOTO[5:]) + b"\n" for stamp in (b"1141158787", b"1241158787"))
+    first, second = (b"\t".join((*PHOTO[:4], stamp, *PHOTO[5:])) + b"\n" for stamp in (b"1141158787", b"1241158787"))
     (found,) = scanner((first + b"\t" * 8 + b"\n" + b"x\n") * count)
     before = repr(found)
     (other,) = scanner((b"\n" + second + b"\n" + b"y\t" * 8 + b"\n") * count)
