@@ -21,7 +21,7 @@ from .flow import Stage
 from .keys import canonical
 from .parquet import compact
 from .part_writer import PartRecord, StepFailed, folder, part_name
-from .rows import is_array, is_blob
+from .rows import is_array, is_blob, string_bytes
 from .store import Store
 
 
@@ -104,7 +104,7 @@ class _ColumnDigest:
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
             filled = _filled(chunk, b"" if pa.types.is_binary(kind) else "")
             self._add(f"{path}#", _fixed(pc.binary_length(filled).cast(pa.int64())))
-            self._add(f"{path}=", _string_bytes(filled))
+            self._add(f"{path}=", string_bytes(filled))
         elif pa.types.is_null(kind):
             pass
         else:
@@ -123,15 +123,6 @@ def _fixed(array: pa.Array) -> Any:
         array = array.cast(pa.int64())
     values = _filled(array, False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
-
-
-def _string_bytes(array: pa.Array) -> Any:
-    _, offsets, data = array.buffers()
-    if data is None:
-        return b""
-    width = np.int64 if pa.types.is_large_string(array.type) else np.int32
-    bounds = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
-    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]
 
 
 _WORD = 8

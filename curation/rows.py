@@ -331,3 +331,13 @@ def is_blob(field: pa.Field) -> bool:
 def is_array(field: pa.Field) -> bool:
     """Whether the column holds references to arrays."""
     return field.type.equals(ARRAY)
+
+
+def string_bytes(array: pa.Array) -> Any:
+    """The texts, or bytes, of an array, one after another."""
+    _, offsets, data = array.buffers()
+    if data is None:
+        return b""
+    width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    bounds = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
+    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]

@@ -69,7 +69,7 @@ def blocks(stream: IO[bytes], place: str, size: float = math.inf, block_bytes: i
     """
     done, start, most = 0, stream.tell() if size < math.inf else 0, block_bytes or BLOCK_BYTES
     # One room for all blocks: the system need not clear memory for each.
-    view = memoryview(np.empty(most + 2 * (MAX_LINE_BYTES + 2), dtype=np.uint8))
+    view = np.empty(most + 2 * (MAX_LINE_BYTES + 2), dtype=np.uint8).data
     try:
         while (wanted := int(min(most, size - done))) > 0:
             if size < math.inf:  # look where the last line ends before reading

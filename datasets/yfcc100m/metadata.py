@@ -276,9 +276,13 @@ def _scanning(layout: Sequence[str], place: Place, licences: Sequence[str] | Non
             rows = pa.Table.from_arrays([key, found.taken, found.uploaded, *texts], schema=schema)
             numbers, spans = found.unclear.index, begin + found.unclear.spans
             places, clear = (
-                first + (begin + kind.spans[:, 0] if place.unit == "byte" else kind.index) for kind in (found.unclear, found.others)
+                first + (begin + kind.spans[:, 0] if place.unit == "byte" else kind.index)
+                for kind in (found.unclear, found.others)
             )
-            unclear = ((n, at, bytes(data[a:b])) for n, at, (a, b) in zip(numbers.tolist(), places.tolist(), spans.tolist(), strict=True))
+            unclear = (
+                (n, at, bytes(data[a:b]))
+                for n, at, (a, b) in zip(numbers.tolist(), places.tolist(), spans.tolist(), strict=True)
+            )
             rest = rest_table(found.others.index, clear, dict(zip(names, found.others.texts, strict=True)))
             rejected = REJECTS.empty_table()
             if len(numbers):
