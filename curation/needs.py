@@ -39,12 +39,17 @@ def check_packages(stages: Iterable[Stage]) -> None:
 
 
 def check_devices(stages: Iterable[Stage]) -> None:
-    """Raise ``PlanError`` for the first stage that is to use a GPU which torch does not have in this process.
+    """Raise ``PlanError`` for the first stage that is to use a GPU which torch does not have in this process, or which the
+    backend of its encoder does not use.
 
     Of stages that use torch: encoders that run on the CPU alone are given a device, and do not look at it.
     """
     for stage in stages:
         device = _device(stage)
+        backends = {getattr(step.settings.get("encoder"), "backend", "torch") for step in stage.steps}
+        if needs_gpu(stage) and backends - {"torch"}:
+            told = f"encoder.backend = {backends.pop()!r} computes on processors alone, and device = {device!r}"
+            raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or the device to 'cpu'")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
 
