@@ -49,7 +49,7 @@ def check_devices(stages: Iterable[Stage]) -> None:
         backends = {getattr(step.settings.get("encoder"), "backend", "torch") for step in stage.steps}
         if needs_gpu(stage) and backends - {"torch"}:
             told = f"encoder.backend = {backends.pop()!r} computes on processors alone, and device = {device!r}"
-            raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or the device to 'cpu'")
+            raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or change the setting")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
 
