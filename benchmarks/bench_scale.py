@@ -311,6 +311,7 @@ def main() -> None:
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("--millions", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "bench_scale")
+    parser.add_argument("--record", type=Path, help="a CSV file to which the figures are added")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -324,6 +325,11 @@ def main() -> None:
         command = [sys.executable, __file__, args.job, "--millions", str(millions), "--scratch", str(args.scratch), "--one"]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
         rate = millions / found["seconds"]
+        if args.record:
+            with args.record.open("a") as file:
+                file.write(
+                    f"{args.job},{millions},{found['seconds']:.1f},{found['cpu']:.1f},{found['peak_mb']:.0f},{found['before_mb']:.0f}\n"
+                )
         more = "".join(f"; {name} {value:,.1f} s" for name, value in found.get("stages", {}).items())
         more += f"; {found['written_gb']:.1f} GB written" if "written_gb" in found else ""
         print(

@@ -17,7 +17,7 @@ from typing import Any
 
 from .artifact import Artifact
 from .flow import PlanError, Stage
-from .needs import needs_gpu
+from .requirements import needs_gpu
 
 _FEWEST_TASKS = 4
 """So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""
@@ -214,7 +214,8 @@ def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str,
     if smaller is None or not (cost := smaller[1].get("cost")):
         return None
     fewer = smaller[0]
-    if not 0 < fewer < rows or made["cost"]["rows"] < rows or cost["rows"] < fewer:
+    # A stage that takes all rows at once counts none; others may have been made in part by a run that was interrupted.
+    if not 0 < fewer < rows or made["cost"]["rows"] not in (0, rows) or cost["rows"] not in (0, fewer):
         return None
     pairs = (made["seconds"], smaller[1]["seconds"]), (made["cost"]["cpu_seconds"], cost["cpu_seconds"])
     first, second = (min(max(0.0, less - (more - less) * fewer / (rows - fewer)), less) for more, less in pairs)

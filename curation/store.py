@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import may_leave, remove, writing
+from .files import Written, may_leave, remove, writing
 from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
@@ -201,11 +201,14 @@ class Store:
         return data
 
     @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload)."""
+    def writing(self, name: str, *, later: list[Written] | None = None) -> Iterator[IO[bytes]]:
+        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload).
+
+        ``later``, where it is given, takes a local file, for which the caller has the last two of these done.
+        """
         target = self.path(name)
         if self.local:
-            with writing(target) as stream:
+            with writing(target, later=later) as stream:
                 yield stream
             return
         fs = _filesystem(self.url)[0]

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
+from ..curation.code_changes import change, changed_source
 from ..curation.cost import Estimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
-from ..curation.needs import check_packages
 from ..curation.reach import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
-from ..curation.stale import change, changed_source
+from ..curation.requirements import check_packages
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, compare, file_sha256, made_again, verify
 from .cluster import cluster

@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.code_changes import recipe_change
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
 from ..curation.reach import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
-from ..curation.stale import recipe_change
 from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET, file_sha256
 from ..eval.results import RESULTS, Value, lines

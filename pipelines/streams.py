@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..curation.code_loading import load
 from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
-from ..curation.named import load
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
 from ..eval.protocols.streams import Stream, run_stream
@@ -28,7 +28,7 @@ from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told, training_name
 from .names import quoted, short
-from .together import Leading
+from .torchrun import Leading
 from .tracking import Track, logging_to
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -100,14 +101,14 @@ class Scanner:
         self._ends = np.empty((2, len(names), LINES_AT_ONCE + 1), dtype=np.int32)
         self._text = np.empty((2, len(names), 0), dtype=np.uint8)
 
-    def __call__(self, data: bytes) -> Iterator[Scanned]:
+    def __call__(self, data: bytes | memoryview) -> Iterator[Scanned]:
         """Lines of ``data``, at most ``LINES_AT_ONCE`` at a time.
 
         Raises:
             ValueError: where the last line lacks its newline, or there are 2 GiB and more.
         """
         if data[-1:] not in (b"", b"\n") or len(data) >= 1 << 31:
-            raise ValueError(f"{len(data):,} bytes that end with {data[-1:]!r}: less than 2 GiB that end with a newline are needed")
+            raise ValueError(f"{len(data):,} bytes that end with {bytes(data[-1:])!r}: less than 2 GiB that end with a newline are needed")
         if self._text.shape[2] < len(data) + _COPIED:  # any column may be nearly all of a line; what is not filled takes no memory
             self._text = np.empty((2, self._most, len(data) + _COPIED), dtype=np.uint8)
         view = np.frombuffer(data, dtype=np.uint8)
@@ -128,6 +129,12 @@ class Scanner:
         count, chosen = int(self._counts[kind]), int(self._chosen[kind])
         texts = list[pa.StringArray]()
         for text, ends in zip(self._text[kind, :chosen], self._ends[kind, :chosen], strict=True) if chosen else ():
-            buffers = ends[: count + 1].copy(), text[: ends[count]].copy()
-            texts.append(pa.StringArray.from_buffers(count, *map(pa.py_buffer, buffers)))
+            texts.append(pa.StringArray.from_buffers(count, _kept(ends[: count + 1]), _kept(text[: ends[count]])))
         return Kind(self._index[kind, :count].copy(), self._spans[kind, :count].copy(), texts)
+
+
+def _kept(array: NDArray[Any]) -> pa.Buffer:
+    """A copy in the memory of Arrow, which uses again what was freed, where numpy's is fetched from the system each time."""
+    buffer = pa.allocate_buffer(array.nbytes)
+    np.frombuffer(buffer, dtype=array.dtype)[:] = array
+    return buffer

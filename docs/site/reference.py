@@ -21,7 +21,8 @@ MODULES = {
     "Questions to people": ["curation.qa.rounds", "curation.qa.options"],
     "Stages": [
         *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors", "exif", "images")),
-        *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "reorder", "shortage")),
+        *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "ranks")),
+        *(f"curation.stages.{name}" for name in ("reorder", "shortage")),
     ],
     "Protocols": [
         *(f"datasets.{name}" for name in ("clear.splits", "iirc.tasks", "iirc.view", "kowl.example", "kowl.increments")),

@@ -250,5 +250,8 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
     count = "Stale results are left out" if len(stale) > 1 else "A stale result is left out"
     named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
     more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
-    again = f"`benchwright train {out}` trains them again, or uses them as they are with --keep-stale; methods that the settings do not name need --method"
+    again = (
+        f"`benchwright train {out}` trains them again, or keeps them with --keep-stale; "
+        "methods that the settings do not name need --method"
+    )
     return f"{count} ({named}{more}): {again}"

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from ...curation.code_loading import load
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import ArraysShape, Orders, load_orders, load_shape

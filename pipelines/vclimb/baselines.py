@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.code_loading import UnknownName
 from ...curation.flow import Step
-from ...curation.named import UnknownName
 from ...curation.registry import load_entry
 from ...curation.store import Store
 from ...curation.verify import DATASET

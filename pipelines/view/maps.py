@@ -16,7 +16,7 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from ...curation.encoders.encoder import unit_rows
-from .kept import Kept
+from .cache import Cache
 from .query import Query, Refused
 from .table import Rows
 from .vectors import Vectors
@@ -57,7 +57,7 @@ class Plane:
     step: int
 
 
-_planes: Kept[Plane] = Kept(4, lambda _: 1)
+_planes: Cache[Plane] = Cache(4, lambda _: 1)
 _drawing = threading.Lock()
 
 

@@ -25,9 +25,9 @@ from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections
 from ..samples import rejects_sections
 from .curves import curve_blocks
-from .likeness import find_part, groups, map_part, view_of
 from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
-from .shown import Picture, ShownRun, pictured, row_address
+from .run_view import Picture, ShownRun, pictured, row_address
+from .similarity import find_part, groups, map_part, view_of
 from .table import MOST_DOWNLOADED, Bars, Rows
 from .trainings import training_blocks
 from .vectors import vector_columns

@@ -25,7 +25,7 @@ from ...curation.rows import Reject, is_array, printable
 from ...curation.stages.topk import TopK
 from ...curation.store import StoreError, gather_arrays
 from .query import Refused
-from .shown import NotThere, ShownRun
+from .run_view import NotThere, ShownRun
 
 MOST_ALIKE = 1000
 """Rows that a search finds at most."""

@@ -109,6 +109,9 @@ def test_two_samples_tell_the_start_of_a_stage_of_one_part(numbers: Path, tmp_pa
     assert not spun.rough
     assert listed.seconds == listed.cpu_seconds == 1.0  # takes as long for any number of rows
     assert (spun.seconds, spun.cpu_seconds) == (4.0 + 10 * 6.0, 2.0 + 10 * 6.0)
+    made["spun"]["cost"]["rows"] = smaller["spun"][1]["cost"]["rows"] = 0  # as of a stage that takes all rows at once
+    assert estimates(sample, made, {"listed": 300}, smaller)[1] == spun
+    made["spun"]["cost"]["rows"] = 30
     for bad in ((30, record(30, 6.0, 4.0)), (10, record(4, 6.0, 4.0)), (10, {"seconds": 6.0})):
         _, spun = estimates(sample, made, {"listed": 300}, {"spun": bad})  # as many rows, resumed, or without a record
         assert (spun.seconds, spun.cpu_seconds, spun.rough) == (100.0, 80.0, True)

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.placing import assign_shards
 from benchwright.curation.stages import buckets, choose, image_sources, ranks, reorder, unique_keys
 from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.curation.tasks import _shard_bounds
 from benchwright.datasets.clear.samples import place
 from benchwright.datasets.clear.splits import SEEDS, assign_iid_splits, order_stream
 
@@ -203,6 +205,16 @@ def test_buckets_with_rows_of_no_time_in_between() -> None:
     assert kept.to_pylist() == [
         {**row, "bucket": int(at % 17 >= 9)} for at, row in zip(order, table.take(order).to_pylist(), strict=True)
     ]
+
+
+def test_shards_go_on_over_parts() -> None:
+    names = ["a"] * 100 + ["b"] * 30 + ["c"] * 140 + ["d"] * 90 + ["e"]
+    rows = parted(pa.table({"shard": names}))
+    assert _shard_bounds(rows) == [(0, 100), (100, 130), (130, 270), (270, 360), (360, 361)]
+    assert _shard_bounds(Rows.of(pa.table({"shard": pa.array([], pa.string())}))) == [(0, 0)]
+    for apart in (["a"] * 90 + ["b"] * 90 + ["a"], ["a", "b", "a"]):
+        with pytest.raises(StepFailed, match="do not stand together"):
+            _shard_bounds(parted(pa.table({"shard": apart})))
 
 
 def test_an_order_of_numbers_needs_one_array() -> None:

@@ -18,7 +18,7 @@ from types import CodeType
 
 import benchwright
 import pytest
-from benchwright.curation.named import load
+from benchwright.curation.code_loading import load
 from benchwright.curation.reach import Reached, code_digest, one_look, reached
 
 Files = dict[str, str]
@@ -328,7 +328,7 @@ def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
 
 CODES = """
 import json, os, sys
-from benchwright.curation.stale import codes
+from benchwright.curation.code_changes import codes
 from benchwright.pipelines import api
 
 stages = api.job("clear", config="tiny").flow("out").stages

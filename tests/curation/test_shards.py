@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
+from benchwright.curation.placing import assign_shards
 from benchwright.curation.publish import DatasetCard, dataset_files, escaped
 from benchwright.curation.rows import BLOB
 from benchwright.curation.shards import (
-    assign_shards,
     encode_member,
     read_sample,
     samples_in,
@@ -127,7 +127,7 @@ def test_extensions_that_webdataset_would_change_or_skip_are_refused(extension: 
 
 
 def test_limits_of_a_shard_are_named() -> None:
-    with pytest.raises(ValueError, match="key 'a' is twice in the shard, first as sample 0"):
+    with pytest.raises(ValueError, match="key 'a' occurs twice in the shard, first as sample 0"):
         tar_bytes([("a", {"x": b""}), ("b", {"x": b""}), ("a", {"x": b""})])
     with pytest.raises(ValueError, match="sample 'a' has no member"):
         tar_bytes([("a", {})])

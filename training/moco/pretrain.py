@@ -76,7 +76,7 @@ class Pretraining:
 
     Args:
         settings: see there.
-        seed: of all draws.
+        seed: seed of all random draws.
         device: "cpu", "cuda:0", ...
         workers: threads that load batches ahead.
     """

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .code_loading import module_of
 from .definitions import Module, read_module
 from .encoders.spec import OpenClip
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
 from .flow import PlanError, Stage
 from .keys import codes_in, plain
 from .lookups import imports_of
-from .named import module_of
 from .reach import reached, source_file
 
 _NODES = (ast.Import, ast.ImportFrom)

@@ -15,7 +15,7 @@ from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...curation.stages.near_duplicates import MIN_COSINE
 from . import maps
 from .query import Condition, Query, Refused
-from .shown import NotThere, Picture, ShownRun, pictured, row_address
+from .run_view import NotThere, Picture, ShownRun, pictured, row_address
 from .table import Chosen, Rows
 from .vectors import MOST_ALIKE, Vectors, encode, made_by, near_groups, vector_columns
 

@@ -22,8 +22,8 @@ from ...curation.rows import REJECTS, is_array, is_blob
 from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
 from ...curation.video.frames import unpack_frames
+from .cache import Cache
 from .clips import frames_of
-from .kept import Kept
 from .payloads import Payload, payload_of
 from .query import Refused
 from .table import Database, Rows
@@ -72,7 +72,7 @@ def _schema(store: Store, name: str, digest: str) -> pa.Schema:
     return kept or _schemas.keep((store, name, digest), store.read_parquet(name, stop=0).schema)
 
 
-_schemas: Kept[pa.Schema] = Kept(256, lambda _: 1)
+_schemas: Cache[pa.Schema] = Cache(256, lambda _: 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +119,7 @@ class ShownRun:
     recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
         default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
     )
-    pictures: Kept[bytes] = dataclasses.field(default_factory=lambda: Kept(_SENT_BYTES, len), repr=False, compare=False)
+    pictures: Cache[bytes] = dataclasses.field(default_factory=lambda: Cache(_SENT_BYTES, len), repr=False, compare=False)
 
     @property
     def store(self) -> Store:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
-from .likeness import neighbours, same_group
 from .pages import cell, filled_page, whole
 from .payloads import Payload, clip_type, motion, text_of, vector_figures
-from .shown import FRAMES, Picture, Place, ShownRun, payload_address, row_address
+from .run_view import FRAMES, Picture, Place, ShownRun, payload_address, row_address
+from .similarity import neighbours, same_group
 
 _LONGEST = 4000
 """Letters of a value."""
