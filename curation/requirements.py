@@ -46,9 +46,10 @@ def check_devices(stages: Iterable[Stage]) -> None:
     """
     for stage in stages:
         device = _device(stage)
-        backends = {getattr(step.settings.get("encoder"), "backend", "torch") for step in stage.steps}
-        if needs_gpu(stage) and backends - {"torch"}:
-            told = f"encoder.backend = {backends.pop()!r} computes on processors alone, and device = {device!r}"
+        clips = (step.settings.get("encoder") for step in stage.steps)
+        backend = next((each.backend for each in clips if isinstance(each, OpenClip)), "torch")
+        if needs_gpu(stage) and backend != "torch":
+            told = f"encoder.backend = {backend!r} computes on processors alone, and device = {device!r}"
             raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or change the setting")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
