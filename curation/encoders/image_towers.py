@@ -31,16 +31,9 @@ def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageT
     """The one that ``spec.backend`` names, of a model of open_clip that is on the device and takes squares of ``side_px``.
 
     Raises:
-        ValueError: another device than ``cpu`` for ONNX Runtime, or a model that cannot be exported to it.
+        ValueError: the model cannot be exported.
     """
-    if spec.backend == "torch":
-        return _in_torch(model, device)
-    if device != "cpu":
-        raise ValueError(
-            f"encoder.backend = {spec.backend!r} computes on processors alone, and the device is {device!r}: set the backend "
-            "to 'torch', or the device to 'cpu'"
-        )
-    return _in_onnxruntime(spec, model, side_px)
+    return _in_torch(model, device) if spec.backend == "torch" else _in_onnxruntime(spec, model, side_px)
 
 
 def _in_torch(model: Any, device: str) -> ImageTower:

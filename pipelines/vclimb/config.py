@@ -249,7 +249,7 @@ class Frames:
         min_frames: clips with fewer are rejected.
         short_side_px: scaled to this shorter side; None: unscaled.
         jpeg_quality: 1 to 100.
-        decoder: ``pyav`` or ``ffmpeg``.
+        decoder: ``pyav`` or ``ffmpeg``, whose frames are the same; on a processor.
     """
 
     kind: Literal["uniform", "segments", "all"]
