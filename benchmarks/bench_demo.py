@@ -1,7 +1,7 @@
-"""Where the demo's time goes: each of its phases and stages, by the clock and by processor time of this process and its children.
+"""Where the demo's time goes: its phases and stages, by the clock and by processor time of this process and its children.
 
 Imports count where they happen, as for a user; the rest of ``make demo`` is Python's start. With ``--engine`` instead what the
-engine adds: the stages up to the vectors beside the bare functions, on one thread, in turn, after a warm-up that loads the model.
+engine adds: the stages up to the vectors beside the bare functions, on one thread, in turn, after a warm-up that loads models.
 
     python benchmarks/bench_demo.py [--photos 960] [--engine] [--repeats 3] [--quick]
 """

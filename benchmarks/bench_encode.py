@@ -7,7 +7,8 @@ additions a second, over those of torch's product of two large matrices at that 
 first line. What is fastest is printed as settings. Bytes are then compared between batch sizes, threads and orders. Memory is
 the peak of a fresh process.
 
-    python benchmarks/bench_encode.py [--quick] [--models ViT-B-32 RN50] [--pictures 96] [--turns 4]
+    python benchmarks/bench_encode.py [--quick] [--models conse ViT-B-32 RN50] [--precisions float32 bf16]
+        [--pictures 96] [--turns 4]
 
 pip install openvino measures it, too.
 """
@@ -15,6 +16,7 @@ pip install openvino measures it, too.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import io
 import logging
@@ -115,7 +117,7 @@ def by_openvino(spec: OpenClip, checkpoint: str, precision: str) -> Encode:
         return lambda pixels: network([pixels.numpy()])[0]
 
     encoder = load_clip(spec, checkpoint=checkpoint)
-    encoder._tower = compiled(spec, encoder._model, encoder._crop.side_px)
+    encoder._tower = compiled(spec, encoder._model, encoder._crop.side_px)  # in place of its own
     return whole(encoder)
 
 
@@ -184,7 +186,8 @@ def compare(files: list[bytes], methods: dict[str, Encode], turns: int, flops: d
 
 
 def same_bytes(spec: EncoderSpec, checkpoint: str, files: list[bytes]) -> None:
-    """Print how many of five ways of cutting the same work give the same bytes."""
+    """Print how many of five ways of cutting the same work give the same bytes; in blocks of 8, since 32 would take minutes."""
+    spec = dataclasses.replace(spec, block=8) if isinstance(spec, OpenClip) else spec
     rows = [Pictured(str(index), Blob(data)) for index, data in enumerate(files[:12])]
     ways: list[tuple[list[Pictured], int, int]] = [(rows, 32, 1), (rows, 7, 1), (rows, 5, 2), (rows[::-1], 32, 1)]
     digests = []
@@ -203,21 +206,25 @@ def peak_mb(spec: EncoderSpec, checkpoint: str, files: list[bytes]) -> float:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def clip_case(name: str, path: str, files: list[bytes], turns: int) -> OpenClip:
+def clip_case(name: str, path: str, files: list[bytes], turns: int, precisions: Sequence[str]) -> OpenClip:
     """Measure a model of open_clip in all ways, and print and give the fastest settings."""
-    flops, peak = flops_an_image(name), {precision: matmul_flops(precision) for precision in PRECISIONS}
+    flops, peak = flops_an_image(name), {precision: matmul_flops(precision) for precision in precisions}
     print(f"open_clip {name}: {flops / 1e9:.1f} GFLOP an image")
     for precision, rate in peak.items():
         print(f"  product of matrices, {precision:8} {rate / 1e9:7.0f} GFLOP/s of one core")
-    specs = {f"ours, {spec.backend} {spec.precision}": spec for spec in (OpenClip(name, **each) for each in WAYS)}
+    specs = {
+        f"ours, {spec.backend} {spec.precision}": spec
+        for spec in (OpenClip(name, **each) for each in WAYS if each["precision"] in precisions)
+    }
     methods, at = dict[str, Encode](), dict[str, str]()
-    for precision in PRECISIONS:
+    for precision in precisions:
         label = f"open_clip, batches of 32, {precision}"
         methods[label], at[label] = plain_open_clip(name, path, "bf16" if precision == "bf16" else "fp32"), precision
     for label, spec in specs.items():
         methods[label], at[label] = whole(load_encoder(spec, checkpoint=path)), spec.precision
     if importlib.util.find_spec("openvino"):
-        for precision, hint in (("float32", "f32"), ("bf16", "bf16")):
+        for precision in precisions:
+            hint = "bf16" if precision == "bf16" else "f32"
             methods[f"OpenVINO {precision}"], at[f"OpenVINO {precision}"] = by_openvino(OpenClip(name), path, hint), precision
     rates = compare(files, methods, turns, {label: flops / peak[precision] for label, precision in at.items()})
     best = max(specs, key=lambda label: rates[label])
@@ -230,23 +237,29 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="32 pictures, 2 turns, ViT-B-32 alone of the CLIP models")
-    parser.add_argument("--models", nargs="*", default=["ViT-B-32", "RN50"], help="of open_clip")
+    parser.add_argument("--models", nargs="*", default=["conse", "ViT-B-32", "RN50"], help="conse, and names of open_clip")
+    parser.add_argument(
+        "--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="bf16 takes minutes where it is slow"
+    )
     parser.add_argument("--pictures", type=int, default=96)
     parser.add_argument("--turns", type=int, default=4)
     given = parser.parse_args()
     if given.quick:
-        given.models, given.pictures, given.turns = ["ViT-B-32"], 32, 2
+        given.models, given.pictures, given.turns = ["conse", "ViT-B-32"], 32, 2
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)  # open_clip warns of weights that are random
     files = photos(given.pictures)
     with tempfile.TemporaryDirectory() as folder:
-        print("conse")
-        compare(files, {"packages as they come": plain_conse(), "ours": whole(load_encoder(Conse()))}, given.turns, {})
-        cases: list[tuple[EncoderSpec, str]] = [(Conse(), "")]
+        cases: list[tuple[EncoderSpec, str]] = []
         for name in given.models:
-            path = random_checkpoint(name, folder)
-            cases.append((clip_case(name, path, files, given.turns), path))
+            if name == "conse":
+                print("conse")
+                compare(files, {"packages as they come": plain_conse(), "ours": whole(load_encoder(Conse()))}, given.turns, {})
+                cases.append((Conse(), ""))
+            else:
+                path = random_checkpoint(name, folder)
+                cases.append((clip_case(name, path, files, given.turns, given.precisions), path))
         for spec, path in cases:
             print(spec)
             same_bytes(spec, path, files)

@@ -53,8 +53,8 @@ class Artifact:
 
     def to_json(self) -> dict[str, Any]:
         """For ``artifact.json``: the same for equal runs, byte for byte."""
-        record = {**dataclasses.asdict(self), "parts": list(self.parts)}
-        return sealed(record if self.kept else {name: value for name, value in record.items() if name != "kept"})
+        record = {**vars(self), "parts": list(self.parts)}  # dataclasses.asdict would copy the record of every file
+        return sealed({name: value for name, value in record.items() if self.kept or name != "kept"})
 
     def files(self) -> dict[str, Mapping[str, Any]]:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""

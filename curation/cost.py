@@ -17,7 +17,7 @@ from typing import Any
 
 from .artifact import Artifact
 from .flow import PlanError, Stage
-from .needs import needs_gpu
+from .requirements import needs_gpu
 
 _FEWEST_TASKS = 4
 """So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""
@@ -118,7 +118,7 @@ class Meter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """What a stage would cost at another size.
 
     Attributes:
@@ -151,7 +151,7 @@ def estimates(
     made: Mapping[str, Mapping[str, Any]],
     rows: Mapping[str, int],
     smaller: Mapping[str, tuple[int, Mapping[str, Any]]] | None = None,
-) -> list[Estimate]:
+) -> list[CostEstimate]:
     """What the stages of a finished sample would cost with other numbers of rows.
 
     Time and bytes are taken to grow with the rows that come in, besides the time to start. A stage gives as many rows for one
@@ -172,7 +172,7 @@ def estimates(
     if unknown := [name for name in rows if name not in names]:
         raise PlanError(f"no stage {unknown[0]!r} to estimate from: there are {', '.join(names)}")
     given: dict[str, float] = {}
-    found: list[Estimate] = []
+    found: list[CostEstimate] = []
     for stage, artifact in planned:
         cost = made.get(stage.name, {}).get("cost")
         if artifact is None or cost is None or not cost["tasks"]:
@@ -191,7 +191,7 @@ def estimates(
             start + factor * whole * max(0.0, all_of_it - start) for all_of_it, start in zip(spent, known, strict=True)
         )
         found.append(
-            Estimate(
+            CostEstimate(
                 stage=stage.name,
                 rows_in=round(rows_in),
                 rows=round(rows_out),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .deaths import Died, limit_cpu, memory_is_short, tried_twice
+from .child_processes import Died, limit_cpu, memory_is_short, tried_twice
 from .rows import MachineFault
 
 MAX_BYTES = 1 << 28

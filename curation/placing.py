@@ -164,8 +164,9 @@ def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], np.ndarray]
     if len(set(labels)) < len(labels):
         raise ValueError(f"columns {list(by)}: different values give one shard name")
     codes = _codes(there, values)
-    rank = np.argsort(np.argsort(np.array(labels, dtype=object)))[np.argsort(codes)]
-    codes, at = np.sort(codes), 0
+    order = np.argsort(codes)
+    rank = np.argsort(np.argsort(np.array(labels, dtype=object)))[order]
+    codes, at = codes[order], 0
     for table in rows.batches(names):
         group[at : at + table.num_rows] = rank[np.searchsorted(codes, _codes(table, values))]
         at += table.num_rows

@@ -15,10 +15,10 @@ from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
 from .lock import Busy, locked
-from .needs import check_devices, check_packages
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
+from .requirements import check_devices, check_packages
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
 from .workers import IN_PROCESS, Workers

@@ -146,7 +146,8 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
     for key, members in samples:
         check_key(key)
         if key in seen:
-            raise ValueError(f"key {key!r} is twice in the shard, first as sample {[span.key for span in spans].index(key)}")
+            first = [span.key for span in spans].index(key)
+            raise ValueError(f"key {key!r} occurs twice in the shard, first as sample {first}")
         seen.add(key)
         given = tuple(members)
         order = orders.get(given) or orders.setdefault(given, _member_order(key, given))

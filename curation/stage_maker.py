@@ -18,20 +18,19 @@ import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
+from .code_changes import change, change_of_sources, codes, codes_of, definitions, edited, in_no_file, named_in, without_code
 from .cost import Meter
+from .digest import KeySum, Ledger
 from .files import remove_half_written
 from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
-from .ledger import KeySum, Ledger
-from .loaded import edited, in_no_file
 from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
-from .parts import Offer, PartTask
+from .parts import Offer
 from .reach import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
-from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Store, StoreError
-from .tasks import stage_tasks
+from .tasks import PartTask, stage_tasks
 
 FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""

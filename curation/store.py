@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import may_leave, remove, writing
+from .files import Written, may_leave, remove, writing
 from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
@@ -193,19 +193,35 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
-            stream.seek(start)
-            data = stream.read() if size is None else stream.read(size)
+        data = self._stretch(name, start, size) if size and not self.local else None
+        if data is None:
+            with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
+                stream.seek(start)
+                data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:
             raise StoreError(f"{self.url}: file {name} ends before byte {start + size}")
         return data
 
+    def _stretch(self, name: str, start: int, size: int) -> bytes | None:
+        """Bytes of a remote file by one request: a file that is opened is asked for its size first. None where the request
+        fails, as it does behind the end of the file."""
+        try:
+            with self._told(name):
+                return _filesystem(self.url)[0].cat_file(self.path(name), start=start, end=start + size)
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}: file {name} is missing") from None
+        except OSError:
+            return None
+
     @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload)."""
+    def writing(self, name: str, *, later: list[Written] | None = None) -> Iterator[IO[bytes]]:
+        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload).
+
+        ``later``, where it is given, takes a local file, for which the caller has the last two of these done.
+        """
         target = self.path(name)
         if self.local:
-            with writing(target) as stream:
+            with writing(target, later=later) as stream:
                 yield stream
             return
         fs = _filesystem(self.url)[0]

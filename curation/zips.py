@@ -43,7 +43,7 @@ def open_zip(stream: IO[bytes], place: str, what: str) -> Iterator[zipfile.ZipFi
             check_whole(archive, place)
             yield archive
     except _DAMAGE as error:  # RuntimeError is for what is encrypted, or packed oddly
-        raise ValueError(f"{place} is not a {what}: {error}") from None
+        raise ValueError(f"{place} is not a valid {what}: {error}") from None
 
 
 def check_whole(archive: zipfile.ZipFile, place: str) -> None:

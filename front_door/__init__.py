@@ -19,7 +19,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from .curation.import_times import watch as _watch
+from .curation.code_loading import watch as _watch
 
 if TYPE_CHECKING:
     from .curation.flow import Flow, join, rows_of, source, step

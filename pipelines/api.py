@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
-from ..curation.cost import Estimate, estimates
+from ..curation.code_changes import change, changed_source
+from ..curation.cost import CostEstimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
-from ..curation.needs import check_packages
 from ..curation.reach import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
-from ..curation.stale import change, changed_source
+from ..curation.requirements import check_packages
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, compare, file_sha256, made_again, verify
 from .cluster import cluster
@@ -114,7 +114,7 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     return planned
 
 
-def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[Estimate]:
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[CostEstimate]:
     """Estimate the cost of a run with other numbers of rows, from a finished sample run.
 
     Args:

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..curation.code_loading import UnknownName, load
 from ..curation.flow import Flow
-from ..curation.named import UnknownName, load
 from ..curation.registry import Entry, load_entry
 from ..curation.run import Run
 from .catalogue import BENCHMARKS, TITLES

@@ -120,7 +120,7 @@ def stream_trainings(
                 "method": (name, reference_of(METHODS, name, METHODS.builtin)),
                 "settings": {**changed, "method": dict(own.get(name, {})), "columns": columns},
             }
-            for name in dict.fromkeys(METHODS.former.get(name, name) for name in [*methods] or baselines)
+            for name in dict.fromkeys(map(METHODS.present, [*methods] or baselines))
         ),
         seeds,
         protocol=protocol,

@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.code_changes import recipe_change
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
 from ..curation.reach import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
-from ..curation.stale import recipe_change
 from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET, file_sha256
 from ..eval.results import RESULTS, Value, lines
@@ -52,6 +52,9 @@ NOT_FITTED = "not_fitted"
 """Reason of the reject that a training leaves where its data cannot be learned from: it is skipped, and the others count."""
 
 _LEARNED, _MEASURED = "learned_", "measured_"
+
+_TOLD = 3
+"""Trainings that failed and are named."""
 
 
 class Diverged(ValueError):
@@ -324,7 +327,8 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
         failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
-        raise Diverged(f"{count} failed: {'; '.join(failed)}. The others finished: `benchwright eval {out}`")
+        more = f"; and {len(failed) - _TOLD} more: `benchwright rejects {out}/{FOLDER}`" if len(failed) > _TOLD else ""
+        raise Diverged(f"{count} failed: {'; '.join(failed[:_TOLD])}{more}. The others finished: `benchwright eval {out}`")
 
 
 def _details(store: Store, learned: Artifact) -> list[tuple[str, str]]:

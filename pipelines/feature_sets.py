@@ -31,7 +31,7 @@ from ..datasets.reader.features import FEATURES, feature_file
 from .config import ConfigError, Location, check_file_not_empty
 from .errors import did_you_mean
 from .names import ByKind
-from .own import OwnEncoder, encoder_of, shown
+from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
 """In place of the name of a feature set: the vectors by which images were retrieved, which lie in the shards."""
@@ -51,8 +51,8 @@ class FeatureSet:
 
     Attributes:
         weights: file or URL of the weights, of a ``network`` and where the encoder takes a checkpoint.
-        encoder: what makes the vectors: by default CLEAR's ResNet-50 without its last layer.
-        stored: as what they are published.
+        encoder: encoder of the vectors: by default CLEAR's ResNet-50 without its last layer.
+        stored: dtype in which they are published.
     """
 
     weights: Location = ""

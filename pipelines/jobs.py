@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_run, unfinished
 from ..curation.budget import NoRows
+from ..curation.code_loading import UnknownName
 from ..curation.flow import Flow, PlanError
 from ..curation.keys import MissingSource
-from ..curation.named import UnknownName
 from ..curation.part_writer import StepFailed
 from ..curation.records import check_tree
 from ..curation.registry import BUILT_IN, Entry
@@ -23,7 +23,7 @@ from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
 from .config import ConfigError, brings_settings, checked, find_config, load, override
-from .trust import check_trusted, remember
+from .trusted_code import check_trusted, remember
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
@@ -152,7 +152,7 @@ def job_of(out: str, *, pipeline: str | None = None, overrides: Sequence[str] = 
     Args:
         out: the run.
         pipeline: the name of its pipeline, such as a Python file; default: the recorded one. Code that the record names is
-            executed only if the user has named it before, or if it is built in or of an installed package: see ``trust``.
+            executed only if it is built in, of an installed package, or named by the user before: see ``trusted_code``.
         overrides: ``a.b=value`` each: settings of trainings, which must not change the dataset.
 
     Raises:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..curation.named import UnknownName
+from ..curation.code_loading import UnknownName
 from ..curation.registry import BUILT_IN, Entry, Registry
 from .errors import WrongUse, unknown
 

@@ -88,7 +88,7 @@ def train(
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .streams import learn_stream, learner_of
-        from .together import train_together
+        from .torchrun import train_together
 
         if count() > 1:
             return _scores(todo, out) if train_together(chosen, out, learner_of, learn_stream, **how) else None

@@ -26,7 +26,7 @@ from ..eval.report.html import render
 from ..eval.report.plans import PlanStage, pipeline_section, plan_chart
 from ..eval.report.sections import Provenance, provenance_section
 from ..eval.report.tables import csv_text, figures_of
-from ..eval.report.trained import metric_blocks
+from ..eval.report.trainings import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa
 from .experiments import results

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..curation.named import UnknownName, load
+from ..curation.code_loading import UnknownName, load
 from ..curation.registry import BUILT_IN
 from ..training.trackers.registry import TRACKERS
 from .errors import WrongUse

@@ -26,7 +26,7 @@ from typing import Any
 import benchwright
 import numpy as np
 import pytest
-from benchwright.curation.named import load
+from benchwright.curation.code_loading import load
 from benchwright.curation.registry import Registry
 from benchwright.curation.stages.detectors import DETECTORS
 from benchwright.curation.stages.transforms import TRANSFORMS

@@ -6,6 +6,8 @@ whatever else the machine does. Between them cosines are 0.9999 or more, and the
 
 from __future__ import annotations
 
+import contextlib
+import io
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -29,16 +31,9 @@ def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageT
     """The one that ``spec.backend`` names, of a model of open_clip that is on the device and takes squares of ``side_px``.
 
     Raises:
-        ValueError: another device than ``cpu`` for ONNX Runtime, or a model that cannot be exported to it.
+        ValueError: the model cannot be exported.
     """
-    if spec.backend == "torch":
-        return _in_torch(model, device)
-    if device != "cpu":
-        raise ValueError(
-            f"encoder.backend = {spec.backend!r} computes on the processor alone, and the device is {device!r}: set the backend to "
-            "'torch', or the device to 'cpu'"
-        )
-    return _in_onnxruntime(spec, model, side_px)
+    return _in_torch(model, device) if spec.backend == "torch" else _in_onnxruntime(spec, model, side_px)
 
 
 def _in_torch(model: Any, device: str) -> ImageTower:
@@ -73,6 +68,7 @@ def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
 
 def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> None:
     """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` where it cannot be."""
+    import onnx  # noqa: F401  # torch needs it, and tells otherwise that the model is at fault
     import torch
 
     class Images(torch.nn.Module):
@@ -86,7 +82,7 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
     # Where weights may be learned, torch takes the plain form of attention, which can be exported; no gradient is made.
     model.visual.requires_grad_(True)
     try:
-        with warnings.catch_warnings(), torch.enable_grad():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
             warnings.simplefilter("ignore")  # that this exporter is to go, and that sizes are constants, which is meant
             given = {"opset_version": _OPSET, "input_names": ["pixels"], "dynamo": False}
             torch.onnx.export(Images(), (example,), str(file), **given)

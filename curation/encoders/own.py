@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..arguments import check_arguments
+from ..code_loading import module_of
 from ..keys import canonical
-from ..named import module_of
+from ..registry import check_arguments
 from ..stages.decode import decode_rgb
 from .encoder import Encoder, MakeEncoder, unit_rows
 

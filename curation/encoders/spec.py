@@ -13,7 +13,6 @@ from typing import Literal
 
 from ..registry import Registry
 
-
 _PRECISIONS = ("float32", "bf16", "auto")
 _BACKENDS = ("torch", "onnxruntime", "auto")
 
@@ -36,12 +35,12 @@ class OpenClip:
             any case which activation and pixel statistics go with them. "" for a checkpoint of one's own; ``model``
             must then say ``-quickgelu`` where that is meant.
         precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: twice as fast or more on processors with AMX
-            and on GPUs, anything from twice as fast to slower on others, and other vectors (cosine to float32 about 0.9999).
-            ``auto`` is ``bf16`` where this machine's processor has AMX, or else ``float32``.
-        backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there, after
-            some seconds at the start, with cosines to torch's vectors of 0.9999 or more. ``auto`` is ``onnxruntime`` where
-            float32 is asked for and the packages onnx and onnxruntime are installed, or else ``torch``. Neither ``auto`` measures
-            anything: what it became is part of the key and stands in the records. ``benchmarks/bench_encode.py`` measures.
+            and on GPUs, twice as fast to slower on others, and other vectors (cosine to float32 about 0.9999). ``auto`` is
+            ``bf16`` where this machine's processor has AMX, or else ``float32``.
+        backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there
+            after some seconds at the start, with cosines of 0.9999 or more to torch's vectors. ``auto`` is ``onnxruntime``
+            where precision is ``float32`` and onnx and onnxruntime are installed, or else ``torch``. No ``auto`` measures: what
+            it became is part of the key and stands in the records. ``benchmarks/bench_encode.py`` measures.
         block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
             others it comes with; another size may change the last bits. 32 suits processors, 64 or more GPUs.
         scaled_decode: decode large JPEGs at a smaller scale, with sides at least twice what is needed: faster on
@@ -96,14 +95,14 @@ class Conse:
 
 @dataclasses.dataclass(frozen=True)
 class Colours:
-    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, the same to the bit on every machine."""
+    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, bit-identical on every machine."""
 
     kind: Literal["colours"] = "colours"
 
 
 @dataclasses.dataclass(frozen=True)
 class EfficientNetLite:
-    """EfficientNet-Lite0 without its last layer, from packaged weights: images alone, it has no space of texts.
+    """EfficientNet-Lite0 without its last layer, from packaged weights: only images, no texts.
 
     The weights were trained on the 1,000 classes of ImageNet: whatever is measured on such classes is no test of new ones.
 

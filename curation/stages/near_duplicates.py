@@ -257,8 +257,8 @@ def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
             found = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), dtype=">u8").reshape(len(texts), words)
         except ValueError as error:
             raise ValueError(
-                f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits a picture or "
-                "frame, as hash_picture and hash_clip give them, and of clips as many frames of each"
+                f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits per picture, "
+                "or per frame of equally long clips, as from hash_picture and hash_clip"
             ) from None
         if not len(codes):
             codes = np.empty((rows.num_rows, words), dtype=np.uint64)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from ..ledger import key_hashes
+from ..digest import key_hashes
 from ..rows import Sifted, sift
 from .reorder import StoredRows
 

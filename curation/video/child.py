@@ -3,10 +3,10 @@
 A child is started once and used again and again. It is asked, and answers, in JSON, payloads after it; what
 comes from a video is never unpickled.
 
-A row is rejected for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
-by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes are the
-file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot; two
-deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
+A row is rejected for what its file does, not for what the machine does (see ``child_processes.py``). A child that ended is
+followed by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes
+are the file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot;
+two deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from ..deaths import Died, limit_cpu, memory_is_short, tried_twice
+from ..child_processes import Died, limit_cpu, memory_is_short, tried_twice
 from ..rows import MachineFault, Reject
 from .limits import VideoLimits, too_slow
 from .plans import FramePlan

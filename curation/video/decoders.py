@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..deaths import Died, limit_cpu, memory_is_short
+from ..child_processes import Died, limit_cpu, memory_is_short
 from ..rows import MachineFault, Reject
 from .index import EXACT, KeyFrame, VideoIndex, open_video
 from .limits import CONTAINERS, CpuBudget, VideoLimits

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from ..deaths import memory_is_short
+from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
 from .limits import CONTAINERS, CpuBudget
 from .nal import AvcReader, HevcPicture, NalError, hevc_picture

@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_archive(*, root: str, classes: int = 100) -> Iterator[ClassImage]:
-    """Source step: the pictures of both files of the archive, those that train first; see ``read_cifar``."""
+    """Source step: the pictures of both files of the archive, training pictures first; see ``read_cifar``."""
     for piece in ("train", "test"):
         yield from read_cifar(piece, root=root, classes=classes)
 

@@ -66,7 +66,7 @@ def read_class_images(
     classes: str | None = None,
     max_bytes: int = 100_000_000,
 ) -> Iterator[ClassImage | Rejected]:
-    """Source step: the pictures of one piece, their bytes as they are.
+    """Source step: the pictures of one piece, with unchanged bytes.
 
     Rejected: what ``read_folder`` or ``read_tar`` rejects, ``no_split`` (the topmost folder is none of ``splits``) and
     ``no_class``.

@@ -94,7 +94,7 @@ class PlaceInRelease:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedImage:
     """A line of a list: an image with its label, and what the metadata say of it.
 
     Attributes:
@@ -183,7 +183,7 @@ def buckets_of(part: Part) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def lines_of(part: Part, bucket: str) -> Iterator[Listed | Rejected]:
+def lines_of(part: Part, bucket: str) -> Iterator[ListedImage | Rejected]:
     """The labelled images of a bucket: those of ``training_folder/filelists``, or of ``labeled_metadata``."""
     place = f"training_folder/filelists/{bucket}/all.txt"
     lines, metadata = part.lines(place), dict(_metadata(part, bucket))
@@ -198,16 +198,16 @@ def lines_of(part: Part, bucket: str) -> Iterator[Listed | Rejected]:
     for at, line in enumerate(lines):
         path, label = _fields(line)
         name = part.names[int(label)] if _NUMBER.match(label) and int(label) < len(part.names) else ""
-        yield Listed(at, path, label, metadata.get(name, {}).get(id_of(path), {}))
+        yield ListedImage(at, path, label, metadata.get(name, {}).get(id_of(path), {}))
 
 
-def _by_metadata(part: Part, metadata: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Listed | Rejected]:
+def _by_metadata(part: Part, metadata: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[ListedImage | Rejected]:
     at = 0
     for name in [*part.names, *(name for name in metadata if name not in part.names)]:
         for identity, values in metadata.get(name, {}).items():
             path, label = values.get("IMG_PATH"), str(part.names.index(name)) if name in part.names else name
             if isinstance(path, str):
-                yield Listed(at, path, label, values)
+                yield ListedImage(at, path, label, values)
             else:
                 yield Rejected(f"./{printable(identity)}", "bad_metadata", f"{name}: IMG_PATH is {path!r:.40}")
             at += 1
@@ -230,7 +230,7 @@ def _metadata(part: Part, bucket: str) -> Iterator[tuple[str, Mapping[str, Mappi
 
 
 def splits_of(
-    part: Part, bucket: str, lines: Sequence[Listed], folders: Mapping[int, str]
+    part: Part, bucket: str, lines: Sequence[ListedImage], folders: Mapping[int, str]
 ) -> tuple[dict[int, dict[int, str]], list[Rejected]]:
     """Seed -> number of the line -> ``train``, ``test`` or ``both``; and lines of a split that the bucket's list lacks."""
     at = {line.line: line.at for line in lines}
@@ -257,7 +257,7 @@ def splits_of(
     return splits, rejects
 
 
-def _line(lines: Sequence[Listed], number: Any, place: str) -> str:
+def _line(lines: Sequence[ListedImage], number: Any, place: str) -> str:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(lines):
         raise ValueError(f"{place}: {number!r:.40} is not a line number: {len(lines)} images are listed")
     return lines[number].line

@@ -108,12 +108,12 @@ class DatasetIndex:
         """The rows whose columns have the given values, all of them, in the same order.
 
         Args:
-            where: column -> a value, a list, tuple or set of values of which any will do, or None for null:
+            where: column -> a value, a list, tuple or set of accepted values, or None for null:
                 ``{"iid_seed0": "train", "bucket": [3, 4]}``.
 
         Raises:
             ValueError: no such column; a value of another type than the column's; or no row is left, which is nearly
-                always a slip.
+                always a mistake.
 
         >>> DatasetIndex.open("out/dataset").select({"class_name": "read"})
         Traceback (most recent call last):

@@ -19,14 +19,16 @@ from .known import Known
 from .layouts import Layout
 from .missing import row_of_joints
 from .ntu_text import parse_skeleton
-from .rows import InFile, OwnListed, Sequence, TensorRow, WithJoints, WithNpy, sequence_of
+from .rows import InFile, Sequence, SequenceFile, TensorRow, WithJoints, WithNpy, sequence_of
 from .tensors import TensorForm, tensor_row
 
 MAX_BYTES = 1 << 28
 EXTENSIONS = (".skeleton", ".json", ".npy", ".bvh")
 
 
-def list_class_folders(*, root: str, labels: str | None = None, pattern: str | None = None) -> Iterator[OwnListed | Rejected]:
+def list_class_folders(
+    *, root: str, labels: str | None = None, pattern: str | None = None
+) -> Iterator[SequenceFile | Rejected]:
     """Source step: the files of class folders, ``<class>/.../<file>``, folder by folder, in the order of the names.
 
     Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed; and as
@@ -51,7 +53,7 @@ def list_class_folders(*, root: str, labels: str | None = None, pattern: str | N
                 )
                 yield Rejected(printable(file), reason, error.detail)
             else:
-                yield OwnListed(key_of(file), file, *said)
+                yield SequenceFile(key_of(file), file, *said)
 
 
 def read_sequence(

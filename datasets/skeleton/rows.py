@@ -81,7 +81,7 @@ class WithJoints(InFile):
 
 
 @dataclass(frozen=True)
-class OwnListed(InFile):
+class SequenceFile(InFile):
     """A sequence of one's own, not yet read, and what is known of it.
 
     Attributes:
@@ -117,7 +117,7 @@ def npy_of(joints: NDArray[Any]) -> Blob:
 
 @dataclass(frozen=True)
 class OwnSequence(WithNpy):
-    """``OwnListed`` with its joints."""
+    """``SequenceFile`` with its joints."""
 
     camera: str | None = None
     performer: str | None = None

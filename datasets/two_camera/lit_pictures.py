@@ -42,7 +42,7 @@ def read_lit_pictures(
     without: Sequence[str],
     saturated: float,
 ) -> Iterator[LinearPair | Rejected]:
-    """Source step: the pictures of the main camera, and the same as the second would have seen them; by file and place in it.
+    """Source step: the pictures of the main camera, and as the second would have seen them; by file and position.
 
     Args:
         pictures: folder of ``.npz`` files with ``pictures`` (n, h, w, 3), linear, 1 at full scale, ``lights`` (n, 3) and

@@ -200,7 +200,7 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
     first = next(lines.blocks(decompressed(stream, kind), name, block_bytes=_HEAD_BYTES), None)
     if first is None:
         raise ValueError(f"{name}: the file is empty")
-    return {"form": kind or "plain", "columns": _columns(first.data, name)}
+    return {"form": kind or "plain", "columns": _columns(bytes(first.data), name)}
 
 
 def _columns(head: bytes, name: str) -> int:
@@ -218,7 +218,7 @@ def _columns(head: bytes, name: str) -> int:
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-_Parse = Callable[[bytes, int], Iterator[Parsed]]
+_Parse = Callable[[memoryview, int], Iterator[Parsed]]
 """Parses whole lines, the first of which is at a place."""
 
 
@@ -237,18 +237,18 @@ def _read_text(
     bad = 0
     for block in blocks:
         count = 0
-        for parsed in parse(block.data if block.data.endswith(b"\n") else block.data + b"\n", at):
+        for parsed in parse(block.data, at):
             bad += parsed.rejected.num_rows
             if bad > _MAX_BAD_LINES:
                 where = f"{place.unit} {at:,}"
-                raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines of a piece, up to {where}, are not metadata")
+                raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines up to {where} are not metadata")
             count += parsed.lines
             yield parsed
         at += block.size if plain else count
 
 
 def _by_rules(layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> _Parse:
-    def parse(data: bytes, first: int) -> Iterator[Parsed]:
+    def parse(data: memoryview, first: int) -> Iterator[Parsed]:
         stream = io.BytesIO(data)
         while some := list(itertools.islice(stream, lines.LINES_AT_ONCE)):
             starts = first + np.cumsum([0, *map(len, some)]) if place.unit == "byte" else first + np.arange(len(some) + 1)
@@ -269,16 +269,20 @@ def _scanning(layout: Sequence[str], place: Place, licences: Sequence[str] | Non
     names, given = (*NEEDED, *extra), ("id", "date_uploaded", "url", "extension", "licence", *extra)
     scan, schema = Scanner(layout, names, given, licences), row_schema(extra)
 
-    def parse(data: bytes, first: int) -> Iterator[Parsed]:
+    def parse(data: memoryview, first: int) -> Iterator[Parsed]:
         begin = 0
         for found in scan(data):
             key, *texts = found.photos.texts
             rows = pa.Table.from_arrays([key, found.taken, found.uploaded, *texts], schema=schema)
             numbers, spans = found.unclear.index, begin + found.unclear.spans
             places, clear = (
-                first + (begin + kind.spans[:, 0] if place.unit == "byte" else kind.index) for kind in (found.unclear, found.others)
+                first + (begin + kind.spans[:, 0] if place.unit == "byte" else kind.index)
+                for kind in (found.unclear, found.others)
             )
-            unclear = ((n, at, data[a:b]) for n, at, (a, b) in zip(numbers.tolist(), places.tolist(), spans.tolist(), strict=True))
+            unclear = (
+                (n, at, bytes(data[a:b]))
+                for n, at, (a, b) in zip(numbers.tolist(), places.tolist(), spans.tolist(), strict=True)
+            )
             rest = rest_table(found.others.index, clear, dict(zip(names, found.others.texts, strict=True)))
             rejected = REJECTS.empty_table()
             if len(numbers):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +81,9 @@ class Scanner:
         licences: which of them a photo may have; any where it is None.
     """
 
-    def __init__(self, layout: Sequence[str], names: Sequence[str], given: Sequence[str], licences: Sequence[str] | None) -> None:
+    def __init__(
+        self, layout: Sequence[str], names: Sequence[str], given: Sequence[str], licences: Sequence[str] | None
+    ) -> None:
         if tuple(names[: len(NEEDED)]) != NEEDED or len(given) > len(names):
             raise ValueError(f"columns {', '.join(names)}, and {', '.join(given)} of photos: {', '.join(NEEDED)} come first")
         self._columns, self._most = len(layout), len(names)
@@ -100,15 +103,17 @@ class Scanner:
         self._ends = np.empty((2, len(names), LINES_AT_ONCE + 1), dtype=np.int32)
         self._text = np.empty((2, len(names), 0), dtype=np.uint8)
 
-    def __call__(self, data: bytes) -> Iterator[Scanned]:
+    def __call__(self, data: bytes | memoryview) -> Iterator[Scanned]:
         """Lines of ``data``, at most ``LINES_AT_ONCE`` at a time.
 
         Raises:
             ValueError: where the last line lacks its newline, or there are 2 GiB and more.
         """
         if data[-1:] not in (b"", b"\n") or len(data) >= 1 << 31:
-            raise ValueError(f"{len(data):,} bytes that end with {data[-1:]!r}: less than 2 GiB that end with a newline are needed")
-        if self._text.shape[2] < len(data) + _COPIED:  # any column may be nearly all of a line; what is not filled takes no memory
+            told = f"{len(data):,} bytes that end with {bytes(data[-1:])!r}"
+            raise ValueError(f"{told}: less than 2 GiB that end with a newline are needed")
+        # Any column may be nearly all of the data; what is not filled takes no memory.
+        if self._text.shape[2] < len(data) + _COPIED:
             self._text = np.empty((2, self._most, len(data) + _COPIED), dtype=np.uint8)
         view = np.frombuffer(data, dtype=np.uint8)
         while len(view):
@@ -117,9 +122,9 @@ class Scanner:
                 *(self._words, self._word_ends, self._word_count, self._begins, self._counts, self._times),
                 *(self._index, self._spans, self._text, self._text.shape[2], self._ends, LINES_AT_ONCE),
             )
-            taken, uploaded = (
-                pa.array(self._times[: self._counts[0], n]).cast(pa.timestamp("us")) for n in range(2)
-            )
+            # A copy, for the next lines take the place of these.
+            times = self._times[: self._counts[0]].T.copy()
+            taken, uploaded = (pa.array(column).cast(pa.timestamp("us")) for column in times)
             photos, others, unclear = map(self._kind, range(3))
             yield Scanned(photos, taken, uploaded, others, unclear, int(self._counts.sum()), size)
             view = view[size:]
@@ -128,6 +133,12 @@ class Scanner:
         count, chosen = int(self._counts[kind]), int(self._chosen[kind])
         texts = list[pa.StringArray]()
         for text, ends in zip(self._text[kind, :chosen], self._ends[kind, :chosen], strict=True) if chosen else ():
-            buffers = ends[: count + 1].copy(), text[: ends[count]].copy()
-            texts.append(pa.StringArray.from_buffers(count, *map(pa.py_buffer, buffers)))
+            texts.append(pa.StringArray.from_buffers(count, _kept(ends[: count + 1]), _kept(text[: ends[count]])))
         return Kind(self._index[kind, :count].copy(), self._spans[kind, :count].copy(), texts)
+
+
+def _kept(array: NDArray[Any]) -> pa.Buffer:
+    """A copy in the memory of Arrow, which uses again what was freed, where numpy's is fetched from the system each time."""
+    buffer = pa.allocate_buffer(array.nbytes)
+    np.frombuffer(buffer, dtype=array.dtype)[:] = array
+    return buffer

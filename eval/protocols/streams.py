@@ -25,7 +25,7 @@ from .predictions import LABEL_SETS, ONE_LABEL, as_column, asked, row
 _LOGGER = logging.getLogger("benchwright.training")
 
 
-class Samples(Protocol):
+class LabelledSamples(Protocol):
     """Labelled samples, of which a protocol looks at keys and labels alone; what they are is the learner's business.
 
     >>> from benchwright.training.data.examples import ArrayExamples
@@ -105,7 +105,7 @@ class Test:
 
     tested: str
     split: str
-    samples: Samples
+    samples: LabelledSamples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,10 +126,10 @@ class Position:
     """
 
     name: str
-    train: Samples
+    train: LabelledSamples
     classes: tuple[str, ...]
     tests: tuple[int, ...]
-    validate: tuple[Samples, ...] = ()
+    validate: tuple[LabelledSamples, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,8 @@ from ..config import Location, Rejects, ShardSizes
 from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind
 from ..near_duplicates import NearDuplicates
-from ..own import OwnEncoder, OwnSource, shown
 from ..sources import SOURCES
+from ..user_code import OwnEncoder, OwnSource, shown
 from .bucket_config import Buckets, count_of_buckets
 from .label_config import Class, Qa
 from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
@@ -33,16 +33,16 @@ _OF_SOURCE: Any = Field(default=None, validate_default=True)
 
 @dataclass(frozen=True, config=_STRICT)
 class Images:
-    """Which images are taken, from any source.
+    """Which images are accepted, from any source.
 
     Attributes:
-        max_rejects: the budget of every stage that meets bad input: rows, or a share below 1.
+        max_rejects: reject budget of every stage that reads input: rows, or a share below 1.
         min_bytes: smaller files are rejected.
         max_bytes: larger files are rejected.
         max_pixels: width times height above this is rejected before it is decoded.
         min_edge_px: length of the shorter edge, below which an image is rejected.
         max_aspect: longer edge by shorter edge, above which an image is rejected.
-        drop_duplicates: whether to reject all but the first of images whose bytes are equal.
+        drop_duplicates: whether to reject all but the first of byte-identical images.
         take_first: how many usable images are taken, in the order of the source; all by default.
     """
 
@@ -61,9 +61,9 @@ class EncoderRun:
     """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``.
 
     Attributes:
-        checkpoint: file of weights, where the encoder takes one.
+        checkpoint: file of weights, if the encoder takes one.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
-        stored: how vectors are stored: whole, or in half the space.
+        stored: precision of the stored vectors.
     """
 
     checkpoint: Location = ""
@@ -73,12 +73,12 @@ class EncoderRun:
 
 @dataclass(frozen=True, config=_STRICT)
 class FinalChoice:
-    """Final choice: how many images a class and bucket, and how they are chosen.
+    """Final choice: how many images per class and bucket, and how they are chosen.
 
     Attributes:
-        per_class: images of each class and bucket.
-        method: drawn from the seed, or the best of the retrieval.
-        on_shortage: where there are fewer: ``keep`` what there is, with a warning, or stop with an ``error``.
+        per_class: images per class and bucket.
+        method: random by seed, or the best of the retrieval.
+        on_shortage: if there are fewer: ``keep`` what there is, with a warning, or stop with an ``error``.
     """
 
     per_class: Annotated[int, Field(ge=1)]
@@ -92,7 +92,7 @@ class Splits:
 
     Attributes:
         rule: ``as_released`` as the released lists, ``as_written`` stratified by class.
-        test_share: share of the images that test.
+        test_share: share of the images in the test set.
     """
 
     rule: Literal["as_released", "as_written"]
@@ -101,10 +101,10 @@ class Splits:
 
 @dataclass(frozen=True, config=_STRICT)
 class Unlabelled:
-    """What is published whole and without labels beside the dataset, for pre-training.
+    """Complete buckets published as a separate unlabelled dataset, for pre-training.
 
     Attributes:
-        buckets: numbers of buckets, or "all".
+        buckets: bucket numbers, or "all".
     """
 
     buckets: list[Annotated[int, Field(ge=0)]] | Literal["all"] = Field(default_factory=list[int])
@@ -136,24 +136,24 @@ class ClearConfig:
 
     Attributes:
         seed: draws the final choice and the simulated votes.
-        source: where the images come from.
-        images: which of them are taken.
-        baselines: what ``train`` learns.
+        source: source of the images.
+        images: which of them are accepted.
+        baselines: what ``train`` trains.
         buckets: how they are divided by time.
-        encoder: what makes vectors of images and prompts.
-        retrieval: how images are given to classes.
+        encoder: encoder of images and prompts.
+        retrieval: how images are retrieved for classes.
         classes: the classes, in the order of their labels.
-        qa: whether and how people confirm them.
+        qa: whether and how annotators confirm them.
         choice: how many are kept.
-        splits: what trains and what tests.
+        splits: training and test sets.
         features: further vectors of each image, by name; see ``feature_sets``.
-        blurring: of faces or the like, before anything is looked at, retrieved or published; None: nothing is blurred.
-        near_duplicates: looked for before anything is retrieved or chosen; None: they are not.
+        blurring: blurs faces or other objects before images are shown, retrieved or published; None: off.
+        near_duplicates: detected before retrieval and choice; None: off.
         encoder_run: where the encoder runs.
-        unlabelled: what is published without labels.
-        pretraining: what is learned from that.
-        shards: their sizes.
-        rows_per_part: rows that are made at once and lost together in a crash; changes no result.
+        unlabelled: the unlabelled dataset.
+        pretraining: training on the unlabelled dataset.
+        shards: sizes of shards.
+        rows_per_part: rows computed, and lost in a crash, together; does not affect results.
     """
 
     seed: int

@@ -55,8 +55,8 @@ from ..blurring import with_blurring
 from ..config import check_file_not_empty
 from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
-from ..own import encoder_of, source_of
 from ..sources import SOURCES
+from ..user_code import encoder_of, source_of
 from . import card, release
 from .bucket_config import Buckets, CalendarBuckets, EqualCountBuckets, PublishedBuckets
 from .config import ClearConfig, LabelRecipe

@@ -139,13 +139,13 @@ def learn_moco(
     from ...curation.checkpoint import Checkpoint
     from ...training.core.devices import device_of
     from ...training.data.pictures import shard_pictures
-    from ...training.moco.pretrain import Pictures, Pretraining
+    from ...training.moco.pretrain import Pretraining, PretrainingPictures
 
     index, seed = DatasetIndex.open(dataset), training["seed"]
     keys = index.table["key"].to_pylist()
     settings = moco_settings(training["method"], {**training["settings"], "backbone": training["model"]})
     pretraining = Pretraining(settings, seed=seed, device=device_of(device), workers=workers)
-    pictures = Pictures(shard_pictures(index), keys, lambda epoch: index.order(seed=seed, epoch=epoch))
+    pictures = PretrainingPictures(shard_pictures(index), keys, lambda epoch: index.order(seed=seed, epoch=epoch))
     try:
         pretraining.learn(
             pictures,

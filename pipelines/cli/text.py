@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...curation.artifact import Artifact
-    from ...curation.cost import Estimate
+    from ...curation.cost import CostEstimate
     from ...curation.flow import Stage
 
 
@@ -28,8 +28,9 @@ def line_teller(*, quiet: bool) -> Callable[[str], None]:
     """What prints lines of progress to standard error; nothing when ``quiet``."""
 
     def tell(line: str) -> None:
-        if not quiet:
-            print(on_one_line(line), file=sys.stderr, flush=True)
+        if not quiet:  # whole: print would write the end of the line by itself, and another thread's line before it
+            sys.stderr.write(f"{on_one_line(line)}\n")
+            sys.stderr.flush()
 
     return tell
 
@@ -105,7 +106,7 @@ def printed_time(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days" if seconds < 864000 else f"{seconds / 86400:,.0f} days"
 
 
-def estimate_lines(found: Sequence[Estimate]) -> list[str]:
+def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
     """What ``api.estimate_costs`` found: a line a stage, their sums, and what the figures leave out."""
     rows = [
         [
@@ -250,5 +251,8 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
     count = "Stale results are left out" if len(stale) > 1 else "A stale result is left out"
     named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
     more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
-    again = f"`benchwright train {out}` trains them again, or uses them as they are with --keep-stale; methods that the settings do not name need --method"
+    again = (
+        f"`benchwright train {out}` trains them again, or keeps them with --keep-stale; "
+        "methods that the settings do not name need --method"
+    )
     return f"{count} ({named}{more}): {again}"

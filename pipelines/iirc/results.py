@@ -14,7 +14,7 @@ from ...eval.protocols.predictions import Predictions
 from ...eval.protocols.refined_classification import sets_after
 from ...eval.report.blocks import Block, Details, Section, Text
 from ...eval.report.label_trees import confusion_figure
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     changed_settings,
     lines_table,
     own_metrics,

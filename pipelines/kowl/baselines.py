@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.code_loading import UnknownName
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
-from ...curation.named import UnknownName
 from ...curation.registry import BUILT_IN, load_entry, load_name
 from ...curation.store import Store
 from ...curation.streams import read_file
@@ -27,8 +27,8 @@ from ...training.predictors.registry import PREDICTORS, new_predictor, paper_set
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
-from ..own import shown
 from ..streams import short
+from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures
 from .people import by_people, check_people
 from .pipeline import stage_apart

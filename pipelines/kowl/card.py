@@ -7,8 +7,8 @@ from ...curation.run import Run
 from ...curation.store import Rows, Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
 from ...datasets.kowl.tables import as_text, increment_table, published_table, recordings
-from ..own import OwnSource
 from ..publish import publish_shards, write_files
+from ..user_code import OwnSource
 from .clips import with_clips
 from .config import KowlConfig, TableSource
 

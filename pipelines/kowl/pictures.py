@@ -22,7 +22,7 @@ from ...eval.protocols.open_world_predictions import OpenWorldPredictions
 from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
 from ..experiments import FOLDER, Trained, finished_trainings, results
-from ..own import shown
+from ..user_code import shown
 from .clips import pixels_of, places, with_clips
 from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 from .protocols import START

@@ -51,8 +51,8 @@ from ...datasets.kowl.unify import unified_row, unify
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in, later
 from ..config import ConfigError
-from ..own import OwnSource, own_source, shown, source_of
 from ..sources import SOURCES
+from ..user_code import OwnSource, own_source, shown, source_of
 from . import card
 from .config import (
     AvaLists,

@@ -29,10 +29,10 @@ from ...eval.report.flows import Change, flow_chart
 from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
 from ...eval.report.starting import starting_sections
-from ...eval.report.trained import own_metrics, settings_details
+from ...eval.report.trainings import own_metrics, settings_details
 from ..experiments import results
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .card import NEEDED, recorded, youtube_ids
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
 from .people import answers_table

@@ -15,7 +15,7 @@ from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.figures import heat_map, line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     Column,
     comparable,
     lines_table,

@@ -32,8 +32,8 @@ from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
 from ..benchmark import built_in, later
 from ..config import ConfigError
-from ..own import OwnSource, source_of
 from ..sources import SOURCES
+from ..user_code import OwnSource, source_of
 from . import card, results
 from .config import SkeletonConfig
 from .source_config import (

@@ -16,8 +16,8 @@ from ...datasets.skeleton.splits import ROLES
 from ...eval.report.blocks import Block, Card, Details, Figure, Section, Table, Value
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .config import SkeletonConfig
 from .figures import architecture_section, default_section, grid_section, order_section
 from .results import by_network, data_differs, over_orders

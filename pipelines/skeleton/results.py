@@ -19,7 +19,7 @@ from ...datasets.skeleton.facts import facts, table_2
 from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.report.blocks import Cell
-from ...eval.report.trained import PublishedRow, changed_settings
+from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line, flat, line_label, lines, told_of_all
 from ..config import find_config, load
 from ..experiments import results

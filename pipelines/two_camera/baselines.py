@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from ...curation.code_loading import load
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, sha256, work_folder
-from ...curation.named import load
 from ...curation.registry import BUILT_IN
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS

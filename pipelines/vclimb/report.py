@@ -18,8 +18,8 @@ from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, Details, Section, Table, Text, Thumb, Value
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .card import cut_warning, leak_warning, split_stage, unknown_warning
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
 from .results import data_of, memories_section, memory_section, results_section

@@ -18,7 +18,7 @@ from ...datasets.vclimb.facts import facts, published_figures
 from ...datasets.vclimb.tables import memory_lines, memory_share
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.dots import dot_chart
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     PublishedRow,
     changed_settings,
     comparable,

@@ -25,7 +25,7 @@ from ...curation.rows import Reject, is_array, printable
 from ...curation.stages.topk import TopK
 from ...curation.store import StoreError, gather_arrays
 from .query import Refused
-from .shown import NotThere, ShownRun
+from .run_view import NotThere, ShownRun
 
 MOST_ALIKE = 1000
 """Rows that a search finds at most."""
@@ -43,7 +43,7 @@ def vector_columns(schema: pa.Schema) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Vectors:
+class VectorColumn:
     """A column of vectors of a finished stage.
 
     Attributes:
@@ -57,7 +57,7 @@ class Vectors:
     column: str
 
     @classmethod
-    def of(cls, run: ShownRun, stage: str, column: str = "") -> Vectors:
+    def of(cls, run: ShownRun, stage: str, column: str = "") -> VectorColumn:
         """Those of a column, or of the first that has some. Raises ``NotThere`` where there are none, or not yet."""
         if run.artifact(stage) is None:
             raise NotThere(f"stage {stage} is not finished: its vectors are searched once it is")
@@ -161,7 +161,7 @@ class Made:
     told: str = ""
 
 
-def made_by(vectors: Vectors) -> Made:
+def made_by(vectors: VectorColumn) -> Made:
     """By the recipe of the stage that first had the column."""
     artifact, column = vectors.artifact, f"{vectors.column}: "
     while True:
@@ -185,7 +185,7 @@ def made_by(vectors: Vectors) -> Made:
     return Made(spec, str(checkpoint.get("content", "")) if isinstance(checkpoint, dict) else "")
 
 
-def encode(vectors: Vectors, wanted: str | bytes) -> NDArray[np.float32]:
+def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
     """The vector of a text, or of a file of a picture, by the encoder that made the column, which is loaded when it is needed.
 
     Raises:
@@ -240,7 +240,7 @@ def _named(config: Any, name: str) -> Iterator[str]:
         yield path
 
 
-def near_groups(vectors: Vectors, least: float) -> list[list[int]]:
+def near_groups(vectors: VectorColumn, least: float) -> list[list[int]]:
     """Groups of rows whose vectors are near, see ``docs/near_duplicates.md``: the largest first; rows by their numbers.
 
     Raises:

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from benchwright.curation.code_loading import UnknownName, load, load_file
 from benchwright.curation.flow import Step
 from benchwright.curation.keys import as_json
-from benchwright.curation.named import UnknownName, load, load_file
 from benchwright.curation.reach import code_digest
 from benchwright.curation.registry import Entry, Registry, described, file_of, load_entry, load_name
 

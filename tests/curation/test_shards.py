@@ -127,7 +127,7 @@ def test_extensions_that_webdataset_would_change_or_skip_are_refused(extension: 
 
 
 def test_limits_of_a_shard_are_named() -> None:
-    with pytest.raises(ValueError, match="key 'a' is twice in the shard, first as sample 0"):
+    with pytest.raises(ValueError, match="key 'a' occurs twice in the shard, first as sample 0"):
         tar_bytes([("a", {"x": b""}), ("b", {"x": b""}), ("a", {"x": b""})])
     with pytest.raises(ValueError, match="sample 'a' has no member"):
         tar_bytes([("a", {})])

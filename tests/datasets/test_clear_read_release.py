@@ -286,7 +286,7 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
             "train.txt and train_indices.json name other",
         ),
         ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[99]", "99 is not a line number: 21 images"),
-        ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[true]", "True is no number of a line"),
+        ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[true]", "True is not a line number"),
         (
             "labeled_metadata.json",
             '{"1": {"camera": "../../x.json"}}',

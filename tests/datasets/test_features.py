@@ -164,7 +164,7 @@ def test_no_file_is_run_as_code(tmp_path, monkeypatch):
         (lambda f: None, FeatureFile("f.npz"), FileNotFoundError, "f.npz is not there"),
         (lambda f: None, FeatureFile("each"), FileNotFoundError, "folder of features"),
         (lambda f: None, FeatureFile("../f.npz"), ValueError, "a path within"),
-        (lambda f: (f / "f.npz").write_bytes(b"PK no"), FeatureFile("f.npz"), ValueError, "no npz file"),
+        (lambda f: (f / "f.npz").write_bytes(b"PK no"), FeatureFile("f.npz"), ValueError, "not a valid npz file"),
         (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "not a Parquet file"),
         (lambda f: np.save(f / "f.npy", np.ones((3, 2))), FeatureFile("f.npy"), ValueError, "needs a file of names"),
         (lambda f: np.save(f / "f.npy", np.asfortranarray(np.ones((3, 2)))), FeatureFile("f.npy"), ValueError, "in columns"),
@@ -203,7 +203,7 @@ LYING = {
     "names": ({"uid": TEN, "feature": FIVE}, r"f\.npz: feature has 5 rows and uid the shape \(10,\), expected \(5,\)"),
     "negative": ({"uid": TEN, "feature": npy((-5, 4))}, r"f\.npz, feature has the shape \(-5, 4\), expected sides of 0 and up"),
     "scalar": ({"uid": TEN, "feature": npy((), bytes(4))}, r"f\.npz, feature is a single number, expected rows"),
-    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; plain numbers"),
+    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; expected"),
     "long head": ({"x": npy((4,))[:8] + b"\xff\xff" + b" " * (1 << 16)}, r"f\.npz, x is not a \.npy array: EOF"),
 }  # fmt: skip
 

@@ -104,6 +104,17 @@ def test_many_lines_come_some_at_a_time() -> None:
     assert found[2].photos.texts[1].to_pylist() == ["u"] * 3
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_was_found_stays_when_more_is_scanned(count: int) -> None:
+    scanner = scan.Scanner(LAYOUT, NAMES, GIVEN, None)
+    first, second = (b"\t".join((*PHOTO[:4], stamp, *PHOTO[5:])) + b"\n" for stamp in (b"1141158787", b"1241158787"))
+    (found,) = scanner((first + b"\t" * 8 + b"\n" + b"x\n") * count)
+    before = repr(found)
+    (other,) = scanner((b"\n" + second + b"\n" + b"y\t" * 8 + b"\n") * count)
+    assert repr(found) == before
+    assert found.uploaded.to_pylist() != other.uploaded.to_pylist()
+
+
 @pytest.mark.parametrize("data", [b"a", b"\na"])
 def test_a_line_without_its_newline_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="that end with a newline are needed"):

@@ -39,7 +39,7 @@ from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.maps import scatter_chart
 from benchwright.eval.report.plans import PlanStage, pipeline_section
 from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
-from benchwright.eval.report.trained import (
+from benchwright.eval.report.trainings import (
     PublishedRow,
     accuracy_heats,
     changed_settings,

@@ -534,9 +534,9 @@ def test_newlines_in_a_list_of_kinetics(tmp_path: Path) -> None:
 def test_newlines_in_the_metadata_of_yfcc100m(tmp_path: Path) -> None:
     """What is wrong with each line of a block was held at once: some two hundred bytes for one newline."""
     data = b"a\n" * 10 + b"\n" * 1_200_000 + b"b"
-    found = list(yfcc_lines.blocks(io.BytesIO(data), "y.txt"))
-    assert b"".join(block.data for block in found) == data
-    assert sum(block.size for block in found) == len(data)
+    found = [(bytes(block.data), block.size) for block in yfcc_lines.blocks(io.BytesIO(data), "y.txt")]
+    assert b"".join(text for text, _ in found) == data + b"\n"
+    assert sum(size for _, size in found) == len(data)
     line = "\t".join(["1", "u", "n", "d", "2006-02-28 20:33:06.0", "1141639556", *("x" * 15), "jpg", "0"])
     (tmp_path / "y.txt").write_text(f"{line}\n" * 3 + "\n" * 1_200_000)
     (piece,) = yfcc.pieces(path=str(tmp_path / "y.txt"))

@@ -633,6 +633,11 @@ def classes(*names: str) -> str:
             "stage 'embedded': device = 'cuda:99': this machine has none that torch can use; run it elsewhere, or change the "
             "setting encoder_run.device",
         ),
+        (
+            ["run", "clear", *NEW, "--set", "encoder_run.device=cuda", "--set", CLIP.replace("}", ", backend='onnxruntime'}")],
+            "stage 'embedded': encoder.backend = 'onnxruntime' computes on processors alone, and device = 'cuda': set the "
+            "backend to 'torch', or change the setting encoder_run.device",
+        ),
         (["run", "clear", *NEW, "--set", "images.max_pixels=-1"], "images.max_pixels = -1: it should be greater than"),
         (["run", "clear", *NEW, "--set", "images.max_pixels=999999999999"], "images.max_pixels = 999999999999: it should be"),
         (["run", "clear", *NEW, "--set", "buckets.rule={kind='limits', limits=[]}"], "buckets.rule.limits = []: "),

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.code_changes import definitions
 from benchwright.curation.keys import fingerprint
-from benchwright.curation.stale import definitions
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.clear.facts import RELEASED, facts
 from benchwright.datasets.features.networks import network

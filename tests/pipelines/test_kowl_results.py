@@ -109,7 +109,7 @@ def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: 
         f'features={{kind = "extracted", root = "{root}", width = 4, frames = 1, resize_px = 16, side_px = 16, backbone = %s}}'
     )
     for settings, code, says in [
-        ([stored % "x.npz"], 1, "is no npz file"),
+        ([stored % "x.npz"], 1, "is not a valid npz file"),
         ([stored % "gone.npz"], 1, "gone.npz is not there"),
         ([stored % "../x.npz"], 1, "a path within"),
         ([frames % '{kind = "guess"}'], 2, "backbone"),

@@ -325,7 +325,7 @@ def received(bw: Cli, texts: Path, tmp_path: Path, state: Path, monkeypatch: pyt
     state.unlink()
     (tmp_path / "ran").unlink()
     another_process(monkeypatch)
-    monkeypatch.setattr("benchwright.curation.named._loaded", {})
+    monkeypatch.setattr("benchwright.curation.code_loading._loaded", {})
     return out
 
 

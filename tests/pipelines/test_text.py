@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 
-from benchwright.pipelines.cli.text import printed_kappa, score_lines
+import pytest
+from benchwright.pipelines.cli.text import line_teller, printed_kappa, score_lines
 
 
 def result(unit: str = "", **figures: tuple[float | None, float | None]) -> dict[str, object]:
@@ -72,3 +75,17 @@ def test_no_score_is_no_line():
 def test_an_undefined_kappa_is_said_in_words():
     assert printed_kappa(0.61803) == "0.618"
     assert printed_kappa(math.nan) == "undefined: all gave one answer"
+
+
+def test_a_line_of_progress_is_written_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings in several threads tell their lines at once: one wrote its line between another's text and its end."""
+    written: list[str] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Stream())
+    line_teller(quiet=False)("er, seed 0: trained")
+    assert written == ["er, seed 0: trained\n"]

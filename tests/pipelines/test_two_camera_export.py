@@ -133,7 +133,9 @@ def test_linear_regression_is_exported_as_networks_are(walked: Path, tmp_path: P
     assert np.allclose(OnnxNetwork((light / "model.onnx").read_bytes())(rows.X), by_normal_equations, atol=1e-4)
     found = api.estimate(str(light), *(str(walked / "phone" / camera / "0003.dng") for camera in ("main", "wide")), str(light))
     assert abs(found.light[0] - rows.gt[rows.key.tolist().index("0003"), 0]) < 0.5
-    assert "linear_regression: it has a single solution" in bw("export", out, "--to", light, "--network", LINEAR, "--average").err
+    assert (
+        "linear_regression: it has a single solution" in bw("export", out, "--to", light, "--network", LINEAR, "--average").err
+    )
     assert "corrected_moments: networks become ONNX" in bw("export", out, "--to", light, "--network", "corrected_moments").err
 
 
@@ -204,7 +206,10 @@ def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Pa
         ([*export, "network-200"], "no fold has told .* of network-200.*: run `benchwright train"),
         ([*export, "mine", "--to", tmp_path / "full"], "full: it holds files, and no model.json"),
         ([*export, "mine", "--direction", "2to1"], "direction 2to1, where .* 1to2"),
-        (["estimate", tmp_path / "m", main, wide, *to], "model.json not found: expected a folder written by `benchwright export`"),
+        (
+            ["estimate", tmp_path / "m", main, wide, *to],
+            "model.json not found: expected a folder written by `benchwright export`",
+        ),
         (["estimate", light, tmp_path / "a.jpg", wide, *to], "a.jpg: not_raw: .* JPEGs are already white-balanced"),
         (["estimate", light, main, wide, "--device", "p2", *to], "no device 'p2'"),
         (["estimate", light, main, tmp_path / "none.dng", *to], "none.dng: no such file"),

@@ -26,7 +26,7 @@ from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.eval.report.blocks import Table
-from benchwright.eval.report.trained import comparable
+from benchwright.eval.report.trainings import comparable
 from benchwright.eval.results import RESULTS, Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
@@ -69,9 +69,9 @@ def rejects(r: Run) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(finished, tmp_path_factory) -> Path:
     """The tiny run, trained and with its report, by one command. Only to be read."""
-    out = tmp_path_factory.mktemp("vclimb") / "run"
+    out = Path(shutil.copytree(finished("vclimb"), tmp_path_factory.mktemp("vclimb") / "run"))
     assert cli.call(["run", "vclimb", "--config", "tiny", "--out", str(out), "--train", "--quiet"]) == 0
     return out
 

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from benchwright.training.illuminants import gamut as gamuts
-from benchwright.training.illuminants.choice import Baseline, PictureEstimator, Relit
+from benchwright.training.illuminants.choice import Baseline, PictureEstimator, RelitPictures
 from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
@@ -367,7 +367,7 @@ def test_settings_are_compared_on_what_the_chosen_one_learns_from():
     measured = PictureEstimator(estimate=light_of, fit=fit_light_of, reach=["farthest", "mean"])
     assert measured.fitted(pictures, lights).setting == {"reach": "farthest"}  # those held out are 0.5
     of, under = np.array([1, 2, 5, 3, 4]), np.array([2, 1, 3, 0, -1])
-    relit = Relit(pictures[of], np.array([[1, 1, 0.1]] * 2 + [[9, 9, 9]] * 2 + [[1, 1, 0.1]]), of, under)
+    relit = RelitPictures(pictures[of], np.array([[1, 1, 0.1]] * 2 + [[9, 9, 9]] * 2 + [[1, 1, 0.1]]), of, under)
     learned_from.clear()
     assert measured.fitted(pictures, lights, relit=relit).setting == {"reach": "mean"}
     (some, compared), _, (number, whole) = learned_from

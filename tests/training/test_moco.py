@@ -15,7 +15,7 @@ import pytest
 import torch
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.training.moco.network import MoCo, SplitBatchNorm, encoder
-from benchwright.training.moco.pretrain import Pictures, Pretraining
+from benchwright.training.moco.pretrain import Pretraining, PretrainingPictures
 from benchwright.training.moco.settings import MocoSettings, moco_settings
 from sklearn.linear_model import RidgeClassifier
 from torch import Tensor, nn
@@ -49,13 +49,15 @@ def stripes(count: int) -> tuple[list[np.ndarray], np.ndarray]:
     return made, (turn / np.pi * 6).astype(int)
 
 
-def pictures(count: int = 100) -> Pictures:
+def pictures(count: int = 100) -> PretrainingPictures:
     found, _ = stripes(count)
 
     def read(rows: Sequence[int]) -> list[np.ndarray]:
         return [found[row] for row in rows]
 
-    return Pictures(read, [f"p{n}" for n in range(count)], lambda epoch: np.random.default_rng(epoch).permutation(count))
+    return PretrainingPictures(
+        read, [f"p{n}" for n in range(count)], lambda epoch: np.random.default_rng(epoch).permutation(count)
+    )
 
 
 class Plain:

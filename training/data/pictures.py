@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...curation.arguments import check_arguments
 from ...curation.encoders.one_thread import one_thread
 from ...curation.encoders.preprocess import Crop, cut_centre, cut_window, normalise, prepare, scaled
+from ...curation.registry import check_arguments
 from ...curation.rng import uniform
 from ...curation.rows import Reject
 from ...curation.stages.image_format import PILLOW_NAMES

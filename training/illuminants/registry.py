@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...curation.named import UnknownName, load
+from ...curation.code_loading import UnknownName, load
 from ...curation.package_data import package_toml
 from ...curation.registry import Registry
 from .choice import Baseline, PictureEstimator

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...curation.arguments import check_arguments
-from ...curation.registry import Registry, load_name
+from ...curation.registry import Registry, check_arguments, load_name
 from .method import Method
 
 _HERE = "benchwright.training.methods"

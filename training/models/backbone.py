@@ -54,7 +54,7 @@ def backbone_net(
     dropout: float = 0.0,
     weights: Path | None = None,
 ) -> Classifier:
-    """A network of torchvision or timm by name, as in "torchvision/resnet50"; its outputs grow with the classes.
+    """A network of torchvision or timm by name, as in "torchvision/resnet50"; outputs are added as classes appear.
 
     Networks for clips, such as "torchvision/r2plus1d_18", "torchvision/mvit_v2_s" or "torchvision/swin3d_t", look at all
     frames together. MViT takes 16 frames of 224 x 224 alone; S3D has no last linear layer, and is refused. A network for

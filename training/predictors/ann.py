@@ -75,7 +75,7 @@ class AnnSetting:
 
 
 class Ann:
-    """ANN: a network of one hidden layer, unknown where its largest probability is low.
+    """ANN: a network of one hidden layer, unknown if its largest probability is low.
 
     Without a new label (feedback 0) it is not fitted again.
 

@@ -11,12 +11,11 @@ from typing import Any
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
-from ..curation.arguments import check_arguments
 from ..curation.budget import Budget
 from ..curation.encoders.spec import ENCODERS, EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
-from ..curation.registry import Registry, load_entry, load_name
+from ..curation.registry import Registry, check_arguments, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
 from .errors import did_you_mean
 

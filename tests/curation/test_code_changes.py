@@ -13,9 +13,9 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from benchwright.curation.code_changes import differs, to_check
 from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.keys import named, where
-from benchwright.curation.loaded import differs, to_check
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import run
 

@@ -33,7 +33,7 @@ from ...training.two_camera.shapes import INPUTS, RATIOS
 from ..errors import WrongUse, unknown
 from ..experiments import FOLDER, Training, dataset_digest, results, run_trainings
 from ..names import short
-from ..own import OwnSource, shown
+from ..user_code import OwnSource, shown
 from . import learning
 from .baselines import LINEAR, ChosenEstimator, directions, rows_learned, settings_of, training_of
 from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig

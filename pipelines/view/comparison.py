@@ -8,16 +8,16 @@ from typing import Any
 
 from ...curation.verify import Difference, compare
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
-from .kept import Kept
+from .cache import Cache
 from .pages import filled_page, sections_page, whole
 from .query import Refused
-from .shown import NotThere, Picture, ShownRun, row_address
+from .run_view import NotThere, ShownPicture, ShownRun, row_address
 
 _MOST_ROWS = 60
 """Rows of a kind of difference that are shown."""
 _MOST_READ = 2_000_000
 _PATIENCE_S = 30.0
-_differences: Kept[Difference] = Kept(64, lambda _: 1)
+_differences: Cache[Difference] = Cache(64, lambda _: 1)
 _COMPARING = threading.Lock()
 """A comparison reads whole stages: one at a time."""
 
@@ -124,7 +124,7 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
         except NotThere:  # made again meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
-        pictures: list[Picture] = [Picture.of(run, stage, key, name) for name in names]
+        pictures: list[ShownPicture] = [ShownPicture.of(run, stage, key, name) for name in names]
         values = [(name, _told(row.get(name))) for name in columns]
         sides.append({"href": row_address(run, stage, key), "pictures": pictures, "values": values})
     return {"key": key, "sides": sides}
