@@ -55,7 +55,7 @@ YFCC_NAMES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
+class WrittenRelease:
     """What was written: images in all and a bucket."""
 
     images: int
@@ -69,7 +69,7 @@ def write_release(
     class_names: Sequence[str],
     seeds: Sequence[int] = SEEDS,
     test_share: float = 0.3,
-) -> Written:
+) -> WrittenRelease:
     """Write the labelled images, their metadata and the lists of the protocols.
 
     Args:
@@ -94,7 +94,7 @@ def write_release(
         counts[bucket] = len(rows)
         _write_lists(root / "training_folder", bucket, rows, seeds, test_share)
     write_json(root / "training_folder" / "bucket_indices.json", [str(bucket) for bucket in counts])
-    return Written(sum(counts.values()), counts)
+    return WrittenRelease(sum(counts.values()), counts)
 
 
 def write_train_test(
@@ -104,7 +104,7 @@ def write_train_test(
     class_names: Sequence[str],
     vectors: Mapping[str, np.ndarray] | None = None,
     places: Mapping[str, np.ndarray] | None = None,
-) -> Written:
+) -> WrittenRelease:
     """Write the images of one split in two folders, ``train`` and ``test``.
 
     Args:
@@ -138,7 +138,7 @@ def write_train_test(
             start += len(rows)
         for name, index in indices.items():
             write_json(root / "features" / name / "features.json", index)
-    return Written(sum(counts.values()), dict(sorted(counts.items())))
+    return WrittenRelease(sum(counts.values()), dict(sorted(counts.items())))
 
 
 def _write_of_classes(

@@ -147,7 +147,7 @@ class VectorColumn:
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class EncodedBy:
     """How a column of vectors was made.
 
     Attributes:
@@ -161,7 +161,7 @@ class Made:
     told: str = ""
 
 
-def made_by(vectors: VectorColumn) -> Made:
+def made_by(vectors: VectorColumn) -> EncodedBy:
     """By the recipe of the stage that first had the column."""
     artifact, column = vectors.artifact, f"{vectors.column}: "
     while True:
@@ -173,16 +173,16 @@ def made_by(vectors: VectorColumn) -> Made:
     settings = artifact.recipe["settings"]
     told, checkpoint = settings.get("encoder"), settings.get("checkpoint") or {}
     if not isinstance(told, dict):
-        return Made(None, told=f"stage {artifact.stage}, which made {vectors.column}, names no encoder")
+        return EncodedBy(None, told=f"stage {artifact.stage}, which made {vectors.column}, names no encoder")
     if told.get("type") not in _SPECS:
-        return Made(
+        return EncodedBy(
             None, told=f"the encoder of {vectors.column} is {str(told.get('of', 'code'))[:80]}: user code is not run here"
         )
     try:
         spec = _SPECS[told["type"]](**{name: value for name, value in told.items() if name != "type"})
     except (TypeError, ValueError) as error:
-        return Made(None, told=f"the encoder of {vectors.column} is of another version: {error}"[:300])
-    return Made(spec, str(checkpoint.get("content", "")) if isinstance(checkpoint, dict) else "")
+        return EncodedBy(None, told=f"the encoder of {vectors.column} is of another version: {error}"[:300])
+    return EncodedBy(spec, str(checkpoint.get("content", "")) if isinstance(checkpoint, dict) else "")
 
 
 def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.rows import Blob
-from benchwright.datasets.clear.release import Written, write_all_metadata, write_feature_file, write_release
+from benchwright.datasets.clear.release import WrittenRelease, write_all_metadata, write_feature_file, write_release
 from benchwright.datasets.clear.splits import SEEDS, released_split
 
 CLASSES = ("BACKGROUND", "bus", "camera")
@@ -53,7 +53,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_readers_find_every_image_with_its_class_and_split(tmp_path: Path) -> None:
     """Reads as Avalanche's loader for clear10_neurips2021 does."""
-    assert write_release(tmp_path, items(), class_names=CLASSES) == Written(60, {1: 30, 2: 30})
+    assert write_release(tmp_path, items(), class_names=CLASSES) == WrittenRelease(60, {1: 30, 2: 30})
     names = (tmp_path / "class_names.txt").read_text().split("\n")
     assert tuple(names) == CLASSES
     training = tmp_path / "training_folder"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from benchwright.curation.stale import codes
+from benchwright.curation.code_changes import codes
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
 from benchwright.pipelines.experiments import dataset_digest
