@@ -1,7 +1,8 @@
 """The tiny benchmarks, trainings included, at four worker processes over an object store, while these are killed.
 
 Worker processes of dask.distributed share moto's S3 and nothing else. Every few seconds one that is at a part is killed
-(``kill -9``) and another begun in its place; now and then the scheduler is killed, and one begun at the same address.
+(``kill -9``) and another begun in its place, unless it is the only one; now and then the scheduler is killed, and one begun at
+the same address. Each benchmark has its share of the kills.
 ``benchwright run`` and ``train`` are repeated where they end for want of a scheduler. What they made is compared, digest by
 digest, with what one process makes in a folder.
 
@@ -80,7 +81,8 @@ class Cluster:
     def __init__(self, folder: Path, *, every_s: float, kills: int, schedulers: int, seed: int) -> None:
         self.address = f"tcp://127.0.0.1:{free_port()}"
         self.workers_killed = self.schedulers_killed = 0
-        self._folder, self._every_s, self._kills, self._schedulers = folder, every_s, kills, schedulers
+        self._kills, self._schedulers, self._share = kills, schedulers, 0
+        self._folder, self._every_s = folder, every_s
         self._draw = random.Random(seed)
         self._client: Any = None
         self._due, self._begun = False, 0
@@ -97,8 +99,9 @@ class Cluster:
         return self.workers_killed >= self._kills and self.schedulers_killed >= self._schedulers
 
     @contextlib.contextmanager
-    def killing(self) -> Iterator[None]:
-        """Only in the block is anything killed."""
+    def killing(self, share: float) -> Iterator[None]:
+        """Only in the block is anything killed, until ``share`` of all kills are done."""
+        self._share = round(self._kills * min(share, 1))
         self._killing.set()
         try:
             yield
@@ -136,15 +139,19 @@ class Cluster:
                     self._names[place] = f"{place}-{self._begun}"
                     words = (self.address, "--no-nanny", "--nthreads", "1", "--name", self._names[place])
                     self._workers[place] = self._begin("dask_worker", *words)
-            if not self._killing.is_set() or self.enough:
+            if not self._killing.is_set() or not (self._scheduler_is_due or self.workers_killed < self._share):
                 last = time.monotonic()
             elif self._due or time.monotonic() - last >= self._every_s:
                 last, self._due = time.monotonic(), False
                 self._kill()
 
+    @property
+    def _scheduler_is_due(self) -> bool:
+        """Their ends are spread over those of the workers."""
+        return self._schedulers * self.workers_killed // self._kills > self.schedulers_killed
+
     def _kill(self) -> None:
-        due = self._schedulers * (self.workers_killed + 1) // (self._kills + 1)  # spread over the workers' ends
-        if due > self.schedulers_killed or self.workers_killed >= self._kills:
+        if self._scheduler_is_due:
             assert self._scheduler is not None
             self._scheduler.send_signal(signal.SIGKILL)
             self._scheduler.wait()
@@ -161,7 +168,7 @@ class Cluster:
         self.workers_killed += 1
 
     def _busy(self) -> list[int]:
-        """Places of the workers that are at a part; none where the scheduler does not answer."""
+        """Places of the workers that are at a part; none where no other is there, or the scheduler does not answer."""
         try:
             if self._client is None:
                 self._client = Client(self.address, timeout="2s", set_as_default=False)
@@ -170,7 +177,7 @@ class Cluster:
         except Exception:  # whatever a lost scheduler makes of it: the next time there is a new one
             self._client = None
             return []
-        return sorted(int(name.partition("-")[0]) for name in at_work if name in self._names)
+        return sorted(int(name.partition("-")[0]) for name in at_work if name in self._names and len(names) > 1)
 
 
 def command(*words: str) -> int:
@@ -217,6 +224,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two_camera, 6 workers and 1 scheduler")
     parser.add_argument("--folder", help="for what one process makes; a temporary one by default")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun is ended
     if given.quick:
         given.kills, given.schedulers = min(given.kills, 6), min(given.schedulers, 1)
     names = given.only or (["two_camera"] if given.quick else list(BENCHMARKS))
@@ -239,7 +247,7 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
             name, out = names[number % len(names)], f"s3://kills/{number}-{names[number % len(names)]}"
             number += 1
             began, before = time.perf_counter(), (cluster.workers_killed, cluster.schedulers_killed)
-            with cluster.killing():
+            with cluster.killing(number / len(names)):
                 lost = command("run", name, "--config", "tiny", "--out", out, "--scheduler", cluster.address, "--quiet")
                 lost += command("train", out, "--scheduler", cluster.address, "--quiet")
             found = digests(out)
