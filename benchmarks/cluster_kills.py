@@ -17,7 +17,9 @@ are run again, in new folders of the store.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -29,6 +31,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,9 @@ from benchwright.pipelines import api
 from distributed import Client
 
 BENCHMARKS = ("clear", "vclimb", "iirc", "skeleton", "kowl", "two_camera")
+FORKS = multiprocessing.get_context("forkserver")
+"""Each worker is forked from a process that has imported what they need: to import it takes longer than a part."""
+
 GONE = ("is gone; what was made stays", "does not answer")
 """How the line of a command ends, or what is in it, that found no scheduler."""
 
@@ -75,6 +81,20 @@ def object_store(log: Path) -> Iterator[None]:
             server.kill()
 
 
+def serve(kind: str, log: str, **settings: Any) -> None:
+    """Be a scheduler or a worker until the end."""
+    import distributed
+
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    os.chdir(Path(log).parent)
+
+    async def until_it_ends() -> None:
+        async with getattr(distributed, kind)(**settings, dashboard_address="127.0.0.1:0") as server:
+            await server.finished()
+
+    asyncio.run(until_it_ends())
+
+
 class Cluster:
     """A scheduler and four workers, which are begun again when they end, and killed in between."""
 
@@ -87,8 +107,8 @@ class Cluster:
         self._client: Any = None
         self._due, self._begun = False, 0
         self._names = [""] * 4
-        self._scheduler: subprocess.Popen[bytes] | None = None
-        self._workers: list[subprocess.Popen[bytes] | None] = [None] * 4
+        self._scheduler: ForkServerProcess | None = None
+        self._workers: list[ForkServerProcess | None] = [None] * 4
         self._ends = threading.Event()
         self._killing = threading.Event()
         self._watch = threading.Thread(target=self._keep, daemon=True)
@@ -118,27 +138,26 @@ class Cluster:
         for process in [*self._workers, self._scheduler]:
             if process is not None:
                 process.kill()
-                process.wait()
+                process.join()
 
-    def _begin(self, module: str, *words: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000"}
-        command = [sys.executable, "-m", f"distributed.cli.{module}", *words, "--no-dashboard"]
-        with (self._folder / f"{module}.log").open("ab") as log:
-            return subprocess.Popen(command, env=environment, cwd=self._folder, stdout=log, stderr=log)
+    def _begin(self, kind: str, **settings: Any) -> ForkServerProcess:
+        log = self._folder / f"{kind}.log"
+        process = FORKS.Process(target=serve, args=(kind, str(log)), kwargs=settings)
+        process.start()
+        return process
 
     def _keep(self) -> None:
         last = time.monotonic()
         while not self._ends.wait(0.1):
-            if self._scheduler is None or self._scheduler.poll() is not None:
-                self._scheduler = self._begin(
-                    "dask_scheduler", "--host", "127.0.0.1", "--port", self.address.rpartition(":")[2]
-                )
+            if self._scheduler is None or not self._scheduler.is_alive():
+                port = int(self.address.rpartition(":")[2])
+                self._scheduler = self._begin("Scheduler", host="127.0.0.1", port=port, allowed_failures=1000, dashboard=False)
             for place, worker in enumerate(self._workers):
-                if worker is None or worker.poll() is not None:
+                if worker is None or not worker.is_alive():
                     self._begun += 1
                     self._names[place] = f"{place}-{self._begun}"
-                    words = (self.address, "--no-nanny", "--nthreads", "1", "--name", self._names[place])
-                    self._workers[place] = self._begin("dask_worker", *words)
+                    settings = {"scheduler_ip": self.address, "nthreads": 1, "name": self._names[place]}
+                    self._workers[place] = self._begin("Worker", **settings)
             if not self._killing.is_set() or not (self._scheduler_is_due or self.workers_killed < self._share):
                 last = time.monotonic()
             elif self._due or time.monotonic() - last >= self._every_s:
@@ -153,8 +172,8 @@ class Cluster:
     def _kill(self) -> None:
         if self._scheduler_is_due:
             assert self._scheduler is not None
-            self._scheduler.send_signal(signal.SIGKILL)
-            self._scheduler.wait()
+            self._scheduler.kill()
+            self._scheduler.join()
             self._client = None
             self.schedulers_killed += 1
             return
@@ -163,8 +182,8 @@ class Cluster:
             return
         worker = self._workers[self._draw.choice(busy)]
         assert worker is not None
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        worker.kill()
+        worker.join()
         self.workers_killed += 1
 
     def _busy(self) -> list[int]:
@@ -242,6 +261,7 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
         expected[name] = digests(out)
     ok, number = True, 0
     killed = {"every_s": given.every, "kills": given.kills, "schedulers": given.schedulers, "seed": given.seed}
+    FORKS.set_forkserver_preload(["distributed", "torch", "torchvision", "s3fs", "benchwright.pipelines.api", "numba"])
     with object_store(room / "moto.log"), Cluster(room, **killed) as cluster:
         while number < len(names) or not cluster.enough:
             name, out = names[number % len(names)], f"s3://kills/{number}-{names[number % len(names)]}"

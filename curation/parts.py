@@ -30,7 +30,18 @@ from .extras import NeedsPackage, lacking
 from .flow import Stage, StageRef
 from .keys import WorkFolder, canonical, plain, sha256
 from .own_code import own_line
-from .part_writer import WORK, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
+from .part_writer import (
+    BEGUN,
+    WORK,
+    MachineFailed,
+    Output,
+    PartRecord,
+    PartWriter,
+    StepFailed,
+    folder,
+    of_machine,
+    reject_table,
+)
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
 from .store import Rows, Store, StoreError
@@ -67,6 +78,7 @@ class PartTask:
         piece: what a split source reads.
         others: rows of the stages that the settings refer to.
         room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
+        begun: what ``BEGUN`` holds while the run is at work that asks for the part, where a worker may outlive it; "" elsewhere.
     """
 
     store: Store
@@ -81,6 +93,7 @@ class PartTask:
     piece: str | None = None
     others: Mapping[str, Rows] = dataclasses.field(default_factory=dict[str, Rows])
     room: str = ""
+    begun: str = ""
 
     def settings(self) -> dict[str, Any]:
         """Keyword arguments of the step's call."""
@@ -126,6 +139,7 @@ def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
     signature = task.signature()
 
     def write(number: int, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
+        _check_asked_for(task)
         return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output)
 
     records: list[PartRecord] = []
@@ -153,6 +167,20 @@ def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
         for last in under_way:
             finish(*last.result())
     return records
+
+
+def _check_asked_for(task: PartTask) -> None:
+    """Raise ``StepFailed`` where the run has ended that asked for the part and another one began, perhaps with other settings:
+    a worker hears of neither, and what it makes must not take the place of what the other run made.
+    """
+    if not task.begun:
+        return
+    try:
+        now = task.store.read(posixpath.join(folder(task.stage.name), BEGUN))
+    except StoreError:
+        now = b""
+    if now != task.begun.encode():
+        raise _failed(task, "", "the run that asked for it is no longer at work there: it is not written")
 
 
 Warnings = list[tuple[int, str]]
