@@ -75,7 +75,7 @@ def locked_bucket(store: Store, busy: str) -> Iterator[None]:
     """
     holder = _Holder(store)
     holder.take(busy)
-    beating = threading.Thread(target=holder.beat, daemon=True)
+    beating = threading.Thread(target=holder.beat, name=LOCK, daemon=True)
     beating.start()
     try:
         yield

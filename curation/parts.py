@@ -78,7 +78,7 @@ class PartTask:
         piece: what a split source reads.
         others: rows of the stages that the settings refer to.
         room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
-        begun: what ``BEGUN`` holds while the run is at work that asks for the part, where a worker may outlive it; "" elsewhere.
+        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" where no worker outlives it.
     """
 
     store: Store

@@ -115,15 +115,12 @@ class Workers:
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
     def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
-        from distributed import CancelledError, Client, KilledWorker
+        from distributed import CancelledError, KilledWorker
         from distributed.client import ClosedClientError
         from distributed.comm import CommClosedError
 
         if self._client is None:
-            try:
-                self._client = Client(self._scheduler, timeout=_ANSWER, set_as_default=False)
-            except OSError as error:
-                raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
+            self._client = _connected(self._scheduler)
         open_task, stages = _opener(), {job.task.stage.name: job.task.stage for job in jobs}
         code = {name: to_check(stage) for name, stage in stages.items()}
         futures: list[Any] = []
@@ -246,6 +243,29 @@ class Workers:
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             for (number, _), times in zip(ended, self._client.run_on_scheduler(lost), strict=True):
                 jobs[number].meter.retries += times
+
+
+def _connected(address: str) -> Any:
+    """A client of the scheduler. Raises ``ValueError`` where none answers."""
+    from distributed import Client
+    from distributed.core import connect
+    from distributed.security import Security
+    from distributed.utils import LoopRunner, sync
+
+    async def greet() -> None:
+        await (await connect(address, timeout=_ANSWER, **Security().get_connection_args("client"))).close()
+
+    runner = LoopRunner()
+    runner.start()
+    try:
+        # A client would wait for ever for the greeting of a server of another kind.
+        sync(runner.loop, greet, callback_timeout=2 * _ANSWER)
+        return Client(address, timeout=_ANSWER, set_as_default=False)
+    except (OSError, TypeError, ValueError) as error:  # also an address that cannot be, and tls:// without certificates
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"scheduler {address!r} does not answer: {told}") from error
+    finally:
+        runner.stop()
 
 
 class _AtWorker(Exception):
