@@ -275,7 +275,7 @@ def test_a_run_says_that_every_worker_is_paused_for_want_of_memory(
     on_warning: Callable[..., None], numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "benchwright")
-    with in_this_process(memory_limit=1) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+    with in_this_process(memory_limit="1kB") as cluster, distributed.Client(cluster, set_as_default=False) as client:
 
         def status() -> list[str]:
             return [each["status"] for each in client.scheduler_info(n_workers=-1)["workers"].values()]
@@ -318,14 +318,10 @@ def test_a_part_that_ends_after_its_run_takes_no_place(cluster: Any, tmp_path: P
     (tmp_path / "calls" / "go").touch()
     with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
         until = time.monotonic() + 60
-        while any(client.run(at_work).values()):
+        while any(client.run(lambda dask_worker: len(dask_worker.active_threads)).values()):
             assert time.monotonic() < until
     assert files_of(tmp_path / "out") == made
     assert api.verify(out) == []
-
-
-def at_work(dask_worker: Any) -> int:
-    return len(dask_worker.active_threads)
 
 
 def test_a_scheduler_that_is_killed_is_one_line(
