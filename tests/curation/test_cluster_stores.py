@@ -124,18 +124,22 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
 def test_a_benchmark_with_its_trainings_is_that_of_one_process(
     cluster: Services, google: str, here: tuple[str, Any], protocol: str
 ) -> None:
-    """Workers come and go meanwhile: with every stage one ends, and another begins."""
+    """Workers come and go meanwhile."""
     if protocol == "gs":
         pytest.importorskip("gcsfs", reason="gs:// needs gcsfs")
         if not google:
             pytest.skip("there is no Google store to test with: gcp-storage-emulator is not installed")
     out = f"{protocol}://runs/cameras"
+    more: list[subprocess.Popen[bytes]] = []
+
+    def change(_: object) -> None:
+        if more:
+            ended(more.pop())
+        else:
+            more.append(cluster.begin("worker"))
+
     with contextlib.ExitStack() as running:
-
-        def change(_: object) -> None:
-            running.close()
-            running.callback(ended, cluster.begin("worker"))
-
+        running.callback(lambda: [ended(each) for each in more])
         todo = api.job("two_camera", config="tiny", overrides=["source.pairs=40", QUICK])
         api.run(todo, out, scheduler=cluster.address, on_progress=lambda made: made.state == "done" and change(made))
         results = api.train(out, methods=["network-200"], scheduler=cluster.address, progress=change)
