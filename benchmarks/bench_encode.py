@@ -1,24 +1,37 @@
 """Image files to vectors: encoders beside what a user would write, on one thread each, in turn in one process.
 
 ``conse`` stands beside the same networks as their packages build them (Pillow, one image a pass); ``open_clip`` (random
-weights) beside its own transform and one forward pass of 32. ``cosine`` is the least one to that reference. Bytes are then
-compared between batch sizes, threads and orders. Memory is the peak of a fresh process.
+weights) beside its own transform and batches of 32, in float32 and bfloat16, and OpenVINO, where it is installed, on the graph
+that ours gives ONNX Runtime. Rates are images a second of processor time. ``of matmul``: the network's multiplications and
+additions a second, over those of torch's product of two large matrices at that precision. ``cosine`` is the least one to the
+first line. What is fastest is printed as settings. Bytes are then compared between batch sizes, threads and orders. Memory is
+the peak of a fresh process.
 
-    python benchmarks/bench_encode.py [--quick]
+    python benchmarks/bench_encode.py [--quick] [--models conse ViT-B-32 RN50] [--precisions float32 bf16]
+        [--pictures 96] [--turns 4]
+
+pip install openvino measures it, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib.util
 import io
+import logging
 import multiprocessing
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from bench_preprocess import photos
+from benchwright.curation.encoders import image_towers
+from benchwright.curation.encoders.clip import load_clip
 from benchwright.curation.encoders.encoder import Encoder, unit_rows
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse, EncoderSpec, OpenClip
@@ -28,6 +41,12 @@ from benchwright.curation.stages.embed import Embedded, Pictured, embed_images
 from PIL import Image
 
 Encode = Callable[[Sequence[bytes]], np.ndarray]
+PRECISIONS = ("float32", "bf16")
+WAYS: tuple[dict[str, Any], ...] = (
+    {"backend": "torch", "precision": "float32"},
+    {"backend": "torch", "precision": "bf16"},
+    {"backend": "onnxruntime", "precision": "float32"},
+)
 
 
 def whole(encoder: Encoder) -> Encode:
@@ -63,25 +82,72 @@ def plain_conse() -> Encode:
     return encode
 
 
-def plain_open_clip(model_name: str, checkpoint: str) -> Encode:
+def plain_open_clip(model_name: str, checkpoint: str, precision: str) -> Encode:
     """As open_clip's README has it, in batches of 32."""
     import torch
 
     ensure_torchvision()
     import open_clip
 
-    model, _, transform = open_clip.create_model_and_transforms(model_name, pretrained=checkpoint)
+    model, _, transform = open_clip.create_model_and_transforms(model_name, pretrained=checkpoint, precision=precision)
     model.eval()
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
 
     def encode(files: Sequence[bytes]) -> np.ndarray:
         blocks = []
         for start in range(0, len(files), 32):
             batch = torch.stack([transform(Image.open(io.BytesIO(data))) for data in files[start : start + 32]])
             with torch.no_grad():
-                blocks.append(model.encode_image(batch, normalize=True).numpy())
+                blocks.append(model.encode_image(batch.to(dtype), normalize=True).float().numpy())
         return np.concatenate(blocks)
 
     return encode
+
+
+def by_openvino(spec: OpenClip, checkpoint: str, precision: str) -> Encode:
+    """OpenVINO on one thread, with our preparation of images and the graph that ONNX Runtime computes."""
+    import openvino
+    import torch
+
+    def compiled(spec: OpenClip, model: Any, side_px: int) -> Callable[[torch.Tensor], np.ndarray]:
+        with tempfile.TemporaryDirectory() as folder:
+            image_towers.export(spec, model, torch.zeros(spec.block, 3, side_px, side_px), Path(folder, "images.onnx"))
+            hints = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": precision}
+            network = openvino.Core().compile_model(Path(folder, "images.onnx"), "CPU", hints)
+        return lambda pixels: network([pixels.numpy()])[0]
+
+    encoder = load_clip(spec, checkpoint=checkpoint)
+    encoder._tower = compiled(spec, encoder._model, encoder._crop.side_px)  # in place of its own
+    return whole(encoder)
+
+
+def matmul_flops(precision: str) -> float:
+    """Multiplications and additions a second of processor time, of two matrices of 2048 x 2048; the best of five."""
+    import torch
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    left, right = (torch.randn(2048, 2048).to(dtype) for _ in range(2))
+    left @ right
+    return 2 * 2048**3 / min(seconds_of(lambda: left @ right) for _ in range(5))
+
+
+def flops_an_image(model_name: str) -> int:
+    """As torch counts them."""
+    import open_clip
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = open_clip.create_model(model_name, pretrained=None)
+    with FlopCounterMode(display=False) as counter:  # where weights may be learned, attention is not one opaque operation
+        model.encode_image(torch.zeros(1, 3, 224, 224))
+    return counter.get_total_flops()
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Of processor time, all threads of this process."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def random_checkpoint(model_name: str, folder: str) -> str:
@@ -97,28 +163,31 @@ def random_checkpoint(model_name: str, folder: str) -> str:
     return path
 
 
-def compare(files: list[bytes], methods: dict[str, Encode], repeats: int) -> None:
-    """Print rates and ratios to the first method; groups of 32, the best of all turns of each."""
+def compare(files: list[bytes], methods: dict[str, Encode], turns: int, flops: dict[str, float]) -> dict[str, float]:
+    """Print rates and ratios to the first method, and give the rates; groups of 32, the best of all turns of each.
+
+    Args:
+        flops: method -> the share of the rate of a product of matrices that one image a second is; absent where not known.
+    """
     groups = [files[start : start + 32] for start in range(0, len(files), 32)]
     seconds = {name: np.full(len(groups), np.inf) for name in methods}
-    vectors: dict[str, np.ndarray] = {}
-    for _ in range(repeats):
+    vectors = {name: encode(groups[0]) for name, encode in methods.items()}  # and warm
+    for _ in range(turns):
         for index, group in enumerate(groups):
             for name, encode in methods.items():
-                began = time.perf_counter()
-                done = encode(group)
-                seconds[name][index] = min(seconds[name][index], time.perf_counter() - began)
-                if index == 0:
-                    vectors[name] = done
-    first = next(iter(methods))
-    for name in methods:
-        rate, ratio = len(files) / seconds[name].sum(), seconds[first].sum() / seconds[name].sum()
+                took = seconds_of(lambda encode=encode, group=group: encode(group))
+                seconds[name][index] = min(seconds[name][index], took)
+    first, rates = next(iter(methods)), {name: len(files) / each.sum() for name, each in seconds.items()}
+    for name, rate in rates.items():
         cosine = (vectors[name] * vectors[first]).sum(axis=1).min()
-        print(f"  {name:34} {rate:7.1f} img/s  {1e3 / rate:6.1f} ms  {ratio:5.2f}x  cosine >= {cosine:.6f}")
+        share = f"{rate * flops[name]:5.0%} of matmul" if name in flops else " " * 15
+        print(f"  {name:36} {rate:7.1f} img/s  {rate / rates[first]:5.2f}x  {share}  cosine >= {cosine:.6f}", flush=True)
+    return rates
 
 
 def same_bytes(spec: EncoderSpec, checkpoint: str, files: list[bytes]) -> None:
-    """Print how many of five ways of cutting the same work give the same bytes."""
+    """Print how many of five ways of cutting the same work give the same bytes; in blocks of 8, since 32 would take minutes."""
+    spec = dataclasses.replace(spec, block=8) if isinstance(spec, OpenClip) else spec
     rows = [Pictured(str(index), Blob(data)) for index, data in enumerate(files[:12])]
     ways: list[tuple[list[Pictured], int, int]] = [(rows, 32, 1), (rows, 7, 1), (rows, 5, 2), (rows[::-1], 32, 1)]
     digests = []
@@ -137,28 +206,62 @@ def peak_mb(spec: EncoderSpec, checkpoint: str, files: list[bytes]) -> float:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
+def clip_case(name: str, path: str, files: list[bytes], turns: int, precisions: Sequence[str]) -> OpenClip:
+    """Measure a model of open_clip in all ways, and print and give the fastest settings."""
+    flops, peak = flops_an_image(name), {precision: matmul_flops(precision) for precision in precisions}
+    print(f"open_clip {name}: {flops / 1e9:.1f} GFLOP an image")
+    for precision, rate in peak.items():
+        print(f"  product of matrices, {precision:8} {rate / 1e9:7.0f} GFLOP/s of one core")
+    specs = {
+        f"ours, {spec.backend} {spec.precision}": spec
+        for spec in (OpenClip(name, **each) for each in WAYS if each["precision"] in precisions)
+    }
+    methods, at = dict[str, Encode](), dict[str, str]()
+    for precision in precisions:
+        label = f"open_clip, batches of 32, {precision}"
+        methods[label], at[label] = plain_open_clip(name, path, "bf16" if precision == "bf16" else "fp32"), precision
+    for label, spec in specs.items():
+        methods[label], at[label] = whole(load_encoder(spec, checkpoint=path)), spec.precision
+    if importlib.util.find_spec("openvino"):
+        for precision in precisions:
+            hint = "bf16" if precision == "bf16" else "f32"
+            methods[f"OpenVINO {precision}"], at[f"OpenVINO {precision}"] = by_openvino(OpenClip(name), path, hint), precision
+    rates = compare(files, methods, turns, {label: flops / peak[precision] for label, precision in at.items()})
+    best = max(specs, key=lambda label: rates[label])
+    print(f'  fastest: encoder.backend = "{specs[best].backend}", encoder.precision = "{specs[best].precision}"')
+    return specs[best]
+
+
 def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer pictures, ViT-B-32 alone of the CLIP models")
-    quick = parser.parse_args().quick
+    parser.add_argument("--quick", action="store_true", help="32 pictures, 2 turns, ViT-B-32 alone of the CLIP models")
+    parser.add_argument("--models", nargs="*", default=["conse", "ViT-B-32", "RN50"], help="conse, and names of open_clip")
+    parser.add_argument(
+        "--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS, help="bf16 takes minutes where it is slow"
+    )
+    parser.add_argument("--pictures", type=int, default=96)
+    parser.add_argument("--turns", type=int, default=4)
+    given = parser.parse_args()
+    if given.quick:
+        given.models, given.pictures, given.turns = ["conse", "ViT-B-32"], 32, 2
     torch.set_num_threads(1)
-    files = photos(32 if quick else 96)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)  # open_clip warns of weights that are random
+    files = photos(given.pictures)
     with tempfile.TemporaryDirectory() as folder:
-        cases: list[tuple[EncoderSpec, str, dict[str, Encode]]] = [
-            (Conse(), "", {"packages as they come": plain_conse(), "conse": whole(load_encoder(Conse()))})
-        ]
-        for name in ["ViT-B-32"] if quick else ["ViT-B-32", "RN50"]:
-            path = random_checkpoint(name, folder)
-            specs = {precision: OpenClip(name, precision=precision) for precision in ("float32", "bf16")}
-            methods: dict[str, Encode] = {f"open_clip {name}, batches of 32": plain_open_clip(name, path)}
-            for precision, spec in specs.items():
-                methods[f"ours, {name}, {precision}"] = whole(load_encoder(spec, checkpoint=path))
-            cases.append((specs["float32"], path, methods))
-        for spec, path, methods in cases:
-            print(f"{spec.kind} {spec.model}" if isinstance(spec, OpenClip) else spec.kind)
-            compare(files, methods, 2 if quick else 4)
+        cases: list[tuple[EncoderSpec, str]] = []
+        for name in given.models:
+            if name == "conse":
+                print("conse")
+                compare(files, {"packages as they come": plain_conse(), "ours": whole(load_encoder(Conse()))}, given.turns, {})
+                cases.append((Conse(), ""))
+            else:
+                path = random_checkpoint(name, folder)
+                cases.append((clip_case(name, path, files, given.turns, given.precisions), path))
+        for spec, path in cases:
+            print(spec)
             same_bytes(spec, path, files)
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 print(f"  peak memory of a fresh process: {pool.apply(peak_mb, (spec, path, files[:32])):.0f} MB")

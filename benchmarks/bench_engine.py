@@ -1,7 +1,8 @@
 """What the engine adds to the bare functions: milliseconds a part, and memory against the number of rows.
 
 The same steps run as plain loops over plain files, and through the engine, in turn, in one process; the payload step is given
-real work (a JPEG decode and a resize), so the share of wall time means something.
+real work (a JPEG decode and a resize), so the share of wall time means something. A plain loop that syncs no file may lose all
+of them with the power; one that does is told beside it.
 
     python benchmarks/bench_engine.py [--quick]
 """
@@ -10,11 +11,15 @@ from __future__ import annotations
 
 import argparse
 import io
+import multiprocessing
+import os
 import resource
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +29,8 @@ from benchwright.curation.keys import where
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run
 from PIL import Image
+
+WORKERS = 2
 
 
 @dataclass(frozen=True)
@@ -70,12 +77,72 @@ def _plan(folder: Path, copies: int, work: Callable[[Photo], Photo], rows_per_pa
     return listed.each("worked", step(work), rows_per_part=rows_per_part)
 
 
-def _bare(folder: Path, copies: int, out: Path) -> None:
-    """What a user would write: read, work, write one file a photo."""
+def _files(folder: Path, copies: int, out: Path) -> list[tuple[Path, Path]]:
+    """Every photo with the file that is made of it."""
     out.mkdir()
-    for copy in range(copies):
-        for path in sorted(folder.glob("*.jpg")):
-            (out / f"{path.stem}-{copy}.jpg").write_bytes(_halved(path.read_bytes()))
+    return [(path, out / f"{path.stem}-{copy}.jpg") for copy in range(copies) for path in sorted(folder.glob("*.jpg"))]
+
+
+def _halve_file(paths: tuple[Path, Path]) -> None:
+    """What a user would write: read, work, write one file a photo."""
+    paths[1].write_bytes(_halved(paths[0].read_bytes()))
+
+
+def _halve_file_synced(paths: tuple[Path, Path]) -> None:
+    """The same, so that a loss of power leaves each file whole or not there."""
+    beside = paths[1].with_suffix(".tmp")
+    with beside.open("wb") as stream:
+        stream.write(_halved(paths[0].read_bytes()))
+        stream.flush()
+        os.fsync(stream.fileno())
+    beside.replace(paths[1])
+
+
+def _loop(files: list[tuple[Path, Path]]) -> None:
+    for paths in files:
+        _halve_file(paths)
+
+
+def _loop_synced(files: list[tuple[Path, Path]]) -> None:
+    for paths in files:
+        _halve_file_synced(paths)
+
+
+def _threads(files: list[tuple[Path, Path]]) -> None:
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(_halve_file, files))
+
+
+def _processes(files: list[tuple[Path, Path]]) -> None:
+    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_halve_file, files, chunksize=50))
+
+
+COMPARED: list[tuple[str, Callable[[list[tuple[Path, Path]]], None], str, str]] = [
+    ("plain loop, a file a photo", _loop, "sync", "with digests, fsync and records"),
+    ("plain loop that syncs, too", _loop_synced, "sync", "fsync and rename of each file in the loop"),
+    (f"ThreadPoolExecutor({WORKERS})", _threads, "threads", "no fsync in the plain one"),
+    (f"ProcessPoolExecutor({WORKERS})", _processes, "processes", "no fsync in the plain one; both begin their processes"),
+]
+
+
+def _compare(folder: Path, copies: int, repeats: int, scratch: Path) -> None:
+    """Each plain loop and the engine with its scheduler in turn: medians, and that of the ratios of pairs."""
+    for number, (name, plain, scheduler, told) in enumerate(COMPARED):
+        pairs: list[tuple[float, float]] = []
+        for repeat in range(repeats):
+            where = scratch / f"{number}-{repeat}"
+            where.mkdir()
+            started = time.perf_counter()
+            plain(_files(folder, copies, where / "plain"))
+            between = time.perf_counter()
+            run(_plan(folder, copies, halve, 50), f"{where}/engine", scheduler=scheduler, workers=WORKERS)
+            pairs.append((between - started, time.perf_counter() - between))
+            shutil.rmtree(where)
+        low, high = (statistics.median(column) for column in zip(*pairs, strict=True))
+        print(f"  {name:<28} {low:7.3f} s")
+        ratio = f"ratio {high / low:.3f}, of pairs {statistics.median(b / a for a, b in pairs):.3f}"
+        print(f"  engine, 50 rows a part, {scheduler:<9} {high:7.3f} s   {ratio} ({told})")
 
 
 def main() -> None:
@@ -87,19 +154,8 @@ def main() -> None:
         folder = Path(scratch) / "photos"
         folder.mkdir()
         _make_photos(folder, 100)
-        bare: list[float] = []
-        engine: list[float] = []
-        for repeat in range(repeats):
-            started = time.perf_counter()
-            _bare(folder, copies, Path(scratch) / f"bare{repeat}")
-            bare.append(time.perf_counter() - started)
-            started = time.perf_counter()
-            run(_plan(folder, copies, halve, 50), f"{scratch}/engine{repeat}", scheduler="sync")
-            engine.append(time.perf_counter() - started)
-        low, high = statistics.median(bare), statistics.median(engine)
-        print(f"{100 * copies} photos, decode + halve + encode, one thread, median of {repeats}")
-        print(f"  plain loop, a file a photo   {low:7.3f} s")
-        print(f"  engine, 50 rows a part       {high:7.3f} s   ratio {high / low:.3f} (with digests, fsync and records)")
+        print(f"{100 * copies} photos, decode + halve + encode, median of {repeats}")
+        _compare(folder, copies, repeats, Path(scratch))
         per_part: list[float] = []
         for repeat in range(repeats):
             seconds: list[float] = []

@@ -1,12 +1,14 @@
 """Download 2,000 small images from a server on this machine: ours beside what a user would write.
 
 The server runs in a process of its own, and each way of downloading in a fresh process, in turn, so that memory is its own.
-``fetch_images`` also checks addresses, counts bytes as they arrive, and looks at what it got; the others do none of it.
+``fetch_images`` also checks addresses, counts bytes as they arrive, and looks at what it got; the others do none of it. The
+server has a name, which is looked up and its address checked like any other; that it is this machine's is let pass at the end.
 The ratio is the rate against that of a bare aiohttp loop, the median over pairs that ran one after the other.
 
-img2dataset, which also writes shards, runs where ``IMG2DATASET_PYTHON`` names an interpreter of an environment that has it.
+img2dataset, which also writes shards, needs other versions of packages than we do, and runs where ``--img2dataset`` names the
+interpreter of an environment that has it (``python -m venv other && other/bin/pip install img2dataset "setuptools<81"``).
 
-    python benchmarks/bench_fetch.py [--quick] [--count 2000] [--concurrency 32]
+    python benchmarks/bench_fetch.py [--quick] [--count 2000] [--concurrency 32] [--img2dataset other/bin/python]
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import json
 import multiprocessing
 import os
 import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -30,9 +33,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
+
+HOST, ADDRESS = "images.test", "127.0.0.1"
 
 
 def serve(port_to: Connection) -> None:
@@ -52,7 +58,7 @@ def serve(port_to: Connection) -> None:
         writer.close()
 
     async def forever() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+        server = await asyncio.start_server(answer, ADDRESS, 0, backlog=1024)
         port_to.send((server.sockets[0].getsockname()[1], len(body)))
         await server.serve_forever()
 
@@ -62,10 +68,12 @@ def serve(port_to: Connection) -> None:
 def ours(urls: list[str], concurrency: int) -> int:
     """``fetch_images`` in parts of 256, as the engine calls it."""
     from benchwright.curation.rows import Rejected
+    from benchwright.curation.stages import connections
     from benchwright.curation.stages.fetch import FetchLimits, FetchPace, LinkedImage, fetch_images
 
-    pace = FetchPace(concurrency=concurrency, per_host=concurrency)
-    limits = FetchLimits(allow_private_hosts=True)
+    pace, limits = FetchPace(concurrency=concurrency, per_host=concurrency), FetchLimits()
+    check = connections.is_public
+    connections.is_public = lambda address: check(address) or address == ADDRESS
     done = 0
     for start in range(0, len(urls), 256):
         rows = [LinkedImage(str(n), url) for n, url in enumerate(urls[start : start + 256])]
@@ -144,7 +152,9 @@ WAYS: dict[str, tuple[str, Callable[[list[str], int], int]]] = {
 
 def measure(way: str, port: int, count: int, concurrency: int) -> None:
     """Run one way in this process and print its figures as JSON."""
-    urls = [f"http://127.0.0.1:{port}/{n}.jpg" for n in range(count)]
+    look_up: Any = socket.getaddrinfo
+    socket.getaddrinfo = lambda host, *rest, **named: look_up(ADDRESS if host == HOST else host, *rest, **named)
+    urls = [f"http://{HOST}:{port}/{n}.jpg" for n in range(count)]
     WAYS[way][1](urls[:64], concurrency)  # imports and first connections
     before = _cpu_s()
     started = time.perf_counter()
@@ -163,13 +173,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="500 images, 1 repeat")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("--img2dataset", metavar="PYTHON", help="interpreter of an environment that has img2dataset")
     parser.add_argument("--measure", nargs=2, metavar=("WAY", "PORT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     count, repeats = (500, 1) if options.quick else (options.count, 3)
     if options.measure:
         measure(options.measure[0], int(options.measure[1]), count, options.concurrency)
         return
-    other = os.environ.get("IMG2DATASET_PYTHON")
+    other = options.img2dataset
     ways = [way for way, (module, _) in WAYS.items() if (other if way == "img2dataset" else importlib.util.find_spec(module))]
     receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(sender,), daemon=True)
@@ -180,7 +191,7 @@ def main() -> None:
     found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     for _ in range(repeats):
         for way in ways:
-            python = other if way == "img2dataset" and other else sys.executable
+            python = other if way == "img2dataset" else sys.executable
             measured = [python, *command, "--measure", way, str(port)]
             printed = subprocess.run(measured, check=True, capture_output=True, text=True).stdout
             found[way].append(json.loads(printed.splitlines()[-1]))

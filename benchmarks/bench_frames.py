@@ -1,12 +1,13 @@
 """Eight exact frames of a video: ours beside PyAV in sequence, torchcodec, decord, OpenCV and ffmpeg's select filter.
 
 The videos are made here of FFmpeg's test pictures with noise: clips of 10 to 30 seconds, 640x360, in H.264 (B-frames), HEVC,
-VP9 and AV1, with a key frame every 250 or every 12 frames; and films of 20 minutes in H.264, as an untrimmed video is. Every
+VP9 and AV1, with a key frame every 250 or every 12 frames; and films of 10 minutes in H.264, as an untrimmed video is. Every
 contender decodes the frames that vCLIMB's rule chooses, scales them to a short side of 224 pixels and gives RGB; that they are
 the frames asked for is checked against a full decode. All run on one thread; the ratio is the median over rounds of the ratio
 inside a round, contender after contender on the same clip, by processor time (of children too) and by the wall clock.
 
-    python benchmarks/bench_frames.py [--quick] [--rounds 3] [--kinds h264 hevc vp9 av1 film] [--folder CLIPS] [--clips 10000]
+    python benchmarks/bench_frames.py [--quick] [--rounds 3] [--kinds h264 hevc vp9 av1 film] [--peers PyAV torchcodec]
+        [--folder CLIPS] [--clips 10000]
 
 torchcodec, decord and OpenCV are measured where they are installed: pip install torchcodec==0.13.0 decord
 opencv-python-headless.
@@ -50,7 +51,7 @@ CODECS = {
     "av1": ("libsvtav1", ["-preset", "12"]),
 }
 KINDS = (*CODECS, "film")
-FILM_S = 1200
+FILM_S = 600
 
 
 def make_videos(folder: Path, kinds: list[str], count: int) -> dict[str, list[Path]]:
@@ -161,7 +162,8 @@ def by_opencv_in_sequence(path: Path, frames: int) -> list[np.ndarray]:
     return opencv_frames(path, frames, False)
 
 
-def contenders() -> dict[str, Contender]:
+def contenders(peers: list[str]) -> dict[str, Contender]:
+    """By name; of other people's those whose name begins with one of ``peers``, or all."""
     found: dict[str, Contender] = {"ours": ours, "PyAV in sequence": by_pyav_in_sequence, "ffmpeg, select": by_select}
     try:
         import torch
@@ -184,7 +186,7 @@ def contenders() -> dict[str, Contender]:
         found[f"OpenCV {cv2.__version__}, seeking"] = by_opencv_seeking
     except ImportError as error:
         print(f"OpenCV is left out: {error}")
-    return found
+    return {name: each for name, each in found.items() if not peers or name.startswith(("ours", *peers))}
 
 
 def processor_s() -> float:
@@ -304,6 +306,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=20, help="clips of each codec and distance between key frames")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="what to measure (default: all)")
+    parser.add_argument("--peers", nargs="+", default=[], help="beginnings of their names (default: all)")
     parser.add_argument("--quick", action="store_true", help="2 clips of each kind of H.264, 1 round")
     parser.add_argument("--folder", type=Path, help="where clips are, or are made and kept (default: a temporary folder)")
     parser.add_argument("--clips", type=int, default=0, help="only watch the memory over so many clips, with short ones")
@@ -319,7 +322,7 @@ def main() -> None:
         if given.clips:
             memory([path for path in short if "gop12-" in path.name], given.clips)
             return
-        names = contenders()
+        names = contenders(given.peers)
         print(f"{sys.version.split()[0]}, av {av.__version__}, {ffmpeg_binary()}")
         for title, paths in videos.items():
             print(f"\n{title}: {len(paths)} videos")

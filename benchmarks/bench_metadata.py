@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 BUCKETS = 11
-GOAL_RATIO = 1.3
+GOAL_RATIO = 1.0
 FIELDS = {1: "key", 5: "date_taken", 6: "uploaded_unix", 16: "url", 17: "licence", 23: "extension", 24: "marker"}
 FORMAT = "%Y-%m-%d %H:%M:%S"
 

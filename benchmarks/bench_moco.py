@@ -30,7 +30,7 @@ from benchwright.curation.shards import write_shard_file
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.training.core.batches import ahead
 from benchwright.training.data.pictures import shard_pictures
-from benchwright.training.moco.pretrain import Pictures, Pretraining
+from benchwright.training.moco.pretrain import Pretraining, PretrainingPictures
 from benchwright.training.moco.settings import moco_settings
 from PIL import Image, ImageFilter
 
@@ -106,7 +106,9 @@ def _batches(
         yield from ((views[0], views[1]) for views in loader)
         return
     index = DatasetIndex.scan(folder)
-    pictures = Pictures(shard_pictures(index), index.table["key"].to_pylist(), lambda at: index.order(seed=0, epoch=at))
+    pictures = PretrainingPictures(
+        shard_pictures(index), index.table["key"].to_pylist(), lambda at: index.order(seed=0, epoch=at)
+    )
     order = pictures.order(epoch)
     rows = (order[at : at + BATCH] for at in range(0, len(order) // BATCH * BATCH, BATCH))
     yield from ahead(lambda each: pretraining.views(pictures, each, epoch), rows, workers)

@@ -1,11 +1,14 @@
 """From 1 to 100 million rows: does time grow as the rows do, and does memory stay where it is?
 
     python benchmarks/bench_scale.py metadata [--millions 1 10 100] [--scratch FOLDER]
-    python benchmarks/bench_scale.py retrieval [--millions 1 10 100]
+    python benchmarks/bench_scale.py retrieval|first|near|near_all|split|shards|choice [--millions 1 10 100]
 
 ``metadata``: files of a million lines of YFCC100M's form (0.53 GB each) to buckets of equal count, by the engine, with rejects,
 digests and records. No file lies on the disk: a file system of this script gives the lines of one drawn file over and over,
 with other ids in each. What the stages write does lie there: some 25 GB for 100 million lines.
+
+``first``, ``near`` (within buckets), ``near_all``, ``split``, ``shards``, ``choice``: steps of stages on rows that are made as
+they are read; what they give is counted and let go.
 
 ``retrieval``: the best 600 of each of 11 buckets for 20 prompts, and a background, from vectors of 512 float16 numbers. Vectors
 are drawn block by block: one drawn block, rolled by another number of places each time, since drawing would take longer than
@@ -25,14 +28,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fsspec
 import numpy as np
 import pyarrow as pa
 
 MILLION = 1_000_000
-BLOCK, WIDTH, BUCKETS = 65_536, 512, 11
+BLOCK, WIDTH, BUCKETS, CLASSES = 65_536, 512, 11, 100
 
 
 # ---------------------------------------------------------------------------------------------------------- metadata
@@ -132,30 +135,57 @@ def metadata(millions: int, scratch: Path) -> dict[str, Any]:
     return {"seconds": seconds, "rows": made.result.rows, "before_mb": before, "stages": stages, "written_gb": size / 1e9}
 
 
-# --------------------------------------------------------------------------------------------------------- retrieval
+# ------------------------------------------------------------------------------------------------------ rows of no disk
 
 
 class DrawnRows:
-    """As ``curation.store.Rows``, for what ``retrieve_by_vectors`` asks of it."""
-
-    schema = pa.schema([("key", pa.string()), ("bucket", pa.int64())])
+    """As ``curation.store.Rows``, for what stages ask of it: each column is made of the numbers of the rows, block by block."""
 
     def __init__(self, count: int) -> None:
         self.num_rows = count
+        self._makers = {"key": self._keys, "bucket": self._buckets, "label": self._labels, "phash": self._hashes}
+        self.schema = pa.schema([(name, make(np.arange(0)).type) for name, make in self._makers.items()])
+        self.column_names = self.schema.names
+        self._block = np.zeros((0, WIDTH), dtype=np.float16)
+
+    def with_vectors(self) -> DrawnRows:
+        """With one drawn block of vectors, rolled by another number of places each time."""
         block = np.random.default_rng(0).standard_normal((BLOCK, WIDTH), dtype=np.float32)
         self._block = (block / np.linalg.norm(block, axis=1, keepdims=True)).astype(np.float16)
+        return self
 
     def _spans(self) -> Iterator[tuple[int, int]]:
         yield from ((start, min(start + BLOCK, self.num_rows)) for start in range(0, self.num_rows, BLOCK))
 
     def _keys(self, rows: np.ndarray) -> pa.Array:
+        rows = np.where(rows % 100 == 99, rows - 50, rows) if self.repeats else rows
         return pa.array((rows * 7_919_999_983 % 10_000_000_019).astype(np.int64)).cast(pa.string())
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    repeats = False
+    """Whether a row in a hundred has the key of another."""
+
+    def _buckets(self, rows: np.ndarray) -> pa.Array:
+        return pa.array(rows * BUCKETS // max(self.num_rows, 1))
+
+    def _labels(self, rows: np.ndarray) -> pa.Array:
+        return pa.array((_mixed(rows) % np.uint64(CLASSES)).astype(np.int64))
+
+    def _hashes(self, rows: np.ndarray) -> pa.Array:
+        """Hashes of 64 bits as text; one row in fifty is two bits from the row before it."""
+        copies = rows % 50 == 1
+        codes = _mixed(np.where(copies, rows - 1, rows))
+        codes ^= np.where(copies, np.uint64(1) << (rows % 64).astype(np.uint64), np.uint64(0))
+        codes ^= np.where(copies, np.uint64(1) << (rows // 64 % 64).astype(np.uint64), np.uint64(0))
+        text = pa.py_buffer(codes.astype(">u8").tobytes().hex().encode())
+        return pa.StringArray.from_buffers(len(rows), pa.py_buffer((np.arange(len(rows) + 1) * 16).astype(np.int32)), text)
+
+    def repetitive(self) -> list[str]:
+        return []
+
+    def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         for start, stop in self._spans():
             rows = np.arange(start, stop)
-            made = {"key": lambda rows=rows: self._keys(rows), "bucket": lambda rows=rows: rows * BUCKETS // self.num_rows}
-            yield pa.table({name: made[name]() for name in columns or self.schema.names})
+            yield pa.table({name: self._makers[name](rows) for name in columns or self.schema.names})
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         return pa.concat_tables(self.batches(columns))
@@ -170,12 +200,85 @@ class DrawnRows:
         return self._block[(indices % BLOCK)[:, None], (np.arange(WIDTH) - shifts) % WIDTH]
 
 
+def _mixed(rows: np.ndarray) -> np.ndarray:
+    numbers = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    return numbers ^ (numbers >> np.uint64(29))
+
+
+def first(rows: Any) -> Iterator[pa.Table]:
+    """The first row of each key."""
+    from benchwright.curation.stages.unique_keys import take_first
+
+    rows.repeats = True
+    yield from (kept for kept, _ in take_first(rows, n=rows.num_rows // 2))
+
+
+def near(rows: Any) -> Iterator[pa.Table]:
+    """Near-duplicates by hash, within the buckets."""
+    from benchwright.curation.stages.near_duplicates import DuplicateRule, near_duplicates_by_hash
+
+    rule = DuplicateRule("keep_first", within="bucket")
+    yield from (kept for kept, _ in near_duplicates_by_hash(rows, rule=rule))
+
+
+def near_all(rows: Any) -> Iterator[pa.Table]:
+    """Near-duplicates by hash, all with all."""
+    from benchwright.curation.stages.near_duplicates import DuplicateRule, near_duplicates_by_hash
+
+    yield from (kept for kept, _ in near_duplicates_by_hash(rows, rule=DuplicateRule("keep_first")))
+
+
+def split(rows: Any) -> Iterator[pa.Table]:
+    """CLEAR's five splits and its stream."""
+    from benchwright.datasets.clear.splits import assign_iid_splits
+
+    yield from assign_iid_splits(rows, rule="as_released", test_share=0.3)
+
+
+def shards(rows: Any) -> Iterator[pa.Table]:
+    """Rows by bucket, class and key, and the shard of each."""
+    from benchwright.datasets.clear.samples import place
+
+    yield from place(rows, max_samples=1000)
+
+
+def choice(rows: Any) -> Iterator[pa.Table]:
+    """300 rows of each bucket and class."""
+    from benchwright.curation.stages.choose import choose
+
+    names = [f"class {number}" for number in range(CLASSES)]
+
+    class Named(DrawnRows):
+        def __init__(self, count: int) -> None:
+            super().__init__(count)
+            self._makers["concept"] = lambda rows: pa.array(names).take(self._labels(rows))
+            self.schema = self.schema.append(pa.field("concept", pa.string()))
+
+    settings: dict[str, Any] = {"per_class": 300, "method": "random", "seed": 0, "on_shortage": "quiet"}
+    yield from (kept for kept, _ in choose(cast("Any", Named(rows.num_rows)), classes=names, **settings))
+
+
+def drawn(job: str, millions: int) -> dict[str, Any]:
+    """One of the jobs on drawn rows; what it gives is counted and let go."""
+    rows = DrawnRows(millions * MILLION)
+    before, begun = _peak_mb(), time.perf_counter()
+    out = sum(table.num_rows for table in DRAWN[job](rows))
+    return {"seconds": time.perf_counter() - begun, "rows": out, "before_mb": before}
+
+
+DRAWN = {"first": first, "near": near, "near_all": near_all, "split": split, "shards": shards, "choice": choice}
+
+
+# --------------------------------------------------------------------------------------------------------- retrieval
+
+
 def retrieval(millions: int, scratch: Path) -> dict[str, Any]:
     """``retrieve`` with the prompts' vectors given."""
     from benchwright.curation.stages.overlap import Rule
     from benchwright.curation.stages.retrieve import Concept, retrieve_by_vectors
 
-    rows: Any = DrawnRows(millions * MILLION)
+    rows: Any = DrawnRows(millions * MILLION).with_vectors()
     queries = np.random.default_rng(1).standard_normal((20, WIDTH), dtype=np.float32)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     concepts = [Concept(f"class {number}", (f"prompt {number}",)) for number in range(len(queries))]
@@ -195,7 +298,11 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-JOBS = {"metadata": metadata, "retrieval": retrieval}
+JOBS = {
+    "metadata": metadata,
+    "retrieval": retrieval,
+    **{job: lambda millions, _, job=job: drawn(job, millions) for job in DRAWN},
+}
 
 
 def main() -> None:
@@ -204,6 +311,7 @@ def main() -> None:
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("--millions", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "bench_scale")
+    parser.add_argument("--record", type=Path, help="a CSV file to which the figures are added")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -217,6 +325,11 @@ def main() -> None:
         command = [sys.executable, __file__, args.job, "--millions", str(millions), "--scratch", str(args.scratch), "--one"]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
         rate = millions / found["seconds"]
+        if args.record:
+            with args.record.open("a") as file:
+                file.write(
+                    f"{args.job},{millions},{found['seconds']:.1f},{found['cpu']:.1f},{found['peak_mb']:.0f},{found['before_mb']:.0f}\n"
+                )
         more = "".join(f"; {name} {value:,.1f} s" for name, value in found.get("stages", {}).items())
         more += f"; {found['written_gb']:.1f} GB written" if "written_gb" in found else ""
         print(

@@ -138,7 +138,7 @@ def increments_of(lists: str, scratch: Path) -> tuple[dict[str, Any], Any]:
         store = Store(lists)
         found = {name: load_artifact(store, name) for name in STAGES}
         if None in found.values():
-            raise SystemExit(f"{lists} has no increments yet: run it to its end first")
+            raise SystemExit(f"{lists} has no increments yet: finish the run first")
         return {name: artifact.rows_view(store) for name, artifact in found.items() if artifact}, config
     names = ("published", "scaled")
     jobs = [api.job("kowl", config=name, overrides=[f"source.root={json.dumps(lists)}"]).config for name in names]

@@ -53,8 +53,8 @@ class Artifact:
 
     def to_json(self) -> dict[str, Any]:
         """For ``artifact.json``: the same for equal runs, byte for byte."""
-        record = {**dataclasses.asdict(self), "parts": list(self.parts)}
-        return sealed(record if self.kept else {name: value for name, value in record.items() if name != "kept"})
+        record = {**vars(self), "parts": list(self.parts)}  # dataclasses.asdict would copy the record of every file
+        return sealed({name: value for name, value in record.items() if self.kept or name != "kept"})
 
     def files(self) -> dict[str, Mapping[str, Any]]:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
@@ -183,7 +183,7 @@ class RunRecord:
 def load_run(store: Store) -> RunRecord:
     """Read ``run.json``. Raises ``StoreError`` where the folder holds no run."""
     if not store.exists("run.json"):
-        raise StoreError(f"{store.url} holds no run: there is no run.json in it; `benchwright run ... --out` makes one")
+        raise StoreError(f"{store.url} contains no run: it has no run.json; `benchwright run ... --out` makes one")
     raw = read_sealed(store, "run.json")
     raw.setdefault("published", "")
     raw.setdefault("outdated", False)
@@ -209,7 +209,7 @@ def unfinished(store: Store) -> str:
     result = load_artifact(store, record.result)
     if result is None:
         first = next(stage for stage in record.stages if load_artifact(store, stage) is None)
-        return f"the run is not finished: stage {first!r} is not made yet: {again} to resume it"
+        return f"the run is not finished: stage {first!r} has not run yet: {again} to resume it"
     # What is not run by ``benchwright run``, such as the trainings within a run, publishes nothing.
     if record.pipeline and result.kind == "shards" and not _is_published(store, record, result):
         return f"the dataset is not published: {again}, which says why"
@@ -227,14 +227,14 @@ def stale_stage(stages: Mapping[str, Artifact | None]) -> str:
     """Why the result of stages, in order, is that of an earlier run; "" where it is not.
 
     >>> stale_stage({"listed": None})
-    "stage 'listed' is not made yet"
+    "stage 'listed' has not run yet"
     """
     for name, artifact in stages.items():
         if artifact is None:
-            return f"stage {name!r} is not made yet"
+            return f"stage {name!r} has not run yet"
         for before, digest in artifact.recipe["inputs"].items():
             if (made := stages.get(before)) is None or made.digest != digest:
-                return f"stage {name!r} is made from earlier rows of stage {before!r}"
+                return f"stage {name!r} is computed from earlier rows of stage {before!r}"
     return ""
 
 
@@ -251,7 +251,7 @@ _ARTIFACT: Any = {
     "rejects": {str: int},
     "parts": [_PART],
 }
-_KEPT: Any = {"key": str, "code": {str: str}, "was": {str: str}, "changed": str, "at": str}
+_KEPT: Any = {"key": str, "code": {str: str}, "was": {str: str}, "definitions": {str: {str: str}}, "changed": str, "at": str}
 _CODE: Any = {"definitions": {str: {str: str}}}
 _MADE: Any = {"made_at": str, "seconds": float, "versions": {str: str}}
 _COST: Any = {
@@ -271,7 +271,7 @@ _RUN: Any = {
 
 def _whole_fault(value: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
     unknown = sorted(value.keys() - shape.keys())
-    return f"it has a strange {unknown[0]!r:.60}" if unknown else _fault(value, shape)
+    return f"it has an unexpected {unknown[0]!r:.60}" if unknown else _fault(value, shape)
 
 
 def _fault(value: Any, shape: Any, place: str = "it") -> str:
@@ -284,17 +284,17 @@ def _fault(value: Any, shape: Any, place: str = "it") -> str:
         return ""
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{place} is no list"
+            return f"{place} is not a list"
         return next((told for n, item in enumerate(value) if (told := _fault(item, shape[0], f"{place}[{n}]"))), "")
     if isinstance(shape, dict):
         return _table_fault(value, shape, place)
     fits = isinstance(value, int | float if shape is float else shape) and (shape is bool or not isinstance(value, bool))
-    return "" if fits and not (shape is int and value < 0) else f"{place} = {value!r:.60} is no {shape.__name__}"
+    return "" if fits and not (shape is int and value < 0) else f"{place} = {value!r:.60} is not a {shape.__name__}"
 
 
 def _table_fault(value: Any, shape: Any, place: str) -> str:
     if not isinstance(value, dict):
-        return f"{place} is no table"
+        return f"{place} is not a table"
     name = next(iter(shape))
     if not isinstance(name, str):  # any names, of one sort
         odd = next((one for one in value if name is not str and not name(one)), None)

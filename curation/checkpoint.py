@@ -9,9 +9,12 @@ written in the same order to its store, and read from there: another machine may
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
+import posixpath
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ import numpy as np
 
 from .files import remove, remove_half_written, replacing, write_whole
 from .records import TEMPORARY, state_of
-from .work import copy_of
+from .store import Store, StoreError
 
 _PROGRESS = "progress.json"
 
@@ -93,7 +96,7 @@ class Checkpoint:
             saved = list(Path(room).iterdir())
             if len(saved) != 1:
                 wrote = f"save(path) of a learner wrote {len(saved)} files"
-                raise ValueError(f"{wrote}: one is wanted, at the path that it is given")
+                raise ValueError(f"{wrote}: expected one, at the path that it is given")
             saved[0].replace(beside)
         if predicted is not None:
             self._recorded[predicted.name] = state_of(predicted)
@@ -108,3 +111,56 @@ class Checkpoint:
                 remove(old)
                 if self._copy is not None:
                     self._copy.remove(old.name)
+
+
+_COPIES: dict[Path, Copy] = {}
+"""Of the folders in use in this process, those that have a copy."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """Where the files of a folder lie in a store."""
+
+    store: Store
+    place: str
+
+    def fetch(self, folder: Path) -> None:
+        """Write the files that are there into ``folder``. One that somebody removes meanwhile is left out."""
+        for name in self.store.list(self.place):
+            with contextlib.suppress(StoreError):
+                write_whole(folder / name, self.store.read(posixpath.join(self.place, name)), sync=False)
+
+    def put(self, path: Path) -> None:
+        """Write a file of the folder."""
+        with self.store.writing(posixpath.join(self.place, path.name)) as stream, path.open("rb") as file:
+            while data := file.read(1 << 22):
+                stream.write(data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        self.store.remove([posixpath.join(self.place, name)])
+
+
+@contextlib.contextmanager
+def work_room(store: Store, place: str) -> Iterator[str]:
+    """A local folder for the block: ``place`` itself where the store is local; else a temporary one with its copy there."""
+    if store.local is not None:
+        path = store.local / place
+        path.mkdir(parents=True, exist_ok=True)
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="benchwright-") as room:
+        _COPIES[Path(room)] = Copy(store, place)
+        try:
+            yield room
+        finally:
+            del _COPIES[Path(room)]
+
+
+def copy_of(folder: Path) -> Copy | None:
+    """The copy of a folder, or of one within it; None where there is none."""
+    for room in (folder, *folder.parents):
+        if room in _COPIES:
+            copy = _COPIES[room]
+            return dataclasses.replace(copy, place=posixpath.join(copy.place, *folder.relative_to(room).parts))
+    return None

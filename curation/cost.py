@@ -17,7 +17,7 @@ from typing import Any
 
 from .artifact import Artifact
 from .flow import PlanError, Stage
-from .needs import needs_gpu
+from .requirements import needs_gpu
 
 _FEWEST_TASKS = 4
 """So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""
@@ -118,7 +118,7 @@ class Meter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """What a stage would cost at another size.
 
     Attributes:
@@ -147,8 +147,11 @@ class Estimate:
 
 
 def estimates(
-    planned: Sequence[tuple[Stage, Artifact | None]], made: Mapping[str, Mapping[str, Any]], rows: Mapping[str, int]
-) -> list[Estimate]:
+    planned: Sequence[tuple[Stage, Artifact | None]],
+    made: Mapping[str, Mapping[str, Any]],
+    rows: Mapping[str, int],
+    smaller: Mapping[str, tuple[int, Mapping[str, Any]]] | None = None,
+) -> list[CostEstimate]:
     """What the stages of a finished sample would cost with other numbers of rows.
 
     Time and bytes are taken to grow with the rows that come in, besides the time to start. A stage gives as many rows for one
@@ -159,6 +162,8 @@ def estimates(
         planned: the stages in order, with what the sample made.
         made: the ``made.json`` of each.
         rows: stage -> rows that come out of it.
+        smaller: of a smaller sample, stage -> rows that it took in, and its ``made.json``. Where both samples made all of a
+            stage, and the second took in fewer rows, the two tell the time to start from that of the work.
 
     Raises:
         PlanError: where a stage is not made, or its record does not say what it cost, or ``rows`` names no stage.
@@ -167,7 +172,7 @@ def estimates(
     if unknown := [name for name in rows if name not in names]:
         raise PlanError(f"no stage {unknown[0]!r} to estimate from: there are {', '.join(names)}")
     given: dict[str, float] = {}
-    found: list[Estimate] = []
+    found: list[CostEstimate] = []
     for stage, artifact in planned:
         cost = made.get(stage.name, {}).get("cost")
         if artifact is None or cost is None or not cost["tasks"]:
@@ -179,15 +184,14 @@ def estimates(
         given[stage.name] = rows_out
         factor = rows_in / max(1, sample_in)
         whole = sample_in / cost["rows"] if cost["rows"] else 1.0  # of the rows that were made in one go
+        starts = _starts(made[stage.name], sample_in, (smaller or {}).get(stage.name))
+        spent = made[stage.name]["seconds"], cost["cpu_seconds"]
+        known = starts or (cost["start_seconds"], cost["start_cpu_seconds"])
         seconds, cpu = (
-            start + factor * whole * max(0.0, spent - start)
-            for spent, start in (
-                (made[stage.name]["seconds"], cost["start_seconds"]),
-                (cost["cpu_seconds"], cost["start_cpu_seconds"]),
-            )
+            start + factor * whole * max(0.0, all_of_it - start) for all_of_it, start in zip(spent, known, strict=True)
         )
         found.append(
-            Estimate(
+            CostEstimate(
                 stage=stage.name,
                 rows_in=round(rows_in),
                 rows=round(rows_out),
@@ -197,10 +201,25 @@ def estimates(
                 bytes=round(_bytes(artifact, rows_in, rows_out)),
                 peak_bytes=cost["peak_bytes"],
                 sample_rows=sample_in,
-                rough=cost["tasks"] < _FEWEST_TASKS,
+                rough=starts is None and cost["tasks"] < _FEWEST_TASKS,
             )
         )
     return found
+
+
+def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]] | None) -> tuple[float, float] | None:
+    """Seconds and CPU seconds that a stage took besides those that grow with its rows, by two samples; None where they do not
+    tell.
+    """
+    if smaller is None or not (cost := smaller[1].get("cost")):
+        return None
+    fewer = smaller[0]
+    # A stage that takes all rows at once counts none; others may have been made in part by a run that was interrupted.
+    if not 0 < fewer < rows or made["cost"]["rows"] not in (0, rows) or cost["rows"] not in (0, fewer):
+        return None
+    pairs = (made["seconds"], smaller[1]["seconds"]), (made["cost"]["cpu_seconds"], cost["cpu_seconds"])
+    first, second = (min(max(0.0, less - (more - less) * fewer / (rows - fewer)), less) for more, less in pairs)
+    return first, second
 
 
 def _bytes(artifact: Artifact, rows_in: float, rows_out: float) -> float:

@@ -1,11 +1,15 @@
-"""The content digest: what a stage made, as one number that does not depend on how its rows were cut into parts.
+"""What a stage's commit has to know of all its rows: the content digest, and that no key was lost.
 
-It is BLAKE3, four times as fast as SHA-256 here: every row goes through it. Files and payloads have SHA-256, which any system
-can check.
+The content digest is what a stage made, as one number that does not depend on how its rows were cut into parts. It is BLAKE3,
+four times as fast as SHA-256 here: every row goes through it. Files and payloads have SHA-256, which any system can check.
 """
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from blake3 import blake3
 
+from .flow import Stage
 from .keys import canonical
-from .rows import is_array, is_blob
+from .parquet import compact
+from .part_writer import PartRecord, StepFailed, folder, part_name
+from .rows import is_array, is_blob, string_bytes
+from .store import Store
 
 
 class ContentDigest:
@@ -96,7 +104,7 @@ class _ColumnDigest:
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
             filled = _filled(chunk, b"" if pa.types.is_binary(kind) else "")
             self._add(f"{path}#", _fixed(pc.binary_length(filled).cast(pa.int64())))
-            self._add(f"{path}=", _string_bytes(filled))
+            self._add(f"{path}=", string_bytes(filled))
         elif pa.types.is_null(kind):
             pass
         else:
@@ -117,10 +125,193 @@ def _fixed(array: pa.Array) -> Any:
     return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
 
 
-def _string_bytes(array: pa.Array) -> Any:
-    _, offsets, data = array.buffers()
-    if data is None:
-        return b""
-    width = np.int64 if pa.types.is_large_string(array.type) else np.int32
-    bounds = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
-    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]
+_WORD = 8
+_LONG = 1024
+"""Keys of more bytes are hashed one by one."""
+
+_KEPT = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
+"""Bits of a word that belong to a key, by the bytes that are left of it."""
+
+
+def key_hashes(keys: pa.ChunkedArray) -> np.ndarray:
+    """(rows,) uint64, equal for equal text, and else equal with the chance of random numbers of 64 bits.
+
+    >>> import pyarrow as pa
+    >>> one, other, again = key_hashes(pa.chunked_array([["a", "b"], ["a"]]))
+    >>> one == again, one == other
+    (np.True_, np.False_)
+    """
+    parts = [_hashes(chunk.cast(pa.large_binary())) for chunk in keys.cast(pa.large_string()).chunks]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+
+
+def _hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
+    _, offsets, data = keys.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int64)[keys.offset : keys.offset + len(keys) + 1]
+    starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
+    text = memoryview(data or b"")[bounds[0] : bounds[-1]]
+    padded = np.frombuffer(bytes(text) + bytes(_WORD), dtype=np.uint8)
+    words = np.ndarray(len(text) + 1, dtype="<u8", buffer=padded, strides=(1,))  # the word at every byte
+    found = _mixed(lengths.astype(np.uint64))
+    rows = np.flatnonzero(lengths <= _LONG)
+    for at in range(0, int(lengths[rows].max(initial=0)), _WORD):
+        rows = rows[lengths[rows] > at]
+        word = words[starts[rows] + at] & _KEPT[np.minimum(lengths[rows] - at, _WORD)]
+        found[rows] = _mixed(found[rows] ^ word)
+    for row in np.flatnonzero(lengths > _LONG):
+        digest = hashlib.blake2b(text[starts[row] : starts[row] + lengths[row]], digest_size=_WORD).digest()
+        found[row] = int.from_bytes(digest, "little")
+    return found
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Each number to another one, all of whose bits depend on all bits of the first (Steele et al., SplittableRandom, 2014)."""
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+_EARLY_PARTS = 16
+"""Parts that may wait in memory for their turn; those beyond are read back."""
+
+_AT_ONCE = 4096
+"""Rows of small parts that are added to the digest together: a table of five rows takes as long as one of a thousand."""
+
+_RECENT_BYTES = 3 << 27
+"""Rows of a stage just made that stay at hand for the next one, so that it need not read them back; more are let go."""
+
+
+class Ledger:
+    """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
+
+    The digest depends on the order of the parts, which end in any order; those that came early wait for their turn.
+
+    Args:
+        store: where the parts lie.
+        stage: whose parts they are.
+        keep: whether rows stay at hand for the next stage.
+    """
+
+    def __init__(self, store: Store, stage: Stage, *, keep: bool) -> None:
+        self._store, self._stage, self._keeps = store, stage, keep
+        self._digest: ContentDigest | None = None
+        self._next = 0
+        self._turned: list[pa.Table] = []  # rows whose turn has come
+        self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._turn = threading.Condition()
+        self._adding = False
+        self._recent: dict[str, pa.Table] = {}
+        self._recent_bytes = 0
+        # The engine itself carries the keys of the other kinds from row to row.
+        self.keys = KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
+
+    def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
+        """Take the rows of a part that was just written. Called from any thread."""
+        kept = compact(rows) if self._keeps and self._recent_bytes <= _RECENT_BYTES else rows
+        with self._turn:
+            if self._keeps:
+                self._keep(number, kept)
+            # Another thread that adds goes on with this part; it is only waited for where it falls behind.
+            self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
+            room = len(self._early) < _EARLY_PARTS or number == self._next
+            if number >= self._next and room:
+                self._early[number] = (rows, rejected)
+            if self._adding:
+                return
+            self._adding = True
+        try:
+            while (part := self._take()) is not None:
+                self._add(*part)
+        except BaseException:
+            with self._turn:
+                self._adding = False
+                self._turn.notify_all()
+            raise
+
+    def _take(self) -> tuple[pa.Table, pa.Table] | None:
+        """The next part, where it is here; where it is not, adding has ended."""
+        with self._turn:
+            part = self._early.pop(self._next, None)
+            self._adding = part is not None
+            self._turn.notify_all()
+            return part
+
+    def finish(self, records: Sequence[PartRecord]) -> str:
+        """The digest, when all parts are there."""
+        where = folder(self._stage.name)
+        for record in records[self._next :]:
+            if record.number in self._early:
+                self._add(*self._early.pop(record.number))
+                continue
+            name = posixpath.join(where, part_name(record.number))
+            rejected = pa.table({"key": pa.array([], pa.string())})
+            if self.keys is not None and f"{part_name(record.number)}.rejects.parquet" in record.files:
+                rejected = self._store.read_parquet(f"{name}.rejects.parquet", ["key"])
+            self._add(self._store.read_parquet(f"{name}.parquet"), rejected)
+        if (digest := self._digested()) is None:
+            raise StepFailed(f"stage {self._stage.name!r} made no part")
+        return digest.hexdigest()
+
+    @property
+    def recent(self) -> dict[str, pa.Table]:
+        """File name of a part -> its rows, of the parts that were offered, where all of them together are few."""
+        return self._recent if self._recent_bytes <= _RECENT_BYTES else {}
+
+    def _keep(self, number: int, rows: pa.Table) -> None:
+        self._recent_bytes += rows.get_total_buffer_size()
+        if self._recent_bytes <= _RECENT_BYTES:
+            self._recent[posixpath.join(folder(self._stage.name), f"{part_name(number)}.parquet")] = rows
+        else:
+            self._recent.clear()
+
+    def _add(self, rows: pa.Table, rejected: pa.Table) -> None:
+        self._next += 1
+        if sum(table.num_rows for table in [*self._turned, rows]) > _AT_ONCE:
+            self._digested()
+        self._turned.append(rows)
+        if rows.num_rows >= _AT_ONCE or len(self._turned) == _EARLY_PARTS:
+            self._digested()
+        if self.keys is not None:
+            self.keys.add(rows["source_key" if self._stage.expands else "key"])
+            self.keys.add(rejected["key"])
+
+    def _digested(self) -> ContentDigest | None:
+        """The digest of all rows whose turn has come."""
+        if self._turned:
+            self._digest = self._digest or ContentDigest(self._turned[0].schema)
+            several = len(self._turned) > 1
+            self._digest.update(pa.concat_tables(self._turned).combine_chunks() if several else self._turned[0])
+            self._turned.clear()
+        return self._digest
+
+
+class KeySum:
+    """Whether two stages name the same rows: a sum of key hashes, which does not depend on their order.
+
+    Args:
+        distinct: count a key once however often it comes; this alone keeps 8 bytes a row.
+    """
+
+    def __init__(self, *, distinct: bool) -> None:
+        self._distinct = distinct
+        self._sum = 0
+        self._hashes: list[np.ndarray] = []
+
+    def add(self, keys: pa.ChunkedArray) -> None:
+        """Count these keys in."""
+        hashes = key_hashes(keys)
+        if self._distinct:
+            self._hashes.append(hashes)
+        else:
+            self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
+
+    def total(self) -> int:
+        """The sum modulo 2**64."""
+        if not self._hashes:
+            return self._sum % 2**64
+        # Sorting beats the hash table of np.unique thirty times for a million numbers.
+        hashes = np.sort(np.concatenate(self._hashes))
+        first = np.ones(len(hashes), dtype=bool)
+        np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+        return int(np.add.reduce(hashes[first], dtype=np.uint64)) % 2**64

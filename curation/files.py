@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from . import records
 
 
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A file that is written beside its place, which it may take in any thread, or process of this machine."""
+
+    beside: Path
+    path: Path
+    sync: bool
+    recorded: bool
+
+    def place(self) -> None:
+        """Let the file take its place, when it has reached the disk. Where that fails, nothing is left beside the place."""
+        try:
+            with _naming(self):
+                if self.sync:
+                    with self.beside.open("rb+") as stream:
+                        os.fsync(stream.fileno())
+                with self._recording() if self.recorded else contextlib.nullcontext():
+                    self.beside.replace(self.path)
+        except BaseException:
+            self.beside.unlink(missing_ok=True)
+            raise
+
+    def _recording(self) -> contextlib.AbstractContextManager[None]:
+        return records.changing(self.path, records.state_of(self.beside), sync=self.sync)
+
+
+def place(files: Iterable[Written]) -> None:
+    """Let files take their places in this order; where one cannot, those after it are removed."""
+    waiting = collections.deque(files)
+    try:
+        while waiting:
+            waiting.popleft().place()
+    finally:
+        for left in waiting:
+            left.beside.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
-def replacing(path: str | Path, *, sync: bool = True) -> Iterator[Path]:
+def _naming(written: Written) -> Iterator[None]:
+    """Name the file in errors of the system that say none, such as those of a full disk, or say what is beside it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(written.beside)):
+            error.filename = str(written.path)
+        raise
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | None = None) -> Iterator[Path]:
     """A place beside ``path`` to write a file at, which takes the place of ``path`` when the block ends without an error.
 
     A reader, or a crash, sees the old file or the new one and nothing between. The folder is made; several processes may
@@ -23,33 +73,30 @@ def replacing(path: str | Path, *, sync: bool = True) -> Iterator[Path]:
     Args:
         path: of the file.
         sync: let it reach the disk first, so that a loss of power leaves it whole, too; many small files take long then.
+        later: takes the file, which is put in its place by whoever goes through the list.
 
     Raises:
         LeavesRun: where the place is in the folder of a run, and a link leads out of that.
     """
     path = Path(path)
-    recorded = records.is_recorded(path)
+    written = Written(_beside(path), path, sync, records.is_recorded(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _beside(path)
     try:
-        yield beside
-        if sync:
-            with beside.open("rb+") as stream:
-                os.fsync(stream.fileno())
-        with records.changing(path, records.state_of(beside), sync=sync) if recorded else contextlib.nullcontext():
-            beside.replace(path)
-    except OSError as error:
-        if error.errno is not None and error.filename in (None, str(beside)):  # a full disk does not say which file
-            error.filename = str(path)
+        with _naming(written):
+            yield written.beside
+    except BaseException:
+        written.beside.unlink(missing_ok=True)
         raise
-    finally:
-        beside.unlink(missing_ok=True)
+    if later is None:
+        written.place()
+    else:
+        later.append(written)
 
 
 @contextlib.contextmanager
-def writing(path: str | Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+def writing(path: str | Path, *, sync: bool = True, later: list[Written] | None = None) -> Iterator[BinaryIO]:
     """The stream of such a file."""
-    with replacing(path, sync=sync) as beside, beside.open("wb") as stream:
+    with replacing(path, sync=sync, later=later) as beside, beside.open("wb") as stream:
         yield stream
 
 

@@ -1,6 +1,6 @@
-"""Plans: plain functions bound to their settings, put in a row.
+"""Plans: sequences of plain functions bound to their settings.
 
-A plan reads top to bottom, and nothing runs until ``curation.run.run`` is given one::
+A plan reads top to bottom, and nothing runs until it is passed to ``curation.run.run``::
 
     def plan(config: Config) -> Flow:
         return (
@@ -9,19 +9,19 @@ A plan reads top to bottom, and nothing runs until ``curation.run.run`` is given
             .whole("placed", step(assign_sessions, sessions=config.sessions, seed=config.seed))
         )
 
-The kinds of stage, by what their step is given:
+The kinds of stage, by the input of their step:
 
 ==============  ==============================================================================================
-``source``      nothing, or one of the pieces that ``pieces`` names: gives rows, or Arrow tables
-``each``        one row: gives one row, or raises ``Reject``; in parallel
-``each_batch``  the rows of one part: gives as many rows or ``Rejected``, in order; in parallel; may be ``async``
-``table``       the rows of one part as an Arrow table: gives a table; vectorised, in parallel
-``whole``       all rows, as ``store.Rows``: gives tables; for order, split, choice
-``shards``      one row: gives the members of one sample of a WebDataset tar; one part a shard
+``source``      nothing, or one of the pieces that ``pieces`` names: yields rows, or Arrow tables
+``each``        one row: returns one row, or raises ``Reject``; in parallel
+``each_batch``  the rows of one part: returns as many rows or ``Rejected``, in order; in parallel; may be ``async``
+``table``       the rows of one part as an Arrow table: returns a table; vectorised, in parallel
+``whole``       all rows, as ``store.Rows``: yields tables; for ordering, splits, selection
+``shards``      one row: returns the members of one sample of a WebDataset tar; one part per shard
 ==============  ==============================================================================================
 
-An ``each`` step names only the columns that it needs: those that its row type has are replaced by those of the row type
-that it gives, all others are carried along.
+An ``each`` step names only the columns that it needs: the columns of its input type are replaced by those of its output
+type, and all others pass through.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from .budget import Budget
+from .code_loading import module_of
 from .keys import How, Named, Where, WhereOfRows, WorkFolder
-from .named import module_of
+from .placing import Placed, assign_shards
 from .reach import Reached, reached
 from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
-from .shards import Placed, assign_shards
 
 P = ParamSpec("P")
 In = TypeVar("In")
@@ -50,7 +50,7 @@ KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
 
 
 class PlanError(ValueError):
-    """A plan that cannot run: says the stage, the rule and the value."""
+    """A plan that cannot run: states the stage, the rule and the value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,15 +91,15 @@ def step(function: Callable[P, Out], *args: P.args, **settings: P.kwargs) -> Ste
 def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     """Bind a function to its settings, which are its keyword-only arguments.
 
-    A type checker refuses a setting that the function does not have; this call refuses it as well.
+    A type checker reports a setting that the function does not have, and so does this call.
 
     Args:
-        function: at the top level of a module.
-        settings: its keyword-only arguments: numbers, text, lists, tables, frozen dataclasses, functions and classes; marked
-            with ``where``, ``how``, ``named`` or ``rows_of`` where they are more than values.
+        function: a top-level function of a module.
+        settings: its keyword-only arguments: numbers, text, lists, tables, frozen dataclasses, functions and classes; wrapped
+            in ``where``, ``how``, ``named`` or ``rows_of`` if they are not plain values.
 
     Raises:
-        PlanError: for a function that worker processes could not find, or settings that do not fit it.
+        PlanError: worker processes could not find the function, or the settings do not fit it.
 
     >>> import benchwright as bw
     >>> from words import count_words
@@ -234,17 +234,17 @@ class Flow:
     The methods share these arguments:
 
     * ``name``: snake_case, unique in the plan; names the stage's folder.
-    * ``step``: what to do; see ``step``.
-    * ``max_rejects``: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
-      when below 1, or None where the stage exists to reject rows; or a ``Budget``, which also says which
-      reasons are expected, and which setting decides. 0 by default. It is no part of the key.
-    * ``rows_per_part``: rows that one task takes. It changes neither rows nor digests.
-    * ``needs``: a resource that workers of a cluster offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts go to those
-      workers alone, and each takes one of it while it is made. It is no part of the key, and without a cluster nothing goes by
-      it. A stage whose setting ``device`` is a GPU needs none: its parts go to workers with ``GPU`` where there are any.
-    * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
-      decide on them; None where it gives the columns that it takes. Of ``each`` and ``each_batch``: the row dataclass where
-      settings decide on it; None: that of the function's return annotation.
+    * ``step``: the function to run; see ``step``.
+    * ``max_rejects``: number of rejects above which the run fails: a number of rows, a share of the input rows if
+      below 1, or None for a stage whose purpose is to reject rows; or a ``Budget``, which also names the
+      expected reasons and the setting that decides. 0 by default. Not part of the key.
+    * ``rows_per_part``: rows per task. Affects neither rows nor digests.
+    * ``needs``: a resource that workers of a cluster offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts run on such
+      workers alone, and each takes one of it. Not part of the key, and without effect when there is no cluster. A stage whose
+      setting ``device`` is a GPU needs none: its parts run on workers with ``GPU`` if there are any.
+    * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema if it depends
+      on settings; None if the columns do not change. For ``each`` and ``each_batch``: the row dataclass if it depends on
+      settings; None: that of the function's return annotation.
 
     >>> import benchwright as bw
     >>> from words import Placed, count_words, place, read_texts, sample
@@ -340,7 +340,7 @@ class Flow:
         Args:
             name: of the stage.
             step: see above.
-            by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``shards.assign_shards``.
+            by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``placing.assign_shards``.
                 None: rows have the column ``shard`` already.
             max_samples: most samples a shard, for ``by``.
             max_rejects, needs: see ``Flow``.
@@ -389,7 +389,7 @@ class Flow:
         schemas: dict[str, pa.Schema] = {}
         for stage in self.ordered():
             if stage.name in schemas:
-                raise PlanError(f"stage {stage.name!r} stands twice in the plan")
+                raise PlanError(f"stage {stage.name!r} appears twice in the plan")
             if not SNAKE_CASE.match(stage.name):
                 raise PlanError(f"stage name {stage.name!r} is not snake_case")
             for name in stage.inputs():
@@ -414,13 +414,13 @@ def source(
 
     Args:
         name: snake_case name of the stage.
-        step: ``fn(**settings)``, or with ``pieces`` ``fn(piece, **settings)``; gives rows and ``Rejected``, or tables.
+        step: ``fn(**settings)``, or with ``pieces`` ``fn(piece, **settings)``; yields rows and ``Rejected``, or tables.
         pieces: ``fn(**settings) -> iterable of str``: cheap, in a fixed order. Pieces are read in parallel and committed one
             by one, one part each.
-        gives: row dataclass of the columns, or their schema; may be left out where the function's return annotation names it.
+        gives: row dataclass of the columns, or their schema; optional if the function's return annotation names it.
         max_rejects: as for ``Flow``.
-        rows_per_part: without ``pieces``, rows that are held until they are written; few where each brings a payload.
-        may_be_empty: whether no rows are an answer, as of a list of what is missing; else the run fails.
+        rows_per_part: without ``pieces``, rows buffered before writing; choose few if rows carry payloads.
+        may_be_empty: whether zero rows are valid, as for a list of missing files; otherwise the run fails.
         needs: as for ``Flow``.
 
     >>> import benchwright as bw
@@ -434,10 +434,10 @@ def source(
 
 
 def join(*flows: Flow) -> Flow:
-    """Several plans as one, for a later stage that reads more than one (``rows_of``); the last flow's end is the end.
+    """Merge plans, for a later stage that reads more than one (``rows_of``). The result is that of the last flow.
 
     Args:
-        flows: at least one; stages of one name are one stage, the last of them.
+        flows: at least one; of stages with the same name the last one counts.
 
     >>> import benchwright as bw
     >>> from words import read_texts

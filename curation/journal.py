@@ -15,7 +15,7 @@ writes a journal: it holds the lock of the file.
 >>> read(said)
 Traceback (most recent call last):
     ...
-benchwright.curation.records.Damaged: said.jsonl line 1 does not fit its seal: it was damaged or edited
+benchwright.curation.records.Damaged: said.jsonl line 1 does not match its seal: it was damaged or edited
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 import fsspec
 import numpy as np
 
-from .named import load, module_of
+from .code_loading import load, module_of
 from .reach import code_digest, reached
 
 T = TypeVar("T")
@@ -97,14 +97,14 @@ class Named(str):
 
 
 def where(path: str | Path, *, only: Sequence[str] = ()) -> str:
-    """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder.
+    """Mark a setting as the location of a source: a local path or an fsspec URL of a file or a folder.
 
-    Its content is part of the key of the stage, its place is not.
+    Its content is part of the stage's key, its location is not.
 
     Args:
-        path: of the source.
-        only: files and folders within a folder, relative to it: nothing else in it counts, so that it may hold other files,
-            and the run's own folder. Empty: all that is in it.
+        path: location of the source.
+        only: relevant files and folders within the folder, relative to it; everything else is ignored, so that the folder may
+            contain other files, even the run's own folder. Empty: everything counts.
 
     >>> import benchwright as bw
     >>> from words import read_texts
@@ -127,7 +127,7 @@ def where_of_rows(path: str) -> str:
 
 
 def how(value: T) -> T:
-    """Mark a setting as one that changes the speed and never the result: it is no part of the key of the stage.
+    """Mark a setting as one that affects the speed and never the result: it is not part of the stage's key.
 
     >>> import benchwright as bw
     >>> def fetch(url: str, *, timeout_s: float) -> bytes: ...
@@ -138,17 +138,17 @@ def how(value: T) -> T:
 
 
 def named(reference: str, **settings: Any) -> Any:
-    """Mark a setting as the name of a function or class, which the step is given.
+    """Mark a setting as the name of a function or class, which is passed to the step.
 
-    The key has the code that it reaches beside that of the step, so a step depends on the one method, encoder or model that it
-    is given, and not on the table in which others stand. It is loaded in the process that runs the step.
+    The key covers the code that it reaches in addition to that of the step. So a step depends only on the method, encoder or
+    model that it uses, not on the registry. It is loaded in the process that runs the step.
 
     Args:
-        reference: ``package.module:attribute``, or ``path/to/file.py:attribute``, of which the path is no part of the key.
-        **settings: keyword arguments, of values that settings may have: the step is given a ``functools.partial``.
+        reference: ``package.module:attribute``, or ``path/to/file.py:attribute``, whose path is not part of the key.
+        **settings: keyword arguments to bind: the step receives a ``functools.partial``.
 
     Raises:
-        LookupError: where nothing of that name is there.
+        LookupError: nothing has that name.
 
     >>> import benchwright as bw
     >>> bw.named("words.py:count_words", min_words=3)
@@ -156,7 +156,7 @@ def named(reference: str, **settings: Any) -> Any:
     >>> bw.named("words.py:count_letters")
     Traceback (most recent call last):
         ...
-    benchwright.curation.named.UnknownName: 'words.py:count_letters': words.py has no 'count_letters'
+    benchwright.curation.code_loading.UnknownName: 'words.py:count_letters': words.py has no 'count_letters'
     """
     reached(reference)
     return Named(reference, settings)

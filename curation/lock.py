@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger("benchwright")
 
 
 class Busy(RuntimeError):
-    """Another process is at work in the same folder."""
+    """Another process is in progress in the same folder."""
 
 
 @contextlib.contextmanager
@@ -141,12 +141,12 @@ def _no_link(path: str, flags: int) -> int:
         opened = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
+            raise StoreError(f"{path} is a symbolic link, and a run needs its own lock file: remove it") from None
         if error.errno == errno.ENXIO:
-            raise StoreError(f"{path} is a pipe, and a run locks a file of its own: remove it") from None
+            raise StoreError(f"{path} is a pipe, and a run needs its own lock file: remove it") from None
         raise
     facts = os.fstat(opened)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(opened)
-        raise StoreError(f"{path} is a link to another file, or no file, and a run locks a file of its own: remove it")
+        raise StoreError(f"{path} is a link to another file, or no file, and a run needs its own lock file: remove it")
     return opened

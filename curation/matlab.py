@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .deaths import Died, limit_cpu, memory_is_short, tried_twice
+from .child_processes import Died, limit_cpu, memory_is_short, tried_twice
 from .rows import MachineFault
 
 MAX_BYTES = 1 << 28
@@ -43,7 +43,7 @@ def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
         how = f"takes more than {_CPU_LIMIT_S:g} s of processor time" if died.out_of_time else "crashes"
         raise ValueError(f"no MATLAB file that can be read: the reader {how}") from None
     if child.returncode == _SHORT_OF_MEMORY:
-        raise MachineFault(f"{who} was refused memory: give it fewer --workers, or more memory")
+        raise MachineFault(f"{who} was refused memory: use fewer --workers, or more memory")
     if child.returncode == 2:
         raise ValueError(child.stderr.decode("utf-8", "replace").strip())
     if child.returncode:  # what the file does to the reader has been told by now
@@ -87,7 +87,7 @@ def main() -> None:
             for number, cell in enumerate(value.ravel("F") if value.dtype == object else [value]):
                 array = np.asarray(cell)
                 if array.dtype.kind not in "biufU":
-                    raise ValueError(f"variable {name!r} holds {array.dtype}: numbers or text are wanted")
+                    raise ValueError(f"variable {name!r} holds {array.dtype}: expected numbers or text")
                 arrays[f"{name}/{number:08}"] = array
         out = io.BytesIO()
         np.savez(out, allow_pickle=False, **arrays)

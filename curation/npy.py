@@ -45,5 +45,5 @@ def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[An
         shape, fortran, dtype = _READERS[version](head)
     except _DAMAGE as error:
         told = " ".join(str(error).split())[:200]
-        raise ValueError(f"no .npy array: {told or type(error).__name__}") from None
+        raise ValueError(f"not a .npy array: {told or type(error).__name__}") from None
     return shape, fortran, dtype, head.tell()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -25,106 +24,46 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from .code_loading import own_line
 from .cost import Use, cpu_seconds
 from .extras import NeedsPackage, lacking
-from .flow import Stage, StageRef
-from .keys import WorkFolder, canonical, plain, sha256
-from .own_code import own_line
-from .part_writer import (
-    BEGUN,
-    WORK,
-    MachineFailed,
-    Output,
-    PartRecord,
-    PartWriter,
-    StepFailed,
-    folder,
-    of_machine,
-    reject_table,
-)
+from .files import Written, place
+from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
-from .store import Rows, Store, StoreError
-from .work import work_room
+from .store import Store, StoreError
+from .tasks import PartTask, Span
 
 _WRITERS = 2
 """Parts of one task that are written at a time."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """Rows [start, stop) of ``rows``, which are the upstream stage's from its row ``offset`` on."""
-
-    start: int
-    stop: int
-    rows: Rows
-    offset: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class PartTask:
-    """All that a worker needs to make part ``number`` of a stage.
-
-    Attributes:
-        store: where to write.
-        stage: what to do.
-        schema: columns of the stage, as planned.
-        key: recipe key, written into every part.
-        number: of the part; the first of the parts where the task makes several.
-        row_type: row dataclass that the step takes; None where it deals in tables.
-        taken: columns of ``row_type``.
-        given: columns of the row dataclass that the step gives.
-        span: rows to read; None for a source.
-        piece: what a split source reads.
-        others: rows of the stages that the settings refer to.
-        room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
-        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" where no worker outlives it.
-    """
-
-    store: Store
-    stage: Stage
-    schema: pa.Schema
-    key: str
-    number: int
-    row_type: type | None = None
-    taken: pa.Schema | None = None
-    given: pa.Schema | None = None
-    span: Span | None = None
-    piece: str | None = None
-    others: Mapping[str, Rows] = dataclasses.field(default_factory=dict[str, Rows])
-    room: str = ""
-    begun: str = ""
-
-    def settings(self) -> dict[str, Any]:
-        """Keyword arguments of the step's call."""
-        return {name: self._given(value) for name, value in self.stage.step.settings.items()}
-
-    def _given(self, value: Any) -> Any:
-        if isinstance(value, WorkFolder):
-            return self.room
-        return self.others[value.name] if isinstance(value, StageRef) else plain(value)
-
-    def in_its_room(self) -> contextlib.AbstractContextManager[PartTask]:
-        """The task with a folder of its own, where it asks for one."""
-        return self._in_room() if self.stage.has_room else contextlib.nullcontext(self)
-
-    @contextlib.contextmanager
-    def _in_room(self) -> Iterator[PartTask]:
-        place = posixpath.join(folder(self.stage.name), WORK, sha256(canonical(self.signature()))[:16])
-        with work_room(self.store, place) as room:
-            yield dataclasses.replace(self, room=room)
-
-    def signature(self) -> list[Any]:
-        """What the part is made from; a part with another signature is made again."""
-        span = self.span
-        return [self.key, self.piece, [span.offset + span.start, span.offset + span.stop] if span else None]
 
 
 Offer = Callable[[int, pa.Table, pa.Table], None]
 """Told of the rows and rejects of every part that was written, where the teller works in the same process."""
 
 
-def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
+Warnings = list[tuple[int, str]]
+"""Level and text of what was logged."""
+
+
+@dataclasses.dataclass
+class Made:
+    """What a worker made.
+
+    Attributes:
+        records: of the parts, in order.
+        written: their files that have not taken their places yet.
+        warnings: what steps warned of in another process than the run.
+        use: what was used there; None in the process of the run.
+    """
+
+    records: list[PartRecord] = dataclasses.field(default_factory=list[PartRecord])
+    written: list[Written] = dataclasses.field(default_factory=list[Written])
+    warnings: Warnings = dataclasses.field(default_factory=Warnings)
+    use: Use | None = None
+
+
+def make_parts(task: PartTask, offer: Offer | None = None) -> Made:
     """Make the part, or for a ``whole`` stage or a source that is not split, the parts, that the task stands for.
 
     Args:
@@ -135,17 +74,18 @@ def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
         return _make_parts(placed, offer)
 
 
-def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
+def _make_parts(task: PartTask, offer: Offer | None) -> Made:
     signature = task.signature()
+    made = Made()
 
-    def write(number: int, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
+    def write(
+        number: int, rows_in: int, output: Output, later: list[Written] | None = None
+    ) -> tuple[PartRecord, pa.Table, pa.Table]:
         _check_asked_for(task)
-        return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output)
-
-    records: list[PartRecord] = []
+        return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output, later)
 
     def finish(record: PartRecord, rows: pa.Table, rejected: pa.Table) -> None:
-        records.append(record)
+        made.records.append(record)
         if offer is not None:
             offer(record.number, rows, rejected)
 
@@ -153,8 +93,8 @@ def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
     first = next(outputs)
     second = next(outputs, None)
     if second is None:
-        finish(*write(task.number, *first))
-        return records
+        finish(*write(task.number, *first, made.written))
+        return made
     # The step makes the next part while two are written: one waits for the disk when the other does not. No more are under
     # way, so memory does not grow.
     with ThreadPoolExecutor(_WRITERS) as beside:
@@ -166,7 +106,7 @@ def _make_parts(task: PartTask, offer: Offer | None) -> list[PartRecord]:
                 finish(*written)
         for last in under_way:
             finish(*last.result())
-    return records
+    return made
 
 
 def _check_asked_for(task: PartTask) -> None:
@@ -183,20 +123,24 @@ def _check_asked_for(task: PartTask) -> None:
         raise _failed(task, "", "the run that asked for it is no longer at work there: it is not written")
 
 
-Warnings = list[tuple[int, str]]
-"""Level and text of what was logged."""
-
-
-def make_parts_apart(task: PartTask) -> tuple[list[PartRecord], Warnings, Use]:
+def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     """``make_parts`` in another process than the run: gives also what steps warned of and used; tells errors in words alone.
 
     An exception may hold anything, such as a lock, or refer to one that does: nobody could carry it to the run.
+
+    Args:
+        task: what to make.
+        elsewhere: whether this may be another machine than that of the run: files take their places before it returns.
     """
     logger, heard = logging.getLogger("benchwright"), _Heard()
     logger.addHandler(heard)
     begin = cpu_seconds()
     try:
-        return make_parts(task), heard.warnings, Use.since(begin)
+        made = make_parts(task)
+        if elsewhere:
+            place(made.written)
+            made.written = []
+        return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(begin))
     except Exception as error:  # the border between processes
         told = _in_words(task, error)
         told.add_note("".join(traceback.format_exception(error)))  # for --debug
@@ -280,7 +224,7 @@ def _failed(task: PartTask, key: str, told: str, kind: type[StepFailed] = StepFa
 
 def _guarded(task: PartTask, items: Iterable[Any]) -> Iterator[Any]:
     if not isinstance(items, Iterable):
-        raise _failed(task, "", f"the step gave {type(items).__name__}, which holds no rows")
+        raise _failed(task, "", f"the step returned {type(items).__name__}, which holds no rows")
     iterator = iter(items)
     end = object()
     while (item := _called(task, "", next, iterator, end)) is not end:
@@ -292,7 +236,7 @@ def _sifted(task: PartTask, result: Any) -> Output:
         return Output(table=result.kept, rejected=result.rejected)
     if isinstance(result, pa.Table):
         return Output(table=result, rejected=[])
-    raise _failed(task, "", f"the step gave {type(result).__name__}, and not pa.Table or Sifted")
+    raise _failed(task, "", f"the step returned {type(result).__name__}, not pa.Table or Sifted")
 
 
 def _source(task: PartTask) -> Iterator[tuple[int, Output]]:
@@ -350,11 +294,11 @@ def _each(task: PartTask) -> Output:
     else:
         results = list(_guarded(task, _called(task, "", _batch_call, task.stage.step.function, rows, settings)))
         if len(results) != len(rows):
-            raise _failed(task, "", f"the step gave {len(results)} results for {len(rows)} rows")
+            raise _failed(task, "", f"the step returned {len(results)} results for {len(rows)} rows")
     for row, result in zip(rows, results, strict=True):
         if getattr(result, "key", None) != row.key:
             told = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
-            raise _failed(task, row.key, f"the step gave {told}: a row keeps its key")
+            raise _failed(task, row.key, f"the step returned {told}: a row keeps its key")
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
     replaced = {*taken.names, *typing.cast(pa.Schema, task.given).names}
     carried = table.select([name for name in table.column_names if name not in replaced])
@@ -409,16 +353,16 @@ def _check_keys(task: PartTask, span: Span, table: pa.Table) -> None:
     differ = [f"{name} {one!r} and {other!r}" for name, (one, other) in pairs.items() if one != other]
     apart = f", of {', '.join(differ[:_TOLD])}" if differ else ""
     raise StepFailed(
-        f"stage {task.stage.name!r}, shard {table['shard'][0].as_py()!r}: key {keys[row]!r} stands on rows {span.start + at} "
+        f"stage {task.stage.name!r}, shard {table['shard'][0].as_py()!r}: key {keys[row]!r} is on rows {span.start + at} "
         f"and {span.start + row} of stage {task.stage.after!r}{apart}: give each row "
-        "a key of its own, or have take_first reject repeated ones"
+        "a unique key, or use take_first to reject repeated ones"
     )
 
 
 def _encoded(function: Any, row: Any, settings: Mapping[str, Any]) -> dict[str, bytes]:
     members = function(row, **settings)
     if not isinstance(members, Mapping):
-        raise TypeError(f"the step gave {type(members).__name__}, and not a mapping of extensions to payloads")
+        raise TypeError(f"the step returned {type(members).__name__}, and not a mapping of extensions to payloads")
     return {extension: encode_member(extension, value) for extension, value in members.items()}
 
 

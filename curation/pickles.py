@@ -119,7 +119,7 @@ def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
         if (arrays or objects) and sizes.after(opcode, argument) > MAX_VALUES:
             raise UnsafePickle(f"{opcode.name} at byte {place}: tuples within tuples, more than {MAX_VALUES:,} values in all")
     if left := data.size - data.tell():
-        raise UnsafePickle(f"{left} bytes behind its end, which would not be read")
+        raise UnsafePickle(f"{left} bytes after its end, which would not be read")
 
 
 class _TupleSizes:

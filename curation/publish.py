@@ -39,7 +39,7 @@ class RepeatedKey(ValueError):
     """Two rows of an index have one key."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"key {key!r} comes twice in the index")
+        super().__init__(f"key {key!r} occurs twice in the index")
         self.key = key
 
 
@@ -259,7 +259,7 @@ def _feature_lines(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
     names = ["file", "dtype", "shape", "digest"]
     rows = [f"| `{name}` | {' | '.join(_cell(each.get(fact, '')) for fact in names)} |" for name, each in features.items()]
     return [
-        "Vectors of the images, row for row with `index.parquet`; `dataset.json` says what made them.",
+        "Vectors of the images, row for row with `index.parquet`; `dataset.json` records how they were computed.",
         "",
         "| name | file | type | shape | content digest |",
         "| --- | --- | --- | --- | --- |",

@@ -20,9 +20,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from .code_loading import FOLDERS, UnknownName, module_of
 from .definitions import Module, Unit, is_function, read_module
 from .lookups import Chain, Import, Uses
-from .named import FOLDERS, UnknownName, module_of
 
 Node = tuple[str, str]
 """Module and global name: a definition. ``*`` for all of a module, "" for what it does wherever it is imported."""

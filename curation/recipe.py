@@ -90,7 +90,7 @@ def within(stage: Stage, store: Store) -> dict[str, str]:
 
 
 def sources_among(stage: Stage) -> dict[str, Where]:
-    """Sources among the settings; a place that goes with rows not made yet has no name so far."""
+    """Sources among the settings; a place that goes with rows not run yet has no name so far."""
     values = [each for step in stage.steps for each in step.all_settings().items()]
     return {name: value for name, value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)}
 
@@ -98,8 +98,8 @@ def sources_among(stage: Stage) -> dict[str, Where]:
 def _check_repeatable(stage: Stage, name: str, value: str) -> None:
     if without_addresses(value) != value:
         raise PlanError(
-            f"stage {stage.name!r}: setting {name} = {value:.80} names an object by its place in memory, which is "
-            "another one in every run: give its values"
+            f"stage {stage.name!r}: setting {name} = {value:.80} contains a memory address, which differs in "
+            "every run: give its values"
         )
 
 

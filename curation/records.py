@@ -86,7 +86,7 @@ class Problem:
     remove: str = ""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.found}, and the record says {self.recorded}"
+        return f"{self.place}: {self.found}, but the record says {self.recorded}"
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Damaged(f"is not JSON: {error}") from None
     if not fits:
-        raise Damaged("does not fit its seal: it was damaged or edited")
+        raise Damaged("does not match its seal: it was damaged or edited")
     return raw
 
 
@@ -175,7 +175,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int, str]:
             except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
                 record, whole = {}, b""
             if whole != line:
-                raise Damaged(f"{path} line {number} does not fit its seal: it was damaged or edited")
+                raise Damaged(f"{path} line {number} does not match its seal: it was damaged or edited")
             records.append(record)
             size += len(line)
     return records, size, seal
@@ -334,15 +334,15 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
             record = _read(where)
         except (Damaged, OSError) as error:
             told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
-            yield Problem(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
+            yield Problem(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is complete")
             return
     elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
-        yield Problem(_place(out, where / RECORD), "the record of the files beside it is missing", "that it is there")
+        yield Problem(_place(out, where / RECORD), "the record of the files beside it is missing", "that it exists")
     for name in sorted({*files, *record} - {RECORD}):
         path, states = where / name, record.get(name)
         place = _place(out, path)
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            yield Problem(place, "it is no plain file", "nothing of it")
+            yield Problem(place, "it is not a regular file", "nothing of it")
         elif where == out and name == _LOCK:
             if size := path.stat().st_size:
                 yield Problem(place, f"{size} bytes", "that it is empty")
@@ -350,12 +350,12 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
             try:
                 unsealed(path.read_bytes())
             except Damaged as error:
-                yield Problem(place, f"it {error}", "that it is whole")
+                yield Problem(place, f"it {error}", "that it is complete")
         elif name == JOURNAL and where.is_relative_to(out / _ANSWERS):
             try:
                 read_lines(path)
             except Damaged as error:
-                yield Problem(place, str(error).removeprefix(f"{path} "), "that it is whole")
+                yield Problem(place, str(error).removeprefix(f"{path} "), "that it is complete")
         elif states is None and place not in known:
             yield Problem(place, "the file is there", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:
@@ -374,7 +374,7 @@ def _read(folder: Path) -> dict[str, list[State]]:
     """Name -> what the file may be. Raises ``Damaged`` for a record that is not what was written."""
     path = folder / RECORD
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise Damaged("is no plain file")
+        raise Damaged("is not a regular file")
     return dict(unsealed(path.read_bytes()).get("files", {}))
 
 

@@ -16,12 +16,13 @@ import importlib.metadata
 import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .code_loading import UnknownName, load
 from .lookups import imports_of
-from .named import UnknownName, load
 from .reach import source_file
 
 BUILT_IN = "built-in"
@@ -84,6 +85,10 @@ class Registry:
             yield self._builtin(name)
         yield from self._offered()
 
+    def present(self, name: str) -> str:
+        """The name that something has now: of a former name, the one that took its place; any other as it is."""
+        return self.former.get(name, name)
+
     def find(self, name: str, *, base: str | Path = "") -> Entry:
         """What a name stands for. Nothing is imported.
 
@@ -94,7 +99,7 @@ class Registry:
         Raises:
             UnknownName: where there is no such name, or no such file; and where several packages offer it.
         """
-        name = self.former.get(name, name)
+        name = self.present(name)
         if name in self.builtin:
             return self._builtin(name)
         offered = [entry for entry in self._offered() if entry.name == name]
@@ -129,7 +134,7 @@ class Registry:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         own = f"path/to/file.py:{self.attribute or 'NAME'}"
         raise UnknownName(
-            f"no {self.kind} {name!r}: there are {', '.join(known)}, or name one of your own as {own} or module:NAME"
+            f"no {self.kind} {name!r}: there are {', '.join(known)}, or name your own as {own} or module:NAME"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )
 
@@ -200,3 +205,40 @@ def _title(value: ast.expr | None) -> str:
     keywords = value.keywords if isinstance(value, ast.Call) else []
     titles = [each.value for each in keywords if each.arg == "title"]
     return next((str(each.value) for each in titles if isinstance(each, ast.Constant)), "")
+
+
+def check_arguments(
+    function: Callable[..., Any], settings: Mapping[str, Any], *, given: Iterable[str] = (), partial: bool = False
+) -> None:
+    """Raise ``ValueError`` where settings are unknown to a function, or it needs others: says the first, and which it takes.
+
+    Args:
+        function: what takes them, by name.
+        settings: its keyword arguments.
+        given: arguments that it is given besides.
+        partial: whether it may be given more later.
+
+    >>> def ewc(*, strength: float, online: bool = False): ...
+    >>> check_arguments(ewc, {"strength": 3.0})
+    >>> check_arguments(ewc, {"strenght": 3.0})
+    Traceback (most recent call last):
+        ...
+    ValueError: strenght = 3.0: there is no such setting: there are strength, online; did you mean 'strength'?
+    >>> check_arguments(ewc, {})
+    Traceback (most recent call last):
+        ...
+    ValueError: strength is missing: there are strength, online
+    """
+    given = set(given)
+    parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in given]
+    named = [each for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    there = f"there are {', '.join(each.name for each in named)}" if named else "there are none"
+    known = {each.name for each in named}
+    unknown = [name for name in settings if name not in known]
+    if unknown and not any(each.kind == each.VAR_KEYWORD for each in parameters):
+        near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.6)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        value = reprlib.repr(settings[unknown[0]])
+        raise ValueError(f"{unknown[0]} = {value}: there is no such setting: {there}{meant}")
+    if missing := [each.name for each in named if each.default is each.empty and each.name not in settings and not partial]:
+        raise ValueError(f"{missing[0]} is missing: {there}")

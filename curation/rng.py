@@ -1,4 +1,4 @@
-"""Randomness that depends on what is drawn for, never on who draws it or when.
+"""Random numbers that depend on (seed, stage, row key), never on which worker draws or when.
 
 Every draw comes from Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), a counter-based generator,
 keyed by (seed, stage, row key): chunk size, scheduler and number of workers cannot change it.
@@ -17,12 +17,12 @@ def _digest(seed: int, stage: str, key: str) -> bytes:
 
 
 def rng(seed: int, stage: str, key: str = "") -> np.random.Generator:
-    """A generator of its own for one row of one stage.
+    """A separate generator for one row of one stage.
 
     Args:
         seed: the run's seed; there is no default.
-        stage: what the numbers are for, so that two stages never share a stream.
-        key: the row's key, or "" for a draw that belongs to the whole stage.
+        stage: the purpose of the numbers, so that two stages never share a stream.
+        key: the row's key, or "" for a draw that concerns the whole stage.
 
     >>> rng(0, "choose", "photo7").random(3).round(3)
     array([0.429, 0.383, 0.255])
@@ -35,12 +35,12 @@ def rng(seed: int, stage: str, key: str = "") -> np.random.Generator:
 
 
 def uniform(seed: int, stage: str, keys: Iterable[str]) -> np.ndarray:
-    """One number in [0, 1) a key, float64 of shape (n,): the sort key for an order or a choice that is random by row.
+    """One number in [0, 1) per key, float64 of shape (n,): a sort key for a random order or selection of rows.
 
     >>> uniform(0, "choose", ["a", "b", "c"]).round(3)
     array([0.238, 0.891, 0.865])
     >>> uniform(0, "choose", ["c"]).round(3)  # the same, whatever stands beside it
     array([0.865])
     """
-    words = [int.from_bytes(_digest(seed, stage, key)[:8], "little") >> 11 for key in keys]
-    return np.asarray(words, dtype=np.float64) / 2.0**53
+    words = (int.from_bytes(_digest(seed, stage, key)[:8], "little") >> 11 for key in keys)
+    return np.fromiter(words, dtype=np.float64) / 2.0**53

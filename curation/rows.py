@@ -35,11 +35,11 @@ ARRAY = pa.struct([("sha256", pa.string()), ("file", pa.string()), ("row", pa.in
 
 
 class Reject(Exception):
-    """Turn the row away, with a reason that can be counted and a detail that a person can read.
+    """Reject the row, with a countable reason and a human-readable detail.
 
     Args:
         reason: snake_case words, fixed in the code (``too_small``), never built from data.
-        detail: the value that was seen and the rule that it broke.
+        detail: the value and the rule that it violates.
 
     >>> import benchwright as bw
     >>> def checked(width: int) -> int:
@@ -81,9 +81,9 @@ class Rejected(NamedTuple):
     """A reject as a value, for a source or a batch step that yields some rows and rejects others.
 
     Attributes:
-        key: of the row.
+        key: key of the row.
         reason: snake_case words, fixed in the code.
-        detail: the value that was seen and the rule that it broke.
+        detail: the value and the rule that it violates.
 
     >>> import benchwright as bw
     >>> bw.Rejected("photo7", "no_date", "photo7.png")
@@ -181,10 +181,10 @@ def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) 
 
 
 class Blob:
-    """Bytes of a payload, either held in memory (a step made them) or referred to (a stage stored them).
+    """Bytes of a payload, either in memory (created by a step) or by reference (stored by a stage).
 
     Args:
-        data: the bytes; or None with ``ref`` and ``fetch`` where they lie in a store.
+        data: the bytes; None with ``ref`` and ``fetch`` if they are in a store.
 
     >>> import benchwright as bw
     >>> payload = bw.Blob(b"a rose is a rose")
@@ -331,3 +331,13 @@ def is_blob(field: pa.Field) -> bool:
 def is_array(field: pa.Field) -> bool:
     """Whether the column holds references to arrays."""
     return field.type.equals(ARRAY)
+
+
+def string_bytes(array: pa.Array) -> Any:
+    """The texts, or bytes, of an array, one after another."""
+    _, offsets, data = array.buffers()
+    if data is None:
+        return b""
+    width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    bounds = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
+    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]

@@ -15,10 +15,10 @@ from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
 from .lock import LOCK, Busy, locked, locked_bucket
-from .needs import check_devices, check_packages
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
+from .requirements import check_devices, check_packages
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
 from .workers import IN_PROCESS, Workers
@@ -95,7 +95,7 @@ def run(
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         NoRows: where a source has no rows left.
-        Busy: where another run is at work in ``out``.
+        Busy: where another run is in progress in ``out``.
         NeedsPackage: where a package is not installed that a stage imports, before anything is made as far as its code tells.
         FileNotFoundError: where a source is not there, before anything is made.
         ConnectionError: where a ``dask.distributed`` scheduler went away.
@@ -180,7 +180,7 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
     >>> from words import read_texts
     >>> from benchwright import source, step, where
     >>> flow = source("listed", step(read_texts, folder=where("texts")))
-    >>> status(flow, "elsewhere")[0][1] is None  # the stage is not made yet
+    >>> status(flow, "elsewhere")[0][1] is None  # the stage has not run yet
     True
     """
     schemas = flow.schemas()
@@ -215,7 +215,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
 
 
 def lock(
-    store: Store, busy: str = "another run is at work in {}: wait for it, or choose another --out"
+    store: Store, busy: str = "another run is in progress in {}: wait for it, or choose another --out"
 ) -> contextlib.AbstractContextManager[object]:
     """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` where another is
     at work.
@@ -231,7 +231,7 @@ def _check_no_links(store: Store) -> None:
         return
     for path in (*(store.local / name for name in ("stages", *PUBLISHED)), *store.local.glob("stages/*")):
         if path.is_symlink():
-            raise StoreError(f"{path} is a symbolic link, and a run writes to folders of its own: remove it")
+            raise StoreError(f"{path} is a symbolic link, but a run writes only to its own folders: remove it")
     check_tree(store.local)
 
 

@@ -1,4 +1,4 @@
-"""WebDataset shards: a writer whose bytes depend on the samples alone, the reading of samples, the filling of shards.
+"""WebDataset shards: a writer whose bytes depend on the samples alone, and the reading of samples.
 
 A shard is a plain USTAR archive (``ustar.py``). A sample is a run of adjacent members ``<key>.<extension>``, sorted by
 name; the key ends at the first dot, as in webdataset. The archive is what ``tarfile`` would write for the same members,
@@ -11,17 +11,13 @@ import io
 import json
 import mmap
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from .files import writing
-from .rows import BLOB
 from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 
 Payload = bytes | Mapping[str, Any] | np.ndarray
@@ -139,7 +135,7 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
         One span a sample, in the same order.
 
     Raises:
-        ValueError: a key or extension breaks the rules, a key comes twice, a sample has no member, or a name or size is
+        ValueError: a key or extension breaks the rules, a key occurs twice, a sample has no member, or a name or size is
             too large. What is in ``out`` by then is no archive: write to a temporary file.
     """
     spans: list[SampleSpan] = []
@@ -150,7 +146,8 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
     for key, members in samples:
         check_key(key)
         if key in seen:
-            raise ValueError(f"key {key!r} comes twice in the shard, first as sample {[span.key for span in spans].index(key)}")
+            first = [span.key for span in spans].index(key)
+            raise ValueError(f"key {key!r} occurs twice in the shard, first as sample {first}")
         seen.add(key)
         given = tuple(members)
         order = orders.get(given) or orders.setdefault(given, _member_order(key, given))
@@ -199,7 +196,7 @@ def scan_shard(tar: bytes | mmap.mmap, *, place: str) -> list[SampleSpan]:
     """Spans of all samples of a whole shard, in order, without reading the payloads. It need not be of our writing.
 
     Raises:
-        ShardError: as ``iter_members``; also a key that comes back after another key, or a member that comes twice.
+        ShardError: as ``iter_members``; also a key that comes back after another key, or a member that occurs twice.
     """
     spans: list[SampleSpan] = []
     for key, members in samples_in(tar, place=place):
@@ -226,7 +223,7 @@ def samples_in(tar: bytes | mmap.mmap, *, place: str) -> Iterator[tuple[str, dic
             members[extension] = member
             continue
         if key in seen:
-            rule = f"member {member.name!r} comes twice, or apart from the rest of its sample"
+            rule = f"member {member.name!r} occurs twice, or apart from the rest of its sample"
             raise ShardError(f"{place}, byte {member.offset}: {rule}")
         if members:
             yield last, members
@@ -260,118 +257,3 @@ def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, by
     if not members:
         raise ShardError(f"{place}, byte {base}: no member of sample {key!r} where the index has it")
     return members
-
-
-class _HasTable(Protocol):
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Column that ``assign_shards`` adds, for the ``gives`` of a stage.
-
-    >>> Placed(key="a", shard="bucket01-train-00000").shard
-    'bucket01-train-00000'
-    """
-
-    key: str
-    shard: str
-
-
-def assign_shards(
-    rows: pa.Table | _HasTable,
-    *,
-    by: Sequence[str],
-    max_samples: int,
-    max_bytes: int | None = None,
-    sized_by: Sequence[str] = (),
-) -> pa.Table:
-    """Name the shard of every row in a column ``shard``, and bring the rows of a shard together.
-
-    Rows with the same values of ``by`` share shards, filled in table order: ``bucket01-train-00000``. The result is sorted
-    by shard; inside a shard the rows keep their order. An integer column gives its name and the number, padded to the
-    widest in the table and two digits at least; a text column gives its value, with runs of characters other than
-    letters, digits and ``_`` turned into one ``_``.
-
-    Args:
-        rows: a table, or what a ``whole`` stage receives.
-        by: columns of integers or text, without nulls; none gives ``data-00000``.
-        max_samples: most samples a shard, at least 1.
-        max_bytes: most bytes a shard, headers and padding included; a larger sample gets a shard of its own.
-        sized_by: the columns whose sizes are summed for ``max_bytes``: ``Blob`` columns, or integers that say bytes.
-
-    Raises:
-        ValueError: a limit below 1, a null in ``by``, or two values that differ but give one name.
-
-    >>> table = pa.table({"key": ["a", "b", "c", "d"], "bucket": [2, 1, 2, 2]})
-    >>> placed = assign_shards(table, by=["bucket"], max_samples=2)
-    >>> list(zip(placed["key"].to_pylist(), placed["shard"].to_pylist()))
-    [('b', 'bucket01-00000'), ('a', 'bucket02-00000'), ('c', 'bucket02-00000'), ('d', 'bucket02-00001')]
-    """
-    table = cast(pa.Table, rows) if isinstance(rows, pa.Table) else rows.table()
-    if max_samples < 1 or (max_bytes is not None and max_bytes < 1):
-        raise ValueError(f"max_samples {max_samples} and max_bytes {max_bytes} must be at least 1")
-    if (max_bytes is None) != (not sized_by):
-        raise ValueError(f"max_bytes {max_bytes} and sized_by {list(sized_by)} go together: name the columns that weigh")
-    names, group = _groups(table, by)
-    weights = np.zeros(table.num_rows, dtype=np.int64)
-    for column in sized_by:
-        sizes = table[column].combine_chunks()
-        sizes = pc.struct_field(sizes, "size") if sizes.type.equals(BLOB) else sizes
-        bytes_each = np.asarray(sizes.cast(pa.int64()), dtype=np.int64)
-        weights += BLOCK + padded(bytes_each)
-    order = np.argsort(group, kind="stable")
-    table = table.take(pa.array(order))
-    bounds = np.searchsorted(group[order], np.arange(len(names) + 1))
-    labels: list[str] = []
-    code = np.empty(table.num_rows, dtype=np.int64)
-    for name, begin, end in zip(names, bounds[:-1], bounds[1:], strict=True):
-        number = _fill(weights[order[begin:end]], max_samples, max_bytes)
-        code[begin:end] = number + len(labels)
-        labels += [f"{name}-{count:05d}" for count in range(int(number[-1]) + 1)]
-    shard = pa.array(labels, pa.string()).take(pa.array(code))
-    kept = table.drop_columns(["shard"]) if "shard" in table.column_names else table
-    return kept.append_column(pa.field("shard", pa.string(), nullable=False), shard)
-
-
-def _groups(table: pa.Table, by: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Names of the groups that occur, sorted, and the group of each row, int64 (n,)."""
-    labels = np.array(["data" if not by else ""], dtype=object)
-    group = np.zeros(table.num_rows, dtype=np.int64)
-    for column in by:
-        encoded = table[column].combine_chunks().dictionary_encode()
-        if encoded.null_count:
-            raise ValueError(f"column {column!r} has {encoded.null_count} nulls: every row needs a shard")
-        texts = _texts(column, encoded.dictionary)
-        joined = [f"{head}-{text}" if head else text for head in labels for text in texts]
-        present, group = np.unique(group * len(texts) + np.asarray(encoded.indices), return_inverse=True)
-        labels = np.array(joined, dtype=object)[present]
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"columns {list(by)}: different values give one shard name")
-    rank = np.argsort(np.argsort(labels))
-    return (sorted(labels) if table.num_rows else []), rank[group] if table.num_rows else group
-
-
-def _texts(column: str, values: pa.Array) -> list[str]:
-    if pa.types.is_integer(values.type):
-        width = max([2, *(len(str(value)) for value in values.to_pylist())])
-        return [f"{column}{value:0{width}d}" for value in values.to_pylist()]
-    texts = [re.sub(r"[^A-Za-z0-9_]+", "_", str(value)) for value in values.to_pylist()]
-    if len(set(texts)) < len(texts) or "" in texts:
-        raise ValueError(f"column {column!r}: {values.to_pylist()} do not give different names in letters, digits and _")
-    return texts
-
-
-def _fill(weights: np.ndarray, max_samples: int, max_bytes: int | None) -> np.ndarray:
-    """Number of the shard of each row of a group, int64 (n,): each shard takes rows until a limit is reached."""
-    if max_bytes is None:
-        return np.arange(len(weights)) // max_samples
-    number = np.empty(len(weights), dtype=np.int64)
-    total = np.concatenate([[0], np.cumsum(weights)])
-    begin = count = 0
-    while begin < len(weights):
-        fitting = int(np.searchsorted(total, total[begin] + max_bytes, side="right")) - 1
-        end = max(begin + 1, min(begin + max_samples, fitting))
-        number[begin:end] = count
-        begin, count = end, count + 1
-    return number

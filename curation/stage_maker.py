@@ -19,26 +19,26 @@ import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
+from .code_changes import change, change_of_sources, codes, codes_of, definitions, edited, in_no_file, named_in, without_code
 from .cost import Meter
+from .digest import KeySum, Ledger
 from .files import remove_half_written
 from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
-from .ledger import KeySum, Ledger
-from .loaded import edited, in_no_file
 from .part_writer import BEGUN, WORK, PartRecord, StepFailed, folder, part_name
-from .parts import Offer, PartTask
+from .parts import Offer
 from .reach import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
-from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Store, StoreError
-from .tasks import stage_tasks
+from .tasks import PartTask, stage_tasks
 
 FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
 
 _RECORDED = (
-    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
+    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu"),
+    *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )
 """Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
@@ -128,7 +128,7 @@ class StageMaker:
     def artifact(self) -> Artifact:
         """What was made, or was there."""
         if self._artifact is None:
-            raise RuntimeError(f"stage {self.stage.name!r} is not made yet")
+            raise RuntimeError(f"stage {self.stage.name!r} has not run yet")
         return self._artifact
 
     def _layouts(self) -> str:
@@ -161,14 +161,15 @@ class StageMaker:
         artifact = self._there()
         refused = f"stage {self.stage.name!r} cannot be kept"
         if artifact is None:
-            raise PlanError(f"{refused}: it is not made, or its record is damaged: run without --keep-stale {self.stage.name}")
+            raise PlanError(f"{refused}: it has not run, or its record is damaged: run without --keep-stale {self.stage.name}")
         if without_code(recipe) != without_code(artifact.recipe) or not self._whole(artifact, witness):
             why = self._why(artifact, recipe, only_code=False)
-            raise PlanError(f"{refused}: {why}; --keep-stale {self.stage.name} is for changed code alone: run without it")
+            raise PlanError(f"{refused}: {why}; --keep-stale {self.stage.name} applies only to changed code: run without it")
         kept = {
             "key": sha256(canonical(recipe)),
             "code": codes(self.stage),
             "was": codes_of(artifact.recipe),
+            "definitions": definitions(self.stage),
             "changed": change(self.stage, dataclasses.replace(artifact, kept={}), self.store),
             "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         }
@@ -211,7 +212,7 @@ class StageMaker:
             report("stale", 0, None, 0, self._why(old, recipe))
         if typed := in_no_file(self.stage):
             raise PlanError(
-                f"stage {self.stage.name!r}: {typed} is in no file, so its key could not tell an edit: import it from one"
+                f"stage {self.stage.name!r}: {typed} is not in a file, so an edit could not be detected: import it from one"
             )
         if told := edited(definitions(self.stage, files=False)):
             raise PlanError(f"stage {self.stage.name!r}: {told}: restart Python, or reload the module, and run again")
@@ -347,7 +348,7 @@ class StageMaker:
         for table in self.made[stage.after or ""].rows_view(self.store, self.recent).batches(["key"]):
             keys_in.add(table["key"])
         if keys_in.total() != keys_out.total():
-            raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
+            raise StepFailed(f"stage {stage.name!r} returned keys, as rows or rejects, that are not those of its input rows")
 
     def _check_rejects(self, artifact: Artifact) -> None:
         """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that rejected all of them."""

@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import may_leave, remove, writing
+from .files import Written, may_leave, remove, writing
 from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
@@ -108,7 +108,7 @@ class Store:
 
     def __post_init__(self) -> None:
         if not is_text(self.url):
-            raise StoreError(f"{printable(self.url)}: the name of a run's folder has to be UTF-8, for records tell it")
+            raise StoreError(f"{printable(self.url)}: the name of a run's folder must be UTF-8, since records contain it")
 
     @property
     def shared(self) -> bool:
@@ -188,42 +188,40 @@ class Store:
         """Full path of a local file. Raises ``StoreError`` for what is none: a pipe would be waited for, for ever."""
         path = self.path(name)
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise StoreError(f"{self.url}: {name} is no plain file: remove it")
+            raise StoreError(f"{self.url}: {name} is not a regular file: remove it")
         return path
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        if self.local:
-            with naming(self.path(name)), self.open(name) as stream:
+        data = self._stretch(name, start, size) if size and not self.local else None
+        if data is None:
+            with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
                 stream.seek(start)
                 data = stream.read() if size is None else stream.read(size)
-        else:
-            data = self._fetched(name, start, size)
         if size is not None and len(data) != size:
             raise StoreError(f"{self.url}: file {name} ends before byte {start + size}")
         return data
 
-    def _fetched(self, name: str, start: int, size: int | None) -> bytes:
-        """Of a remote file these bytes and no others: a stream would ask for its size, and read megabytes ahead."""
-        if size == 0:
-            return b""
+    def _stretch(self, name: str, start: int, size: int) -> bytes | None:
+        """Bytes of a remote file by one request: a file that is opened is asked for its size first. None where the request
+        fails, as it does behind the end of the file."""
         try:
             with self._told(name):
-                end = None if size is None else start + size
-                return _filesystem(self.url)[0].cat_file(self.path(name), start=start or None, end=end)
+                return _filesystem(self.url)[0].cat_file(self.path(name), start=start, end=start + size)
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
         except OSError:
-            if size is not None and (self.size(name) or 0) < start + size:  # which is told in as many ways as there are stores
-                return b""
-            raise
+            return None
 
     @contextlib.contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload)."""
+    def writing(self, name: str, *, later: list[Written] | None = None) -> Iterator[IO[bytes]]:
+        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload).
+
+        ``later``, where it is given, takes a local file, for which the caller has the last two of these done.
+        """
         target = self.path(name)
         if self.local:
-            with writing(target) as stream:
+            with writing(target, later=later) as stream:
                 yield stream
             return
         fs = _filesystem(self.url)[0]
@@ -263,7 +261,7 @@ class Store:
         return not _BUCKETS.isdisjoint(_protocols(_filesystem(self.url)[0]))
 
     def _no_bucket(self, target: str) -> StoreError:
-        return StoreError(f"{self.url}: there is no bucket {target.split('/')[0]!r}: mend the name, or make it")
+        return StoreError(f"{self.url}: there is no bucket {target.split('/')[0]!r}: correct the name, or create the bucket")
 
     def write_json(self, name: str, value: Any) -> None:
         """Write JSON with sorted keys, for people and programs."""

@@ -129,7 +129,7 @@ class _Streams(io.RawIOBase):
             probe.decompress(left, 0)
         except (OSError, lzma.LZMAError):
             size = self._stream.seek(0, io.SEEK_END) - where
-            raise OSError(f"{size} bytes behind the {self._kind} data, which are not read") from None
+            raise OSError(f"{size} bytes after the {self._kind} data, which are not read") from None
         return True
 
 
@@ -195,7 +195,7 @@ def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> It
         try:
             chunk = plain.read(_CHUNK_BYTES)
         except _DAMAGE as error:
-            raise ValueError(f"{place} breaks behind line {count:,}: {type(error).__name__}: {error}") from None
+            raise ValueError(f"{place} fails after line {count:,}: {type(error).__name__}: {error}") from None
         data = rest + chunk
         if first and len(data) >= 3:
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
@@ -204,7 +204,7 @@ def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> It
         rest, lines = data[cut:], data[:cut].splitlines()
         count += len(lines)
         if count > MAX_LINES or len(rest) > MAX_LINE_BYTES:
-            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count + 1:,} goes on and on"
+            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count + 1:,} is too long"
             raise ValueError(f"{place}: {told}; lists have {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} bytes at most")
         for start in range(0, len(lines), LINES_AT_ONCE):
             yield lines[start : start + LINES_AT_ONCE]
@@ -217,7 +217,7 @@ def text_lines(text: IO[str], place: str) -> Iterator[str]:
     length."""
     for count, line in enumerate(iter(lambda: text.readline(MAX_LINE_BYTES + 1), ""), 1):
         if count > MAX_LINES or len(line) > MAX_LINE_BYTES:
-            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} goes on and on"
+            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} is too long"
             raise ValueError(f"{place}: {told}; a CSV file has {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} characters at most")
         yield line
 
@@ -230,7 +230,7 @@ def bounded(rows: Iterable[Any], place: str) -> Iterator[Any]:
             bad += 1
             if bad > MAX_BAD_ROWS:
                 told = f"the last one for {row.reason} ({row.key}: {row.detail[:200]})"
-                raise ValueError(f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, {told}: is it another file?")
+                raise ValueError(f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, {told}: is this the right file?")
         yield row
 
 
@@ -241,12 +241,12 @@ def check_columns(header: Sequence[str], place: str) -> None:
 
 
 def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An ``object_pairs_hook`` for ``json``: of a name that stands twice one value would be lost. Raises ``ValueError``."""
+    """An ``object_pairs_hook`` for ``json``: of a name that appears twice one value would be lost. Raises ``ValueError``."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         again = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"the name {again[:80]!r} stands twice in one object")
+        raise ValueError(f"the name {again[:80]!r} appears twice in one object")
     return found
 
 
@@ -258,7 +258,7 @@ def parse_json(data: bytes, *, hook: Any = unrepeated) -> Any:
         hook: what makes an object of its pairs.
 
     Raises:
-        ValueError: no JSON, nested too deep, more than ``MAX_JSON_VALUES`` values, or a name that stands twice in an object.
+        ValueError: no JSON, nested too deep, more than ``MAX_JSON_VALUES`` values, or a name that appears twice in an object.
     """
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
     if values > MAX_JSON_VALUES:

@@ -1,20 +1,92 @@
-"""The tasks of a stage: which part of its input each of them takes."""
+"""The tasks of a stage: what a worker is given to make a part, and which part of its input each of them takes."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from .artifact import Artifact
+from .checkpoint import work_room
 from .flow import Stage, StageRef, row_types
-from .keys import plain
-from .part_writer import StepFailed
-from .parts import PartTask, Span
+from .keys import WorkFolder, canonical, plain, sha256
+from .part_writer import WORK, StepFailed, folder
 from .rows import schema_of
 from .store import Rows, Store
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """Rows [start, stop) of ``rows``, which are the upstream stage's from its row ``offset`` on."""
+
+    start: int
+    stop: int
+    rows: Rows
+    offset: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class PartTask:
+    """All that a worker needs to make part ``number`` of a stage.
+
+    Attributes:
+        store: where to write.
+        stage: what to do.
+        schema: columns of the stage, as planned.
+        key: recipe key, written into every part.
+        number: of the part; the first of the parts where the task makes several.
+        row_type: row dataclass that the step takes; None where it deals in tables.
+        taken: columns of ``row_type``.
+        given: columns of the row dataclass that the step gives.
+        span: rows to read; None for a source.
+        piece: what a split source reads.
+        others: rows of the stages that the settings refer to.
+        room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
+        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" where no worker outlives it.
+    """
+
+    store: Store
+    stage: Stage
+    schema: pa.Schema
+    key: str
+    number: int
+    row_type: type | None = None
+    taken: pa.Schema | None = None
+    given: pa.Schema | None = None
+    span: Span | None = None
+    piece: str | None = None
+    others: Mapping[str, Rows] = dataclasses.field(default_factory=dict[str, Rows])
+    room: str = ""
+    begun: str = ""
+
+    def settings(self) -> dict[str, Any]:
+        """Keyword arguments of the step's call."""
+        return {name: self._given(value) for name, value in self.stage.step.settings.items()}
+
+    def _given(self, value: Any) -> Any:
+        if isinstance(value, WorkFolder):
+            return self.room
+        return self.others[value.name] if isinstance(value, StageRef) else plain(value)
+
+    def in_its_room(self) -> contextlib.AbstractContextManager[PartTask]:
+        """The task with a folder of its own, where it asks for one."""
+        return self._in_room() if self.stage.has_room else contextlib.nullcontext(self)
+
+    @contextlib.contextmanager
+    def _in_room(self) -> Iterator[PartTask]:
+        place = posixpath.join(folder(self.stage.name), WORK, sha256(canonical(self.signature()))[:16])
+        with work_room(self.store, place) as room:
+            yield dataclasses.replace(self, room=room)
+
+    def signature(self) -> list[Any]:
+        """What the part is made from; a part with another signature is made again."""
+        span = self.span
+        return [self.key, self.piece, [span.offset + span.start, span.offset + span.stop] if span else None]
 
 
 def stage_tasks(
@@ -64,14 +136,23 @@ def stage_tasks(
 
 def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
-    names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
-    codes = names.indices.to_numpy(zero_copy_only=False)
-    if not len(codes):
+    starts, names, at = list[int](), list[str](), 0
+    for table in rows.batches(["shard"]):
+        if not table.num_rows:
+            continue
+        encoded = table["shard"].combine_chunks().dictionary_encode()
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        begins = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
+        found = encoded.dictionary.take(pa.array(codes[begins])).to_pylist()
+        goes_on = names[-1:] == found[:1]
+        names += found[goes_on:]
+        starts += (begins + at)[goes_on:].tolist()
+        at += table.num_rows
+    if not starts:
         return [(0, 0)]
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
-    if len(starts) != len(names.dictionary):
+    if len(starts) != len(set(names)):
         raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
-    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
+    return list(zip(starts, [*starts[1:], at], strict=True))
 
 
 def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:

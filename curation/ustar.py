@@ -145,7 +145,7 @@ def _size(block: bytes, place: str, offset: int) -> int:
         return int.from_bytes(field[1:], "big")
     digits = field.strip(b" \x00")
     if not _OCTAL.match(digits):
-        raise _error(place, offset, f"the size field {field!r} is no octal number")
+        raise _error(place, offset, f"the size field {field!r} is not an octal number")
     return int(digits or b"0", 8)
 
 
@@ -186,7 +186,7 @@ def _extension_header(kind: bytes, tar: bytes | mmap.mmap, data: int, size: int,
     if any(name.startswith(b"GNU.sparse") for name in records):
         raise _error(place, offset, "a sparse file: a shard holds plain files only")
     if not re.fullmatch(rb"[0-9]{1,19}", records.get(b"size", b"0")):
-        raise _error(place, offset, f"the PAX size {records[b'size']!r} is no number")
+        raise _error(place, offset, f"the PAX size {records[b'size']!r} is not a number")
     if kind == b"g" and records.keys() & {b"path", b"size"}:
         raise _error(place, offset, "a global PAX header sets a path or a size for all members")
     return records

@@ -40,10 +40,10 @@ def mending(problems: Sequence[Problem]) -> list[str]:
     others = [name for name in names if name not in of_run]
     lines: list[str] = []
     if of_run:
-        told = "To mend it, remove these and run again; a run makes what is missing or of another size, and looks at no more:"
+        told = "To repair it, remove these and run again (a run regenerates only what is missing or has the wrong size):"
         lines += [told, *(f"  {name}" for name in of_run)]
     if others:
-        told = "To mend it, remove these; then `run`, `train` and `report` regenerate what is theirs:"
+        told = "To repair it, remove these; then `run`, `train` and `report` regenerate their files:"
         lines += [told, *(f"  {name}" for name in others)]
     return lines
 
@@ -59,7 +59,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         What is wrong, in the order of the stages; empty where all files match their records.
 
     Raises:
-        StoreError: where ``url`` holds no run, or its ``run.json`` does not fit its seal.
+        StoreError: where ``url`` holds no run, or its ``run.json`` does not match its seal.
 
     >>> import benchwright as bw
     >>> bw.verify("out")  # every byte matches its record
@@ -81,7 +81,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
             # Without its record a stage is looked at part by part, and recorded again.
-            problems.append(Problem(f"stage {stage}", str(error), "that it is whole", artifact_file(stage)))
+            problems.append(Problem(f"stage {stage}", str(error), "that it is complete", artifact_file(stage)))
     if pending:
         place = f"stage {pending[0]}" if len(pending) == 1 else f"{len(pending)} stages, {', '.join(pending)}"
         problems.append(Problem(place, "not finished", "that the run has them: run again"))
@@ -89,7 +89,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         problems.append(Problem(DATASET, "not published", "that every stage is finished: run again"))
     for name in store.folders("stages"):
         if name not in record.stages:
-            told = "no such stage: it is left from an earlier plan, or a stranger, and can be removed"
+            told = "no such stage: it is left over from an earlier plan, or foreign, and can be removed"
             problems.append(Problem(folder(name), "the folder is there", told, folder(name)))
     if strays := store.list("stages"):
         problems.extend(Problem(f"stages/{name}", "the file is there", "nothing of it", f"stages/{name}") for name in strays)
@@ -115,7 +115,7 @@ def _verify_within(name: str, url: str) -> Iterator[Problem]:
     try:
         found = verify(url)
     except StoreError as error:
-        yield Problem(posixpath.join(name, "run.json"), str(error), "that it is whole", name)
+        yield Problem(posixpath.join(name, "run.json"), str(error), "that it is complete", name)
         return
     for each in found:
         place = posixpath.join(name, each.place) if "/" in each.place else f"{name}: {each.place}"
@@ -157,7 +157,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     if damaged:
         return
     if payload_layout(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
-        yield Problem(place, "its payload files are others", f"layout {artifact.layout[:12]}", where)
+        yield Problem(place, "its payload files differ", f"layout {artifact.layout[:12]}", where)
     rows = artifact.rows_view(store)
     digest = ContentDigest(rows.schema)
     for table in rows.batches():
@@ -254,10 +254,10 @@ def made_again(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Pr
             problems.append(Problem(f"stage {again.stage}", "it is not finished", "that the run has it"))
         elif recorded.digest != again.digest:
             problems.append(
-                Problem(f"stage {again.stage}", f"made again it has digest {again.digest[:12]}", recorded.digest[:12])
+                Problem(f"stage {again.stage}", f"recomputed, it has digest {again.digest[:12]}", recorded.digest[:12])
             )
         elif recorded.files() != again.files():
-            problems.append(Problem(f"stage {again.stage}", "made again its rows are the same but its files differ", "others"))
+            problems.append(Problem(f"stage {again.stage}", "recomputed, its rows are the same but its files differ", "others"))
     return problems
 
 
@@ -274,7 +274,7 @@ class Difference:
         only_first: keys that only the first has.
         only_second: keys that only the second has.
         changed: column -> keys of rows that both have with another value.
-        moved: whether the common rows stand in another order.
+        moved: whether the common rows are in a different order.
         columns: columns that only one of them has.
         only_in: "first" or "second", where one run alone has such a stage; the rest is empty then.
 
@@ -347,7 +347,9 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
         for store, artifact in zip(stores, (one, other), strict=True):
             for name, facts in artifact.files().items():
                 if store.size(name) != facts["size"]:
-                    raise StoreError(f"{store.url}: file {name} is missing or of another size: `benchwright verify` says more")
+                    raise StoreError(
+                        f"{store.url}: file {name} is missing or has the wrong size: `benchwright verify` has details"
+                    )
         return Difference(stage, counts, (), (), {}, False, ())
     tables = [_comparable(a.rows_view(store).table()) for store, a in zip(stores, (one, other), strict=True)]
     left, right = tables

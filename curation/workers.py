@@ -6,6 +6,7 @@ A task makes one part and returns a small record, never rows.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import functools
 import gc
@@ -14,23 +15,28 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, cast
 
 import pyarrow as pa
 
-from .cost import Use
+from .code_changes import differs, to_check
+from .files import place
 from .flow import Stage
-from .loaded import differs, to_check
-from .needs import needs_gpu
 from .part_writer import PartRecord, StepFailed, of_machine
-from .parts import PartTask, Warnings, make_parts, make_parts_apart
+from .parts import Made, make_parts, make_parts_apart
 from .reach import Definitions
+from .requirements import needs_gpu
 from .stage_maker import StageJob
+from .tasks import PartTask
+
+_BEHIND = 2
+"""Parts a worker that wait for the disk while it makes others. Their payloads have left its memory."""
 
 IN_PROCESS = ("sync", "threads")
 
@@ -57,6 +63,7 @@ class Workers:
         self._scheduler = scheduler
         self._count = workers or os.cpu_count() or 1
         self._pool: Executor | None = None
+        self._disk = ThreadPoolExecutor(1 + _BEHIND * self._count)
         self._client: Any = None
 
     def __enter__(self) -> Workers:
@@ -70,6 +77,7 @@ class Workers:
     def __exit__(self, kind: Any, *_: Any) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        self._disk.shutdown()
         if self._client is not None:
             log = logging.getLogger("distributed.client")
             log.disabled = self._client.status != "running"  # that the scheduler is gone is told in one line, and not in forty
@@ -84,28 +92,73 @@ class Workers:
     def run(self, jobs: Sequence[StageJob]) -> None:
         """Run the jobs, and tell of each as it ends. Of several that fail, the first in their order ends the call."""
         if self._scheduler == "sync":
-            for job in jobs:
-                job.done(make_parts(job.task, job.offer))
+            self._run_in_turn(jobs)
         elif jobs and self.may_outlive:
             self._run_distributed(jobs)
         elif jobs:
             self._run_here(jobs)
 
+    def _run_in_turn(self, jobs: Sequence[StageJob]) -> None:
+        behind: collections.deque[tuple[StageJob, Made, Future[None]]] = collections.deque()
+
+        def end_first() -> None:
+            job, made, placed = behind.popleft()
+            placed.result()
+            job.done(made.records)
+
+        for job in jobs:
+            try:
+                made = make_parts(job.task, job.offer)
+            except BaseException:
+                while behind:
+                    end_first()
+                raise
+            behind.append((job, made, self._disk.submit(place, made.written)))
+            rejects = any(record.rejects for record in made.records)  # they may end the stage before its next part
+            while len(behind) > (0 if rejects else _BEHIND):
+                end_first()
+        while behind:
+            end_first()
+
     def _run_here(self, jobs: Sequence[StageJob]) -> None:
         pool = self._pool = self._pool or self._new_pool()
-        futures: list[Any] = []
-        try:
-            if self._scheduler == "threads":
-                futures += [pool.submit(make_parts, job.task, job.offer) for job in jobs]
+        ended: queue.SimpleQueue[tuple[int, Future[Made]]] = queue.SimpleQueue()
+        behind = threading.BoundedSemaphore(_BEHIND * self._count)
+
+        def put_in_place(made: Made) -> Made:
+            try:
+                place(made.written)
+                return made
+            finally:
+                behind.release()
+
+        def written(number: int, future: Future[Made]) -> None:
+            """A part waits for the disk while the worker makes others."""
+            if future.cancelled() or future.exception() is not None:
+                ended.put((number, future))
+                return
+            behind.acquire()
+            try:
+                placing = self._disk.submit(put_in_place, future.result())
+            except RuntimeError:  # another part failed, and the run has ended
+                put_in_place(future.result())
             else:
-                packed = [cast(PartTask, _ByCloudpickle(job.task)) for job in jobs]
-                futures += [pool.submit(make_parts_apart, task) for task in packed]
-            numbers = {future: number for number, future in enumerate(futures)}
-            _finish(jobs, futures, ((numbers[future], future) for future in as_completed(futures)))
+                placing.add_done_callback(lambda placed: ended.put((number, placed)))
+
+        futures: list[Future[Made]] = []
+        try:
+            for job in jobs:
+                if self._scheduler == "threads":
+                    futures.append(pool.submit(make_parts, job.task, job.offer))
+                else:
+                    futures.append(pool.submit(make_parts_apart, cast(PartTask, _ByCloudpickle(job.task))))
+            for number, future in enumerate(futures):
+                future.add_done_callback(functools.partial(written, number))
+            _finish(jobs, futures, (ended.get() for _ in futures))
         except BrokenExecutor as error:
             raise StepFailed(
-                f"{_stages_of(jobs)}: a worker process was killed, as a system does that runs out of memory; "
-                "what was made stays: run again, with fewer workers"
+                f"{_stages_of(jobs)}: a worker process was killed, probably because the system ran out of "
+                "memory; finished parts are kept: run again, with fewer workers"
             ) from error
 
     def _new_pool(self) -> Executor:
@@ -135,14 +188,14 @@ class Workers:
             futures += [submit(job) for job in jobs]
             _finish(jobs, futures, self._as_they_end(jobs, futures, submit))
         except KilledWorker as error:
-            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
+            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps out of memory: {error}") from error
         except (
             CancelledError,
             CommClosedError,
             ClosedClientError,
         ):  # a client that loses its connection cancels what it asked for
             raise ConnectionError(
-                f"the scheduler at {self._scheduler} is gone; what was made stays: run again when it is back"
+                f"the scheduler at {self._scheduler} is gone; finished parts are kept: run again when it is back"
             ) from None
         finally:
             if self._client.status == "running":
@@ -225,7 +278,7 @@ class Workers:
         if not isinstance(error, _AtWorker) or len(failed) + 1 == _TRIES:
             return None
         failed.append(error.worker)
-        _LOGGER.warning("%s: it is tried again at another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
+        _LOGGER.warning("%s: retrying it on another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
         job.meter.retries += 1
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             others = [address for address in self._workers() if address not in failed]
@@ -276,14 +329,12 @@ class _AtWorker(Exception):
         self.worker, self.cause = worker, cause
 
 
-def _make_at_worker(
-    worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]
-) -> tuple[list[PartRecord], Warnings, Use] | str:
-    """``make_parts_apart`` at a worker of a cluster; one line where its code is another one: see ``loaded.to_check``."""
+def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
+    """``make_parts_apart`` at a worker of a cluster; one line where its code is another one: see ``code_changes.to_check``."""
     if told := differs(code, files):
         return f"worker {worker}: {told}: update it there, and restart the worker"
     try:
-        return make_parts_apart(task)
+        return make_parts_apart(task, elsewhere=True)
     except Exception as error:  # the border between processes
         if not of_machine(error):
             raise
@@ -313,17 +364,15 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tu
             raise failed[min(failed)]
 
 
-def _records_of(result: list[PartRecord] | tuple[list[PartRecord], Warnings, Use] | str, job: StageJob) -> list[PartRecord]:
+def _records_of(made: Made | str, job: StageJob) -> list[PartRecord]:
     """The records of a job, when what comes with them from another process has been passed on."""
-    if isinstance(result, str):
-        raise StepFailed(f"stage {job.task.stage.name!r}: {result}")
-    if isinstance(result, list):
-        return result
-    records, warnings, used = result
-    job.meter.add(used)
-    for level, text in warnings:
+    if isinstance(made, str):
+        raise StepFailed(f"stage {job.task.stage.name!r}: {made}")
+    if made.use is not None:
+        job.meter.add(made.use)
+    for level, text in made.warnings:
         _LOGGER.log(level, "%s", text)
-    return records
+    return made.records
 
 
 class _ByCloudpickle:

@@ -43,7 +43,7 @@ def open_zip(stream: IO[bytes], place: str, what: str) -> Iterator[zipfile.ZipFi
             check_whole(archive, place)
             yield archive
     except _DAMAGE as error:  # RuntimeError is for what is encrypted, or packed oddly
-        raise ValueError(f"{place} is no {what}: {error}") from None
+        raise ValueError(f"{place} is not a valid {what}: {error}") from None
 
 
 def check_whole(archive: zipfile.ZipFile, place: str) -> None:
@@ -56,7 +56,7 @@ def check_whole(archive: zipfile.ZipFile, place: str) -> None:
     end = stream.seek(0, 2)
     stream.seek(max(end - _END_BYTES - len(archive.comment), 0))
     if stream.read(4) != b"PK\x05\x06":
-        raise ValueError(f"{place} goes on behind the end of its zip archive: bytes that would not be read")
+        raise ValueError(f"{place} continues after the end of its zip archive: bytes that would not be read")
     at = flags = 0
     for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
         slack = _MAX_DESCRIPTOR_BYTES if flags & _HAS_DESCRIPTOR else 0

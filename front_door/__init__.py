@@ -1,14 +1,14 @@
-"""benchwright: stage-based curation pipelines, and trainings on what they make.
+"""benchwright: stage-based curation pipelines, and trainings on their datasets.
 
-The names that a user needs, each imported when it is first used:
+The public names, each imported on first use:
 
 >>> import benchwright as bw
 >>> bw.Reject("too_small", "8 pixels").reason
 'too_small'
 
-``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects``, ``view`` and ``plan`` are commands by their
-names, ``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of what was measured of
-trainings, ``predictions`` what they left, from which more can be measured. ``rng`` draws for a row of a stage, whoever asks:
+``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects``, ``view`` and ``plan`` are the commands of
+the same names, ``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of metrics of
+trainings, ``predictions`` their stored predictions, for further metrics. ``rng`` draws random numbers per stage and row:
 
 >>> bw.rng(0, "choose", "photo7").integers(100, size=3)
 array([30, 42, 34])
@@ -19,7 +19,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from .curation.import_times import watch as _watch
+from .curation.code_loading import watch as _watch
 
 if TYPE_CHECKING:
     from .curation.flow import Flow, join, rows_of, source, step
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .pipelines.benchmark import Benchmark
     from .pipelines.experiments import Training, predictions, results
 
-# Otherwise MKL, behind torch, rounds by where an array happens to lie in memory, and equal trainings differ in their last bits.
+# Otherwise MKL, used by torch, rounds depending on memory alignment, and equal trainings differ in their last bits.
 # It reads this before its first sum; no slow-down was measured.
 _os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
@@ -92,11 +92,11 @@ __all__ = [
 
 
 def open_dataset(url: str, **where: _Any) -> "DatasetIndex":
-    """The index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``.
+    """Open the index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``.
 
     Args:
         url: folder or fsspec URL of a published dataset.
-        where: column -> value, or values of which any will do.
+        where: column -> value, or several accepted values.
 
     Raises:
         FileNotFoundError: there is no index.

@@ -1,7 +1,7 @@
-"""What the command line does, as functions of the same names.
+"""The commands of the command line, as functions of the same names.
 
-``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export``, and so are others
-of ``qa``. ``config`` and ``demo`` are commands alone: ``job(...).values`` are the settings of a benchmark.
+``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export``, and likewise for the
+other commands of ``qa``. ``config`` and ``demo`` have no function: ``job(...).values`` are the settings of a benchmark.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.budget import example_of
-from ..curation.cost import Estimate, estimates
+from ..curation.code_changes import change, changed_source
+from ..curation.cost import CostEstimate, estimates
 from ..curation.extras import lacking
-from ..curation.flow import Stage
-from ..curation.needs import check_packages
+from ..curation.flow import PlanError, Stage
+from ..curation.reach import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
-from ..curation.stale import change, changed_source
+from ..curation.requirements import check_packages
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, compare, file_sha256, made_again, verify
 from .cluster import cluster
@@ -93,7 +94,7 @@ __all__ = [
 
 
 def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
-    """Every stage in order, with its artifact where a run would use it as it is. Makes nothing.
+    """List the stages in order, each with its artifact if it is up to date. Runs nothing.
 
     Raises:
         PlanError: as ``run``.
@@ -113,17 +114,18 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     return planned
 
 
-def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimate]:
-    """What a run would cost whose stages give other numbers of rows, from a finished sample of it.
+def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[CostEstimate]:
+    """Estimate the cost of a run with other numbers of rows, from a finished sample run.
 
     Args:
         todo: the benchmark with the settings of the sample.
         out: the sample.
-        rows: stage -> rows that come out of it: of the source, and of stages that keep a fixed number. Others give as many rows
-            for one that comes in as they did in the sample.
+        rows: stage -> number of output rows, for the source and for stages that keep a fixed number. Other stages keep the
+            ratio of output to input rows that they had in the sample.
+        smaller: a run of the same stages on fewer rows: with it, start-up time is separated from the time per row.
 
     Raises:
-        PlanError: where a stage of the sample is not made, or ``rows`` names no stage.
+        PlanError: a stage of the sample has not run, or ``rows`` names an unknown stage.
 
     >>> import benchwright as bw
     >>> todo = bw.job("words.py")
@@ -133,11 +135,18 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int]) -> list[Estimat
     """
     store = Store(out)
     planned = plan(todo, out)
-    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows)
+    fewer: dict[str, tuple[int, Mapping[str, Any]]] = {}
+    if smaller:
+        other = Store(smaller)
+        found = {stage.name: load_artifact(other, stage.name) for stage, _ in planned}
+        if missing := [name for name, artifact in found.items() if artifact is None]:
+            raise PlanError(f"the smaller sample {smaller} has no finished stage {missing[0]!r}: run it to its end first")
+        fewer = {name: (artifact.rows_in, load_made(other, name)) for name, artifact in found.items() if artifact is not None}
+    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows, fewer)
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
-    """Why a run would not use what is there, or what it waits for: stage -> one line, for the stages without artifact.
+    """Explain why stages are not up to date: stage -> one line, for the stages without artifact.
 
     >>> import benchwright as bw
     >>> todo = bw.job("words.py")
@@ -159,7 +168,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         if stage.waits and (awaited := missing_source(stage)):
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
-            told[stage.name] = "not made yet"
+            told[stage.name] = "not run yet"
         elif why := change(stage, old, store):
             told[stage.name] = f"stale: {why}"
         elif before:
@@ -179,28 +188,28 @@ def run(
     keep_stale: Sequence[str] = (),
     on_progress: Callable[[engine.Progress], None] = lambda _: None,
 ) -> engine.Run:
-    """Make what is not there yet, answer where the settings say so, and publish.
+    """Run the stages that are not up to date, simulate annotators if the settings say so, and publish the dataset.
 
     Args:
         todo: the benchmark and its settings.
         out: folder or URL of the run.
         scheduler: see ``curation.run.run``, also for ``workers`` and ``on_progress``.
-        retry: reasons of rejects for which rows are tried again, such as ``timed_out``.
-        keep_stale: stages to use as they are though their code changed since; ``show`` and ``verify`` say so.
+        retry: reject reasons whose rows are retried, such as ``timed_out``.
+        keep_stale: stages to reuse although their code changed; ``show`` and ``verify`` say so.
 
     Returns:
-        The run; its ``waiting`` says what a person has to do where it could not reach its end.
+        The run; if it could not finish, its ``waiting`` says what a person has to do.
 
     Raises:
         PlanError: and others, as ``curation.run.run``.
-        WrongUse: the settings of the baselines do not fit, before anything is made; nothing is said of them where the packages
-            are missing that train.
+        WrongUse: the settings of the baselines do not fit; raised before anything runs, and only if the packages for training
+            are installed.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
     >>> done.rows().table(["key", "words"]).to_pylist()
     [{'key': 'one', 'words': 5}, {'key': 'two', 'words': 6}]
-    >>> done.waiting  # nobody has to do anything
+    >>> done.waiting  # nothing to do
     ''
     """
     _check_baselines(todo)
@@ -241,7 +250,7 @@ def run(
 
 
 def _publish_early(todo: Job, done: engine.Run, out: str) -> None:
-    """Publish what stands beside the dataset, and record it."""
+    """Publish the datasets other than the main one, and record them."""
     for publish in todo.benchmark.early.values():
         publish(done, todo.config, posixpath.join(out, DATASET))
     names = {name: posixpath.join(name, "dataset.json") for name in PUBLISHED if name != DATASET}
@@ -252,29 +261,29 @@ def _publish_early(todo: Job, done: engine.Run, out: str) -> None:
 
 
 def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
-    """Raise ``RuntimeError`` where the last finished stage has no rows: that is a mistake in the settings, or in the votes.
+    """Raise ``RuntimeError`` if the last finished stage has no rows, which means an error in the settings or the votes.
 
     Args:
-        done: the run, at its end or waiting.
+        done: the run, finished or waiting.
         out: its folder, for the message.
-        purpose: what the rows were for, as in "nothing is left to publish".
+        purpose: what the rows were for, as in "no rows are left to publish".
     """
     if done.result.rows:
         return
     emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
     if emptied is None:
         first = next(one for one in done.artifacts if not one.rows)
-        raise RuntimeError(f"{out}: nothing is left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
+        raise RuntimeError(f"{out}: no rows are left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
     most = max(sorted(emptied.rejects), key=lambda reason: emptied.rejects[reason])
     raise RuntimeError(
-        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
+        f"{out}: no rows are left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons})"
         f"{example_of(done.store, emptied.reject_files(), most)}: see `benchwright rejects {out}`"
     )
 
 
 def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
-    """Let SIMULATED annotators answer the rounds that say so. Returns whether one was answered."""
+    """Let SIMULATED annotators answer the rounds that are configured so. Returns whether any was answered."""
     if not rounds:
         return False
     from ..curation.qa.simulated import answer
@@ -283,11 +292,12 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
     return any(answer(done, each, out) for each in rounds)
 
 
+@one_look()
 def _check_baselines(todo: Job) -> None:
     try:
         todo.benchmark.check(todo.config)
     except Exception as error:
-        if not lacking(error):  # a dataset is made without what trains on it
+        if not lacking(error):  # building a dataset does not need the packages for training
             raise
 
 
@@ -303,47 +313,51 @@ def qa_serve(
     pipeline: str | None = None,
     tell: Callable[[str, str], None] = print,
 ) -> Imported | None:
-    """Ask a round of questions in the browser until the process is interrupted, then import the answers.
+    """Serve a round of questions in the browser until interrupted, then import the answers.
 
-    Every answer is on the disk before its annotator sees the next question: after a kill, the same call goes on.
+    Every answer is on disk before its annotator sees the next question; after a kill, the same call resumes.
 
     Args:
         out: local folder of the run.
         annotators: names of people to invite; more can be invited on the requester's page.
         gold: CSV file of questions with known answers, see ``curation.qa.rounds.export_questions``.
-        gold_every: one of so many questions is a gold question.
+        gold_every: one in this many questions is a gold question.
         host, port: as for ``view``.
         round: as for ``qa_export``.
         pipeline: see ``job_of``.
-        tell: is given a name and a link: "requester", "join" (whoever has it takes a name of their own), and every annotator.
+        tell: called with a name and a link: "requester", "join" (visitors choose their own name), and every annotator.
 
     Returns:
-        What the import gave, see ``qa_import``; None where nobody has answered.
+        The result of the import, see ``qa_import``; None if nobody has answered.
 
     Raises:
-        WrongUse: a run that is not in a local folder, a port that is taken, a pipeline that asks nobody.
-        Busy: another process asks this round, or works in ``out``.
+        WrongUse: the run is not in a local folder, the port is taken, or the pipeline asks no questions.
+        Busy: another process serves this round, or works in ``out``.
 
     >>> qa_serve("s3://bucket/run")
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.errors.WrongUse: s3://bucket/run: questions are asked about runs in local folders only: copy ...
+    benchwright.pipelines.errors.WrongUse: s3://bucket/run: annotation works only on runs in local folders: copy ...
     """
     if "://" in out:
-        raise WrongUse(f"{out}: questions are asked about runs in local folders only: copy the run to one")
+        raise WrongUse(f"{out}: annotation works only on runs in local folders: copy the run to one")
     from .view.annotate import serve
 
     (asked, place), todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
     if asked.simulated is not None:
-        LOGGER.warning("%s: simulated annotators answer this round: votes of people count where the settings ask people", out)
+        LOGGER.warning(
+            "%s: simulated annotators answer this round: votes of people count only if the settings ask for them", out
+        )
 
     def go_on() -> str:
         if place != out:  # trainings ask
             train(out, pipeline=pipeline)
             waits = awaited(out, pipeline=pipeline)
-            return f"Trainings wait again: {'; '.join(waits)}." if waits else "The trainings are finished."
+            return f"Trainings are waiting again: {'; '.join(waits)}." if waits else "The trainings are finished."
         done = run(todo, out)
-        return f"The run waits again: {done.waiting}." if done.waiting else f"The run is finished: {done.result.rows:,} rows."
+        return (
+            f"The run is waiting again: {done.waiting}." if done.waiting else f"The run is finished: {done.result.rows:,} rows."
+        )
 
     return serve(
         asked,
@@ -359,7 +373,7 @@ def qa_serve(
 
 
 class _Once:
-    """Passes progress on: each stage once, though the plan is gone through again after an answer, and the waiting last."""
+    """Forwards progress: each stage once, although the plan is run again after an answer, and the waiting last."""
 
     def __init__(self, tell: Callable[[engine.Progress], None]) -> None:
         self._tell = tell
@@ -374,11 +388,11 @@ class _Once:
             self._tell(progress)
 
     def wait(self) -> None:
-        """Tell that the run waits: nobody answered."""
+        """Report that the run is waiting: nobody answered."""
         if self._waiting:
             self._tell(self._waiting)
 
 
 def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run: Any) -> list[Problem]:
-    """Make the run of ``out`` again in ``scratch``, and say where its files differ. ``pipeline`` as for ``job_of``."""
+    """Recompute the run of ``out`` in ``scratch``, and report where its files differ. ``pipeline`` as for ``job_of``."""
     return made_again(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)

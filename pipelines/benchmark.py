@@ -1,4 +1,4 @@
-"""A benchmark as a value: its settings, its plan, and what is done with what the plan makes."""
+"""A benchmark as a value: its settings, its plan, and the operations on its results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..curation.code_loading import UnknownName, load
 from ..curation.flow import Flow
-from ..curation.named import UnknownName, load
 from ..curation.registry import Entry, load_entry
 from ..curation.run import Run
 from .catalogue import BENCHMARKS, TITLES
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Publish(Protocol):
-    """Write what a finished run gives to its users into ``folder``; called again, it leaves the same bytes."""
+    """Write the dataset of a finished run into ``folder``. Idempotent: a second call writes the same bytes."""
 
     def __call__(self, run: Run, config: Any, folder: str) -> None: ...
 
@@ -35,24 +35,23 @@ class Benchmark:
         title: one line.
         config: pydantic dataclass of its settings.
         plan: ``plan(config, out) -> Flow``.
-        publish: what is written beside the stages when the plan is done; by default its shards, with a card that has no prose.
-        rounds: what people are asked, by ``rounds(config)``; see ``curation.qa.rounds``.
-        asked: what people are asked in the course of trainings, whose folder holds the rows: ``asked(config, out)``.
-        trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
+        publish: writes the dataset when the plan is finished; by default its shards, with a minimal card.
+        rounds: annotation rounds: ``rounds(config)``; see ``curation.qa.rounds``.
+        asked: annotation rounds of trainings, whose folder holds the rows: ``asked(config, out)``.
+        trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; without methods or protocols,
             those of the settings.
-        check: raise ``WrongUse`` where the settings of the baselines do not fit, before a run begins.
-        kept: lines on settings of the file that stay, where those of the command line, ``given``, may be taken to replace them.
-        shown: what ``eval`` prints of them: heading -> metric.
-        doubts: lines on trained baselines whose settings do not suit the data: ``doubts(config, out)``; told as warnings.
-        report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
-            ``find``: see ``report.write_default``.
-        early: protocol of a training -> what publishes that which it learns from: done as soon as it can be, also where the run
-            waits for people, so that it can be trained meanwhile.
-        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``; one
-            that has several layouts has an argument ``layout``.
-        export: train a model on all data and write it into a folder to be used: ``export(config, out, folder, *, network,
+        check: raises ``WrongUse`` if the settings of the baselines do not fit, before a run begins.
+        kept: lines on settings in the file that remain in effect, although the command line, ``given``, seems to replace them.
+        shown: metrics that ``eval`` prints: heading -> metric.
+        doubts: lines on trained baselines whose settings do not suit the data: ``doubts(config, out)``; logged as warnings.
+        report: writes the HTML report of a run and returns its path. ``find`` sets a default: see ``report.write_default``.
+        early: protocol of a training -> function that publishes its training data as soon as possible, even while the run
+            waits for annotators, so that training can start.
+        release: writes a run in the layout of the benchmark's release: ``release(config, out, folder) -> images``; with an
+            argument ``layout`` if there are several.
+        export: trains a model on all data and writes it into a folder: ``export(config, out, folder, *, network,
             direction, average, progress) -> path``.
-        entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
+        entry: where it was found; set by ``find``. Its settings are files next to its module, see ``config.find_config``.
 
     >>> import benchwright as bw
     >>> from words import Config, plan
@@ -82,12 +81,12 @@ class Benchmark:
 
     @property
     def origin(self) -> str:
-        """The name by which it was found."""
+        """The name under which it was found."""
         return self.entry.name if self.entry else self.name
 
 
 def later(reference: str) -> Callable[..., Any]:
-    """What ``module:function`` does, imported when it is called: a plan needs neither torch nor matplotlib."""
+    """A lazy ``module:function``, imported when called: a plan needs neither torch nor matplotlib."""
     return lambda *arguments, **more: load(reference)(*arguments, **more)
 
 

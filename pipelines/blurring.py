@@ -14,21 +14,21 @@ from ..curation.stages.blur import blur
 from ..curation.stages.detectors import DETECTORS, HOW_TO_GET, detector
 from .config import ConfigError, Location
 from .names import OneOf
-from .own import shown
+from .user_code import shown
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Blurring:
-    """What is made unrecognisable in pictures; see ``docs/blurring.md``.
+    """Blurring of faces or other objects in pictures; see  ``docs/blurring.md``.
 
     Attributes:
-        detector: what finds it.
+        detector: the detector that finds them.
         checkpoint: local file with the weights of the detector.
         settings: further keyword arguments of the detector.
-        min_score: boxes with a lower score are left alone.
-        margin: by which a box is enlarged on each side, as a share of its sides.
+        min_score: boxes with a lower score are ignored.
+        margin: enlargement of a box on each side, as a share of its sides.
         cells: along the longer side of a box; each becomes its mean colour.
-        jpeg_quality: of changed pictures.
+        jpeg_quality: JPEG quality of changed pictures.
     """
 
     detector: Annotated[str, OneOf(DETECTORS)] = "centerface"

@@ -120,17 +120,19 @@ def cluster(file: str, *, tell: Callable[[str], None] = print, until: Callable[[
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
-        raise ConfigError(f"{file}: port = {config.port}: {HOST} has a server there: choose another, or 0 for any") from None
+        raise ConfigError(
+            f"{file}: port = {config.port}: {HOST} has a server on that port: choose another, or 0 for any"
+        ) from None
 
 
 def _check(config: ClusterConfig, file: str) -> None:
     """Raise ``ConfigError`` where settings do not fit one another."""
     cpu, gpu, adaptive = config.cpu, config.gpu, config.adaptive
     if adaptive is None and not cpu.workers + gpu.workers:
-        raise ConfigError(f"{file}: cpu.workers = 0 and gpu.workers = 0: nobody would work: set one of them")
+        raise ConfigError(f"{file}: cpu.workers = 0 and gpu.workers = 0: there would be no workers: set one of them")
     if adaptive is not None and adaptive.minimum > adaptive.maximum:
         rule = "it is more than adaptive.maximum"
         raise ConfigError(f"{file}: adaptive.minimum = {adaptive.minimum}: {rule} = {adaptive.maximum}: lower it")
     if adaptive is not None and gpu.workers:
-        told = f"gpu.workers = {gpu.workers}: workers with GPUs do not come and go"
+        told = f"gpu.workers = {gpu.workers}: GPU workers cannot be adaptive"
         raise ConfigError(f"{file}: {told}: leave out [adaptive], or [gpu]")

@@ -120,7 +120,7 @@ def stream_trainings(
                 "method": (name, reference_of(METHODS, name, METHODS.builtin)),
                 "settings": {**changed, "method": dict(own.get(name, {})), "columns": columns},
             }
-            for name in dict.fromkeys(METHODS.former.get(name, name) for name in [*methods] or baselines)
+            for name in dict.fromkeys(map(METHODS.present, [*methods] or baselines))
         ),
         seeds,
         protocol=protocol,
@@ -150,7 +150,7 @@ def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> 
     """The protocol, and the column that divides the stream by its name."""
     divides = task or domain
     if divides is None or (task and domain):
-        raise WrongUse("a stream is divided by a column of tasks or by one of domains: name one of the two")
+        raise WrongUse("a stream is divided by a task column or a domain column: give exactly one")
     protocol = "domains" if task is None else "tasks"
     if unknown := [name for name in protocols if name != protocol]:
         raise WrongUse(f"no protocol {unknown[0]!r}: there is {protocol}{did_you_mean(unknown[0], [protocol])}")
@@ -205,7 +205,7 @@ def _check(dataset: str, columns: Mapping[str, str]) -> Any:
         if table[name].null_count or not (pa.types.is_integer(kind) if numbers else pa.types.is_string(kind)):
             wanted = "whole numbers" if numbers else "text"
             told = f"column {name!r} for {what} holds {kind} and {table[name].null_count} nulls"
-            raise WrongUse(f"{dataset}: {told}: {wanted} without nulls is wanted")
+            raise WrongUse(f"{dataset}: {told}: expected {wanted} without nulls")
     try:
         _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))
         first = dataclasses.replace(index, table=table.slice(0, 1), positions=index.positions[:1])

@@ -225,13 +225,13 @@ def read_text(toml: Traversable) -> str:
         told = (error.strerror if isinstance(error, OSError) else None) or error
         raise ConfigError(f"config {str(toml)!r} cannot be read: {told}") from None
     if len(text) > _MOST_TEXT:
-        raise ConfigError(f"config {str(toml)!r} is no settings file: it is larger than {_MOST_TEXT:,} characters")
+        raise ConfigError(f"config {str(toml)!r} is not a settings file: it is larger than {_MOST_TEXT:,} characters")
     return text
 
 
 def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tuple[str, ...]) -> dict[str, Any]:
     if str(toml) in above:
-        raise ConfigError(f"config {str(toml)!r}: extends itself, by way of {' and '.join(above)}")
+        raise ConfigError(f"config {str(toml)!r}: extends itself, via {' and '.join(above)}")
     values = read_toml(toml)
     base = values.pop("extends", None)
     own = isinstance(toml, Path) and not _is_packaged(toml)
@@ -240,10 +240,10 @@ def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tupl
     if base is None:
         return values
     if not isinstance(base, str):
-        raise ConfigError(f"{_shown(toml)}: extends = {base!r}: name a packaged variant, or a file")
+        raise ConfigError(f"{_shown(toml)}: extends = {base!r}: expected a preset or a file")
     unset = values.pop("unset", [])
     if not isinstance(unset, list) or not all(isinstance(name, str) for name in typing.cast("list[Any]", unset)):
-        raise ConfigError(f"{_shown(toml)}: unset = {unset!r}: a list of dotted names is wanted")
+        raise ConfigError(f"{_shown(toml)}: unset = {unset!r}: expected a list of dotted names")
     found = find_config(benchmark, base, typing.cast(Path, toml).parent if own else Path())
     under = _with_base(config_type, found, benchmark, (*above, str(toml)))
     for name in typing.cast("list[str]", unset):
@@ -290,7 +290,7 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
     beside = _beside(benchmark)
     if name is None:
         if _OWN not in beside:
-            raise ConfigError(f"benchmark {benchmark!r} brings no settings: give --config FILE.toml")
+            raise ConfigError(f"benchmark {benchmark!r} has no default settings: give --config FILE.toml")
         return beside[_OWN]
     if name in beside and name != _OWN:
         return beside[name]
@@ -298,7 +298,7 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         return beside[_OWN]
     if not (base / name).exists():
         known = variants(benchmark)
-        told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
+        told = f", and no preset of that name: there are {', '.join(known)}" if known and "/" not in name else ""
         others = [other for other in BENCHMARKS.builtin if other != benchmark and name in variants(other)]
         near = f"; {', '.join(others)} has one of that name" if others else did_you_mean(name, known)
         raise ConfigError(f"config {name!r}: no such file{told}{near}")
@@ -342,7 +342,7 @@ def _shown(toml: Traversable) -> str:
 
 def _without_toml(benchmark: str) -> str:
     module = file_of(BENCHMARKS.find(benchmark)) if benchmark else None
-    return f"{module.name} (no {module.stem}.toml lies beside it)" if module else "the settings"
+    return f"{module.name} (no {module.stem}.toml is next to it)" if module else "the settings"
 
 
 def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -425,7 +425,7 @@ def arguments_of(table: Any) -> dict[str, Any]:
 
 def _toml_value(name: str, text: str) -> Any:
     if not is_text(text) or "\0" in text:
-        raise ConfigError(f"--set {name}={printable(text)!r:.80}: this is no text in UTF-8, or holds a NUL")
+        raise ConfigError(f"--set {name}={printable(text)!r:.80}: not UTF-8 text, or contains a NUL")
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -439,6 +439,6 @@ def _put(values: dict[str, Any], dotted: str, value: Any) -> None:
     for name in parents:
         inner = values.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"--set {dotted}: {name} is a value and holds no other settings")
+            raise ConfigError(f"--set {dotted}: {name} is a value, not a table of settings")
         values = typing.cast("dict[str, Any]", inner)
     values[last] = value

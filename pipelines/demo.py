@@ -1,4 +1,4 @@
-"""The demo: an album of dated photos becomes a benchmark, with the commands that a user would give."""
+"""The demo: build a benchmark from an album of dated photos, with the commands that a user would run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SEED = 0
 def run_demo(
     out: str, *, photos: int = 960, scheduler: str = "threads", workers: int | None = None, quiet: bool = False
 ) -> str:
-    """Make the album, run the pipeline on it, train the baselines, write the report. Interrupted, it resumes.
+    """Create the album, run the pipeline on it, train the baselines, write the report. Resumes if interrupted.
 
     Args:
-        out: local folder; ``album`` and ``run`` are made in it.
+        out: local folder; ``album`` and ``run`` are created in it.
         photos: size of the album, without the broken files.
         scheduler: as for ``api.run``.
         workers: as for ``api.run``.
-        quiet: say only where the report is.
+        quiet: print only the path of the report.
 
     Returns:
         Path of the report.
@@ -54,7 +54,7 @@ def run_demo(
 
 
 def album_is_whole(album: Path, photos: int) -> bool:
-    """Whether an album of that size was made here to its end: what it was made with is written last."""
+    """Whether a complete album of that size is here: its parameters are written last."""
     listed = album / "album.json"
     if not listed.is_file():
         return False

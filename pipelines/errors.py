@@ -1,4 +1,4 @@
-"""What the user has to write differently: the errors that end with exit code 2, and what was perhaps meant."""
+"""Usage errors, which exit with code 2, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 
 class WrongUse(ValueError):
-    """A command or a setting that cannot be carried out as it was written: says the value and the rule."""
+    """A command or a setting that is invalid as written: states the value and the rule."""
 
 
 def unknown(what: str, name: str, names: Iterable[str]) -> WrongUse:
-    """The error for a name that stands for nothing: says which there are."""
+    """The error for an unknown name: lists the known ones."""
     known = list(dict.fromkeys(names))
     return WrongUse(f"no {what} {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}")
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The nearest of ``names`` as the end of an error's line, or "" where none is near."""
+    """The nearest of ``names`` as the end of an error message, or "" if none is near."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -27,12 +27,12 @@ import pyarrow.compute as pc
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.code_changes import recipe_change
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
 from ..curation.reach import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
-from ..curation.stale import recipe_change
 from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET, file_sha256
 from ..eval.results import RESULTS, Value, lines
@@ -52,6 +52,9 @@ NOT_FITTED = "not_fitted"
 """Reason of the reject that a training leaves where its data cannot be learned from: it is skipped, and the others count."""
 
 _LEARNED, _MEASURED = "learned_", "measured_"
+
+_TOLD = 3
+"""Trainings that failed and are named."""
 
 
 class Diverged(ValueError):
@@ -153,7 +156,7 @@ def dataset_digest(out: str, folder: str = DATASET) -> str:
     """
     store, name = Store(out), posixpath.join(folder, "dataset.json")
     if not store.exists(name):
-        raise WrongUse(f"{out} has no {folder} yet: run it to its end first")
+        raise WrongUse(f"{out} has no {folder} yet: finish the run first")
     return published_digest(store, name)
 
 
@@ -170,6 +173,7 @@ def run_trainings(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: bool = False,
     track: Track | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -179,6 +183,8 @@ def run_trainings(
         trainings: which.
         out: the run.
         scheduler, workers, retry: see ``curation.run.run``.
+        keep_stale: use finished trainings as they are though their code changed since; their metrics are computed as they are
+            now.
         track: where losses, and the metrics of what is trained now, are shown.
         progress: told one line for what a training has reached.
 
@@ -201,6 +207,7 @@ def run_trainings(
             config=record.config,
             overrides=record.overrides,
             retry=retry,
+            keep_stale=_finished_of(flow, out) if keep_stale else (),
             add=True,
             on_progress=_teller(flow, progress, made),
         )
@@ -222,6 +229,15 @@ def run_trainings(
     if track is not None:
         _log_metrics(out, [(one, name) for one, name in stages if name in made], track)
     _check_diverged(stages, out)
+
+
+def _finished_of(flow: Flow, out: str) -> list[str]:
+    """Stages of trainings that are finished."""
+    store, found = Store(posixpath.join(out, FOLDER)), list[str]()
+    for stage in (each for each in flow.stages if each.name.startswith(_LEARNED)):
+        with contextlib.suppress(StoreError):  # a damaged one is trained again
+            found += [stage.name] if load_artifact(store, stage.name) else []
+    return found
 
 
 def _tracked(one: Training, track: Track | None) -> Training:
@@ -311,7 +327,8 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
         failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
-        raise Diverged(f"{count} failed: {'; '.join(failed)}. The others have ended: `benchwright eval {out}`")
+        more = f"; and {len(failed) - _TOLD} more: `benchwright rejects {out}/{FOLDER}`" if len(failed) > _TOLD else ""
+        raise Diverged(f"{count} failed: {'; '.join(failed[:_TOLD])}{more}. The others finished: `benchwright eval {out}`")
 
 
 def _details(store: Store, learned: Artifact) -> list[tuple[str, str]]:
@@ -435,7 +452,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     >>> bw.results("nowhere")
     Traceback (most recent call last):
         ...
-    benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it; ...
+    benchwright.curation.store.StoreError: nowhere contains no run: it has no run.json; ...
     """
     benchmark = load_run(Store(out)).pipeline
     datasets = _digests(out)
@@ -450,7 +467,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
             values = artifact.rows_view(store).table()
             if not values.schema.equals(schema_of(Value)):
                 raise StoreError(
-                    f"{store.url}: stage {artifact.stage} has not the columns of a result: remove it, and train again"
+                    f"{store.url}: stage {artifact.stage} lacks the columns of a result: remove it, and train again"
                 )
             columns: dict[str, Any] = {}
             for field in RESULTS:

@@ -45,7 +45,7 @@ def _rule(config_type: type, values: Any, error: Any) -> str:
     if kind == "unexpected_keyword_argument":
         return f"there is no such setting{_known(config_type, values, place)}"
     if kind == "union_tag_not_found":
-        return f"it needs the setting {error['ctx']['discriminator'].removesuffix('()')}, which says what sort it is of"
+        return f"it needs the setting {error['ctx']['discriminator'].removesuffix('()')}, which selects its kind"
     if kind == "union_tag_invalid":
         return f"{error['ctx']['discriminator']} is {error['ctx']['tag']!r}: one of {error['ctx']['expected_tags']}"
     if kind in ("dataclass_type", "model_attributes_type"):

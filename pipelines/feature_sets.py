@@ -31,7 +31,7 @@ from ..datasets.reader.features import FEATURES, feature_file
 from .config import ConfigError, Location, check_file_not_empty
 from .errors import did_you_mean
 from .names import ByKind
-from .own import OwnEncoder, encoder_of, shown
+from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
 """In place of the name of a feature set: the vectors by which images were retrieved, which lie in the shards."""
@@ -51,8 +51,8 @@ class FeatureSet:
 
     Attributes:
         weights: file or URL of the weights, of a ``network`` and where the encoder takes a checkpoint.
-        encoder: what makes the vectors: by default CLEAR's ResNet-50 without its last layer.
-        stored: as what they are published.
+        encoder: encoder of the vectors: by default CLEAR's ResNet-50 without its last layer.
+        stored: dtype in which they are published.
     """
 
     weights: Location = ""
@@ -65,7 +65,7 @@ class FeatureSet:
         if isinstance(self.encoder, Network) and not self.weights:
             raise ValueError(f"weights = '': the network {self.encoder.model} needs a file of weights: give its path or URL")
         if isinstance(self.encoder, Conse | Colours | EfficientNetLite) and self.weights:
-            raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} brings its own: leave weights out")
+            raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} has its own weights: remove this setting")
 
 
 C = TypeVar("C", bound=Collection[str])
@@ -82,7 +82,7 @@ def checked_names(names: C) -> C:
         if name in (EMBEDDING, PIXELS):
             raise ValueError(f"the name {name!r} stands for what is in the shards: choose another")
     if len({*names}) < len(names):
-        raise ValueError(f"{', '.join(names)}: one stands twice")
+        raise ValueError(f"{', '.join(names)}: one appears twice")
     return names
 
 

@@ -45,7 +45,7 @@ def show(out: str) -> dict[str, Any]:
                 "seconds": made.get("seconds"),
                 "bytes": sum(facts["size"] for facts in artifact.files().values()),
                 **({"cost": made["cost"]} if "cost" in made else {}),
-                **({"kept": dict(artifact.kept)} if artifact.kept else {}),
+                **({"kept": _told_of(artifact.kept)} if artifact.kept else {}),
             }
         )
         recipe = artifact.recipe
@@ -87,8 +87,13 @@ def kept_stages(out: str) -> dict[str, dict[str, Any]]:
     for name in load_run(store).stages:
         with contextlib.suppress(StoreError):
             if (artifact := load_artifact(store, name)) is not None and artifact.kept:
-                found[name] = dict(artifact.kept)
+                found[name] = _told_of(artifact.kept)
     return found
+
+
+def _told_of(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the definitions, of which there are hundreds."""
+    return {name: value for name, value in kept.items() if name != "definitions"}
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
@@ -167,5 +172,5 @@ def describe_differences(differences: Sequence[Difference]) -> list[str]:
         if each.columns:
             lines.append(f"  columns in one of them: {', '.join(each.columns)}")
         if each.moved:
-            lines.append("  the common rows stand in another order")
+            lines.append("  the common rows are in a different order")
     return lines

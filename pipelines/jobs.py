@@ -1,4 +1,4 @@
-"""A benchmark with its settings: of a settings file, or of a run that is there."""
+"""A benchmark with its settings, from a settings file or from an existing run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_run, unfinished
 from ..curation.budget import NoRows
+from ..curation.code_loading import UnknownName
 from ..curation.flow import Flow, PlanError
 from ..curation.keys import MissingSource
-from ..curation.named import UnknownName
 from ..curation.part_writer import StepFailed
 from ..curation.records import check_tree
 from ..curation.registry import BUILT_IN, Entry
@@ -23,7 +23,7 @@ from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
 from .config import ConfigError, brings_settings, checked, find_config, load, override
-from .trust import check_trusted, remember
+from .trusted_code import check_trusted, remember
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
@@ -40,7 +40,7 @@ class Job:
         benchmark: what to run.
         config: its settings, checked.
         values: the settings as JSON-like values, for the record.
-        overrides: those given for this run alone.
+        overrides: those given only for this run.
         used: the code that the settings name.
 
     >>> import benchwright as bw
@@ -56,7 +56,7 @@ class Job:
     used: tuple[Entry, ...] = ()
 
     def flow(self, out: str) -> Flow:
-        """The plan for a run in ``out``. Raises ``PlanError`` where the benchmark gives something else."""
+        """The plan for a run in ``out``. Raises ``PlanError`` if the benchmark does not return a plan."""
         flow: Any = self.benchmark.plan(self.config, out)
         if not isinstance(flow, Flow):
             raise PlanError(
@@ -66,7 +66,7 @@ class Job:
 
     @contextlib.contextmanager
     def naming_settings(self) -> Iterator[None]:
-        """In the block the error of a source that is missing names the setting that holds its path."""
+        """Within the block, the error about a missing source names the setting with its path."""
         try:
             yield
         except MissingSource as error:
@@ -86,19 +86,19 @@ class Job:
             raise
 
     def tell_kept(self) -> None:
-        """Warn of settings of the file that the overrides leave as they are, see ``Benchmark.kept``."""
+        """Warn of settings in the file that the overrides do not change, see ``Benchmark.kept``."""
         for line in self.benchmark.kept(self.config, self.overrides):
             LOGGER.warning("%s", line)
 
     def code(self) -> dict[str, str]:
-        """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""
+        """References of code that is not built in, for the record: the pipeline, and by kind what the settings name."""
         entry = self.benchmark.entry
         own = [entry] if entry is not None and entry.origin != BUILT_IN else []
         told = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
         return {**({"pipeline": own[0].name} if own else {}), **told}
 
     def rounds(self) -> dict[str, Round]:
-        """What people are asked: name -> round. Raises ``PlanError`` where two have one name."""
+        """Annotation rounds: name -> round. Raises ``PlanError`` if two share a name."""
         rounds = self.benchmark.rounds(self.config)
         named = {each.name: each for each in rounds}
         if len(named) < len(rounds) or (len(named) > 1 and "" in named):
@@ -119,15 +119,14 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
     """A benchmark with settings from a TOML file.
 
     Args:
-        name: of a benchmark: built in, of an installed package, or ``module:NAME`` or ``FILE.py`` with a ``BENCHMARK``.
-        config: a TOML file, or the name of a variant that comes with the benchmark (``tiny``). By default the published
-            settings, or for a Python file the TOML file beside it. Where none is there, ``overrides`` must give all settings
-            that have no defaults.
+        name: a benchmark: built in, of an installed package, ``module:NAME``, or ``FILE.py`` with a ``BENCHMARK``.
+        config: a TOML file, or a preset of the benchmark (``tiny``). Default: the published settings, or for a Python file the
+            TOML file next to it. Without a file, ``overrides`` must give all settings that have no defaults.
         overrides: ``a.b=value`` each.
 
     Raises:
-        UnknownBenchmark: nothing has that name.
-        ConfigError: a setting that is missing, unknown or wrong.
+        UnknownBenchmark: no benchmark has that name.
+        ConfigError: a setting is missing, unknown or invalid.
 
     >>> import benchwright as bw
     >>> todo = bw.job("clear", config="tiny", overrides=["source.count=300"])
@@ -148,19 +147,19 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
 
 
 def job_of(out: str, *, pipeline: str | None = None, overrides: Sequence[str] = ()) -> Job:
-    """The benchmark and settings that filled ``out``, from its ``run.json``.
+    """The benchmark and settings of the run in ``out``, from its ``run.json``.
 
     Args:
         out: the run.
-        pipeline: the name of its pipeline, such as a Python file; by default what the run has recorded. Code that the record
-            names is run where the user has named it before, or it is built in or of an installed package: see ``trust``.
-        overrides: ``a.b=value`` each: other settings of what is trained, which leave the dataset as it is.
+        pipeline: the name of its pipeline, such as a Python file; default: the recorded one. Code that the record names is
+            executed only if it is built in, of an installed package, or named by the user before: see ``trusted_code``.
+        overrides: ``a.b=value`` each: settings of trainings, which must not change the dataset.
 
     Raises:
-        ConfigError: an override that is unknown or wrong, or would change the dataset.
-        StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
-        LeavesRun: where something in a local folder leads out of it.
-        NotNamed: where it names code that the user has not named.
+        ConfigError: an override is unknown or invalid, or would change the dataset.
+        StoreError: ``out`` is not a run, or its settings are not those of the benchmark.
+        LeavesRun: a link in a local folder leads out of it.
+        NotNamed: the run names code that the user has not named.
 
     >>> job_of("out").config.seed
     0
@@ -192,7 +191,7 @@ def _overridden(todo: Job, out: str, overrides: Sequence[str]) -> Job:
     other = dataclasses.replace(todo, config=config, values=values, overrides=given, used=tuple(dict.fromkeys(used)))
     if other.flow(out) != todo.flow(out):
         raise ConfigError(
-            f"{', '.join(given)}: another dataset would come of it, and {out} is trained on as it is: change it by "
+            f"{', '.join(given)}: this would change the dataset, and `train` uses {out} unchanged: change it with "
             "`benchwright run`"
         )
     remember(used)
@@ -204,7 +203,7 @@ def _name_of(record: RunRecord) -> str:
 
 
 def pipeline_of(record: RunRecord) -> Entry:
-    """The pipeline that a record names, not loaded. Raises ``UnknownBenchmark`` where nothing has that name."""
+    """The pipeline that a record names, not loaded. Raises ``UnknownBenchmark`` if there is none."""
     try:
         return BENCHMARKS.find(_name_of(record))
     except UnknownName as error:
@@ -212,7 +211,7 @@ def pipeline_of(record: RunRecord) -> Entry:
 
 
 def allow(out: str) -> None:
-    """Take all code that the record of ``out`` names for code that the user has named."""
+    """Trust all code that the record of ``out`` names, as if the user had named it."""
     record = record_of(out)
     remember([pipeline_of(record)])
     used: list[Entry] = []
@@ -222,24 +221,24 @@ def allow(out: str) -> None:
 
 
 def record_of(out: str) -> RunRecord:
-    """``run.json`` of a run. Raises ``StoreError`` where there is none, or it is damaged."""
+    """``run.json`` of a run. Raises ``StoreError`` if it is missing or damaged."""
     return load_run(Store(out))
 
 
 def dataset_of(out: str) -> str:
-    """Place of the published dataset, "" where the run has published none."""
+    """Location of the published dataset, "" if the run has published none."""
     return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 
 def check_dataset(out: str) -> None:
-    """Raises ``StoreError`` where the published dataset is not what the settings of the run made."""
+    """Raises ``StoreError`` if the published dataset does not match the settings of the run."""
     record = record_of(out)
     if dataset_of(out) and (record.outdated or not record.published):
-        raise StoreError(f"{out}: the last run did not finish: dataset/ is of the run before; run again")
+        raise StoreError(f"{out}: the last run did not finish: dataset/ belongs to the previous run; run again")
 
 
 def check_finished(out: str) -> None:
-    """Raises ``StoreError`` where the run is not finished, or the published dataset is not what its settings made."""
+    """Raises ``StoreError`` if the run is not finished, or the published dataset does not match its settings."""
     check_dataset(out)
     if why := unfinished(Store(out)):
         raise StoreError(f"{out}: {why}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..curation.named import UnknownName
+from ..curation.code_loading import UnknownName
 from ..curation.registry import BUILT_IN, Entry, Registry
 from .errors import WrongUse, unknown
 
@@ -42,7 +42,7 @@ class OneOf:
             return value
         plain = value.removesuffix(self.suffix)
         if self.also and ":" not in plain:
-            own = "or path/to/file.py:NAME or module:NAME of your own"
+            own = "or your own path/to/file.py:NAME or module:NAME"
             reference_of(self.registry, plain, [*self.also, *self.registry.builtin, own])  # tells of its other names, too
         return _found(self.registry, plain, info).name + value[len(plain) :]
 

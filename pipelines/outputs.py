@@ -1,4 +1,4 @@
-"""What is done with a finished run: questions to annotators and their votes, baselines and their scores, report, release."""
+"""Operations on a run: annotation rounds and votes, baselines and their scores, report, export, release, push."""
 
 from __future__ import annotations
 
@@ -34,32 +34,35 @@ def train(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: bool = False,
     track: str | None = None,
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Train baselines on the published shards and evaluate them.
 
-    Trainings that are up to date are read; what was interrupted resumes; what code, settings or data changed is trained again,
-    and the results of other settings stay beside it.
+    Skips trainings that are up to date, resumes interrupted ones, and retrains those whose code, settings or data changed.
+    Results of other settings are kept.
 
     Args:
         out: the run.
-        methods: names of baselines or of groups of them; by default those of the settings.
-        protocols: names of protocols; by default those of the settings.
-        overrides: ``a.b=value`` each, for these trainings alone: settings that leave the dataset as it is.
-        scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
-        retry: reasons of rejects for which trainings are tried again: ``diverged``.
-        track: ``NAME=PLACE`` of a tracker that is shown losses and metrics, such as ``tensorboard=FOLDER``: changes no result.
+        methods: names of baselines or of groups of them; default: those in the settings.
+        protocols: names of protocols; default: those in the settings.
+        overrides: ``a.b=value`` each, only for these trainings; must not change the dataset.
+        scheduler, workers: run trainings in parallel, see ``curation.run.run``.
+        retry: reject reasons whose trainings are retried: ``diverged``.
+        keep_stale: use finished trainings although their code has changed since; ``show`` and ``verify`` of
+            ``out/experiments`` report it. Their metrics are computed by the present code.
+        track: ``NAME=PLACE`` of a tracker for losses and metrics, such as ``tensorboard=FOLDER``; does not affect results.
         pipeline: as for ``job_of``.
-        progress: told one line a step.
+        progress: called with one line per step.
 
     Returns:
-        ``scores(out)``; None at the processes of torchrun that are not the first.
+        ``scores(out)``; None in processes of torchrun other than the first.
 
     Raises:
-        WrongUse: for a benchmark without baselines, or a method or protocol that is not known.
-        StoreError: where the run is not finished, or its dataset is not what its settings made.
+        WrongUse: a benchmark without baselines, or an unknown method or protocol.
+        StoreError: the run is not finished, or its dataset does not match its settings.
 
     >>> import benchwright as bw
     >>> scores = bw.train("out", methods=["nap-finetune"])
@@ -81,11 +84,11 @@ def train(
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
-    how["track"] = tracked
+    how |= {"keep_stale": keep_stale, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .streams import learn_stream, learner_of
-        from .together import train_together
+        from .torchrun import train_together
 
         if count() > 1:
             return _scores(todo, out) if train_together(chosen, out, learner_of, learn_stream, **how) else None
@@ -96,12 +99,12 @@ def train(
 
 
 def scores(out: str, *, pipeline: str | None = None) -> Any:
-    """Metrics of the baselines that were trained on the published dataset: protocol -> method -> what ``eval`` prints.
+    """Metrics of the baselines trained on the published dataset: protocol -> method -> the values that ``eval`` prints.
 
-    Only of the dataset, the settings and the code as they are now: ``stale`` names the others.
+    Only up-to-date results count: ``stale`` names the others.
 
     Raises:
-        StoreError: where the run is not finished, or its dataset is not what its settings made.
+        StoreError: the run is not finished, or its dataset does not match its settings.
 
     >>> import benchwright as bw
     >>> iid = bw.scores("out")["iid"]["nap-finetune"]
@@ -118,8 +121,8 @@ def _scores(todo: Job, out: str) -> Any:
 
 
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
-    """Results that ``scores`` and ``report`` leave out, since the code that made them changed, or they are of another dataset:
-    protocol and method -> why. ``train`` makes them again.
+    """Results that ``scores`` and ``report`` exclude, since their code changed or they belong to another dataset:
+    protocol and method -> reason. ``train`` recomputes them.
 
     >>> stale("out")  # nothing changed since
     {}
@@ -129,7 +132,7 @@ def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
 
 
 def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
-    """Trainings that were skipped, since the dataset cannot be learned from by them: protocol and method -> why.
+    """Trainings that were skipped because they cannot be fitted to the dataset: protocol and method -> reason.
 
     >>> skipped("out")
     {}
@@ -139,11 +142,11 @@ def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
 
 
 def report(out: str, *, pipeline: str | None = None) -> str:
-    """Write the HTML report of a run in a local folder, and return its path. A run that waits for votes has one, too.
+    """Write the HTML report of a run in a local folder, and return its path. Also works for a run that waits for votes.
 
     Raises:
-        WrongUse: for a benchmark that has none.
-        StoreError: where there is too little for a report yet, or the dataset is not what the settings of the run made.
+        WrongUse: the benchmark has no report.
+        StoreError: too little is finished for a report, or the dataset does not match the settings of the run.
 
     >>> import benchwright as bw
     >>> bw.report("out")
@@ -164,8 +167,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        told = str(error) or "no stage that it tells of is there"
-        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
+        told = str(error) or "none of the stages that it describes has run"
+        raise StoreError(f"{out}: the run has published nothing, and too little is finished for a report ({told})") from error
 
 
 def view(
@@ -176,18 +179,18 @@ def view(
     port: int = 8470,
     tell: Callable[[str], None] = print,
 ) -> None:
-    """Show a run in the browser, and another beside it, until the process is interrupted. Nothing is written.
+    """Show a run in the browser, optionally compared with another, until interrupted. Writes nothing.
 
     Args:
         out: local folder of the run, finished or not.
-        other: of another, to compare.
-        host: address to listen at; others than the machine's own are reached by everyone who has the link.
-        port: where to listen; 0 for any that is free.
-        tell: is given the link, which holds the token that every visitor needs.
+        other: folder of another run to compare with.
+        host: address to listen on; any other than localhost admits everyone who has the link.
+        port: port to listen on; 0 for any free one.
+        tell: called with the link, which contains the access token.
 
     Raises:
-        WrongUse: a run that is not in a local folder, or a port that is taken.
-        StoreError: a folder that holds no run.
+        WrongUse: the run is not in a local folder, or the port is taken.
+        StoreError: the folder is not that of a run.
 
     >>> view("s3://bucket/run")
     Traceback (most recent call last):
@@ -202,7 +205,7 @@ def view(
 
 
 def _waits(todo: Job, out: str) -> str:
-    """What a person has to do before the run can go on, "" for nothing."""
+    """What a person has to do before the run can continue, "" for nothing."""
     store = Store(out)
     waiting = [stage for stage in todo.flow(out).stages if stage.waits and load_artifact(store, stage.name) is None]
     return next((stage.waits for stage in waiting if missing_source(stage)), "")
@@ -213,13 +216,13 @@ def release(out: str, folder: str, *, layout: str | None = None, pipeline: str |
 
     Args:
         out: the run.
-        folder: where to.
-        layout: one of the benchmark's, where it was published in several; of CLEAR ``training_folder`` or ``train_test``.
+        folder: output folder.
+        layout: one of the benchmark's layouts, if it has several; for CLEAR ``training_folder`` or ``train_test``.
         pipeline: see ``job_of``.
 
     Raises:
-        WrongUse: for a benchmark that has no such layout.
-        StoreError: where the run is not finished, or its dataset is not what its settings made.
+        WrongUse: the benchmark has no such layout.
+        StoreError: the run is not finished, or its dataset does not match its settings.
 
     >>> release("out", "clear-release")
     210
@@ -249,20 +252,20 @@ def export(
     card.
 
     Args:
-        out: local folder of the run, whose baselines have been trained: they tell what to expect.
-        folder: new, empty, or of an earlier export.
-        network: its name in the settings, or ``linear_regression``; may be left out where there is one network, or none.
-        direction: ``1to2`` or ``2to1``, where the settings have both.
-        average: the average of all seeds, and not the network of the first.
+        out: local folder of the run; its baselines must be trained, since their folds give the expected error.
+        folder: new, empty, or that of an earlier export.
+        network: its name in the settings, or ``linear_regression``; optional if there is at most one network.
+        direction: ``1to2`` or ``2to1``; required if the settings have both.
+        average: export the average of all seeds instead of the first seed's network.
         pipeline: see ``job_of``.
-        progress: told one line a step.
+        progress: called with one line per step.
 
     Returns:
         The ONNX file.
 
     Raises:
-        WrongUse: for a benchmark that exports nothing, a network that there is not, or one whose folds are not trained.
-        StoreError: where the run is not finished, or its dataset is not what its settings made.
+        WrongUse: the benchmark has no export, or the network is unknown or its folds are not trained.
+        StoreError: the run is not finished, or its dataset does not match its settings.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("two_camera", config="tiny", overrides=["source.pairs=60"]), "cameras")
@@ -291,13 +294,13 @@ def estimate(
     factor: int | None = None,
     demosaic: Demosaic | None = None,
 ) -> Estimate:
-    """Estimate the light in a pair of pictures of two cameras by an exported network, and write the picture before and after
-    correction into ``folder``; see ``two_camera.estimating.estimate``, also for the arguments and errors.
+    """Estimate the light in a picture pair of two cameras with an exported network, and write the picture before and after
+    correction into ``folder``. For arguments and errors see ``two_camera.estimating.estimate``.
 
     >>> estimate("nowhere", "main.dng", "wide.dng", "looked")
     Traceback (most recent call last):
         ...
-    FileNotFoundError: nowhere/model.json is not there: a folder of `benchwright export` is wanted
+    FileNotFoundError: nowhere/model.json not found: expected a folder written by `benchwright export`
     """
     from .two_camera.estimating import estimate as estimate_pair
 
@@ -313,17 +316,17 @@ def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str],
 
     Args:
         out: the run.
-        to: a folder, or any fsspec URL, such as ``hf://datasets/OWNER/NAME`` or ``s3://BUCKET/NAME``. A repository of the hub
-            that there is not is made, and is private.
-        form: "parquet", which Hugging Face's ``load_dataset`` reads: payloads in the columns of a table, splits as
-            configurations; "shards", the files as they are; "fiftyone", media with what ``fiftyone.types.FiftyOneDataset``
-            reads; or "label-studio", tasks with thumbnails and their classes.
-        progress: told one line a file.
+        to: a folder, or any fsspec URL, such as ``hf://datasets/OWNER/NAME`` or ``s3://BUCKET/NAME``. A missing hub
+            repository is created as private.
+        form: "parquet" for Hugging Face's ``load_dataset``: payloads in the columns of a table, splits as
+            configurations; "shards": the files unchanged; "fiftyone": media for ``fiftyone.types.FiftyOneDataset``;
+            or "label-studio": tasks with thumbnails and their classes.
+        progress: called with one line per file.
 
     Raises:
-        StoreError: where the run is not finished, or its dataset is not what its settings made; or the place fails.
-        WrongUse: the place holds files of others.
-        ValueError: the dataset has nothing that the form can show.
+        StoreError: the run is not finished, its dataset does not match its settings, or writing fails.
+        WrongUse: the target contains foreign files.
+        ValueError: the dataset has nothing that this form can represent.
 
     >>> push("out", "for-the-hub")
     210
@@ -342,9 +345,9 @@ def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str],
         "label-studio": (media.CONFIG, media.write_label_studio),
     }[form]
     if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
-        raise WrongUse(f"{to}: it holds files, and no {mark} of an earlier push: name a new or an empty folder")
+        raise WrongUse(f"{to}: it contains files, but no {mark} of an earlier push: choose a new or empty folder")
     if to.startswith("hf://") and hugging_face.make_repository(to):
-        progress(f"{to}: a new repository, which is private")
+        progress(f"{to}: created a private repository")
     return write(dataset, target, progress=progress)
 
 
@@ -360,13 +363,13 @@ def qa_export(
     round: str | None = None,
     pipeline: str | None = None,
 ) -> list[Path]:
-    """Write what annotators are asked in a round of questions, which must be named where the run has several.
+    """Export the questions of an annotation round, which must be named if the run has several.
 
     See ``curation.qa.rounds.export_questions``. ``folder`` is ``qa/export`` in the run's folder by default, and
     ``qa/<round>/export`` for a round with a name.
 
     Raises:
-        WrongUse: where the pipeline asks nobody, or has no such round.
+        WrongUse: the pipeline asks no questions, or has no such round.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("shapes.py"), "shapes")
@@ -378,7 +381,7 @@ def qa_export(
     if folder is None and "://" in out:
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
     if gold is not None and tool != "mturk":
-        raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
+        raise WrongUse(f"--gold {gold}: gold questions are supported only for mturk")
     asked, place = asking(out, pipeline, round)
     return export_questions(
         asked,
@@ -401,14 +404,14 @@ def qa_import(
     round: str | None = None,
     pipeline: str | None = None,
 ) -> Imported:
-    """Add the votes of result files to those that the run looks for. See ``curation.qa.imports.import_votes``.
+    """Add the votes of result files to those of earlier imports. See ``curation.qa.imports.import_votes``.
 
-    ``salt`` is kept in ``qa/salt`` of the run's folder by default. ``round`` is as for ``qa_export``, and so are the errors.
+    ``salt`` is stored in ``qa/salt`` of the run's folder by default. For ``round`` and errors see ``qa_export``.
     """
     from ..curation.qa.imports import import_votes, own_salt
 
     if salt is None and "://" in out:
-        raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
+        raise WrongUse(f"{out}: give the same --salt TEXT every time, and store it yourself: it is not stored with remote runs")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
     asked, place = asking(out, pipeline, round)
@@ -416,9 +419,9 @@ def qa_import(
 
 
 def awaited(out: str, *, pipeline: str | None = None) -> dict[str, str]:
-    """Trainings that wait for people: the name of each round of questions, and how many answers it waits for.
+    """Trainings that wait for annotators: the name of each round of questions, and the number of missing answers.
 
-    >>> awaited("out")  # nobody is asked
+    >>> awaited("out")  # no questions
     {}
     """
     from ..curation.qa.rounds import unanswered
@@ -428,17 +431,17 @@ def awaited(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     found = {each.name: unanswered(each, place) for each in todo.benchmark.asked(todo.config, out)}
     return {
         name: f"waits for {sum(short.values()):,} answers about {len(short):,} samples: `benchwright qa serve {out} --round "
-        f"{name}`, or `qa export` and `qa import` with the same words; and train again"
+        f"{name}`, or `qa export` and `qa import` with the same options; then train again"
         for name, short in found.items()
         if short
     }
 
 
 def asking(out: str, pipeline: str | None, name: str | None) -> tuple[Round, str]:
-    """The round of that name, and the folder in which its rows lie; without a name the only one, or the only one that waits.
+    """The round of that name, and the folder of its rows; without a name the only round, or the only one that waits.
 
     Raises:
-        WrongUse: where the pipeline asks nobody, or has no such round.
+        WrongUse: the pipeline asks no questions, or has no such round.
     """
     from ..curation.qa.rounds import unanswered
 

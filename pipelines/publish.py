@@ -125,8 +125,8 @@ def _repeated(run: Run, key: str) -> str:
     while before := next((name for name in made[stage].recipe["inputs"] if len(_rows_of(run, name, key)) > 1), None):
         stage, rows = before, _rows_of(run, before, key)
     return (
-        f"stage {stage!r}: key {key!r} stands on rows {rows[0]} and {rows[1]}, and the dataset is not published: give each row "
-        "a key of its own, or have take_first reject repeated ones"
+        f"stage {stage!r}: key {key!r} is on rows {rows[0]} and {rows[1]}, so the dataset is not published: give each row "
+        "a unique key, or use take_first to reject repeated ones"
     )
 
 

@@ -83,7 +83,7 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
     if shown:
         told = f"The first {_EXAMPLES} pictures that were rejected for a reason, as they were before the stage."
         more = f" {broken} of them cannot be shown." if broken else ""
-        more += " Pictures that were rejected as sensitive are left out." if hidden else ""
+        more += " Pictures that were rejected as sensitive are not shown." if hidden else ""
         grids = [((shown[at][1].title,), shown[at][1]) for at in sorted(most)]
         blocks += [Text([told + more]), Album(["reason"], grids)]
     return [Section("Rejected rows", blocks)]

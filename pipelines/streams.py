@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..curation.code_loading import load
 from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
-from ..curation.named import load
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
 from ..eval.protocols.streams import Stream, run_stream
@@ -24,11 +24,13 @@ from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
 from ..training.core.ranks import check_ranks, local_device, present
 from ..training.methods.method import Classes, Labels
-from ..training.models.registry import Samples, check_takes
+from ..training.models.backbone import check_backbone_net
+from ..training.models.picture_net import check_picture_net
+from ..training.models.registry import SampleKind, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told, training_name
 from .names import quoted, short
-from .together import Leading
+from .torchrun import Leading
 from .tracking import Track, logging_to
 
 
@@ -174,7 +176,7 @@ def stream_training(
     prepare: str,
     measures: Mapping[str, Step],
     runs: Runs,
-    samples: Samples,
+    samples: SampleKind,
     labels: Labels,
     classes: Classes,
     order: int = 0,
@@ -219,6 +221,7 @@ def stream_training(
     """
     try:
         check_takes(model[0], samples)
+        check_net(model[0], settings["model"], samples)
         parts = parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
         check_ranks(parts)
         if parts.schedule.compile:
@@ -242,6 +245,16 @@ def stream_training(
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
+
+
+def check_net(model: str, settings: Mapping[str, Any], samples: SampleKind) -> None:
+    """Raise ValueError where a built-in model has no network of that name, or none for such samples; what is missing or unknown
+    among its settings is told elsewhere.
+    """
+    if model == "backbone" and "name" in settings:
+        check_backbone_net(settings["name"], settings.get("head", "linear"), clips=samples == "clips")
+    if model == "pictures" and settings.keys() >= {"backbone", "head"}:
+        check_picture_net(settings["backbone"], settings["head"], vectors=samples == "vectors")
 
 
 def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..curation.named import UnknownName, load
+from ..curation.code_loading import UnknownName, load
 from ..curation.registry import BUILT_IN
 from ..training.trackers.registry import TRACKERS
 from .errors import WrongUse
@@ -102,4 +102,4 @@ def _surviving(track: Track | None) -> Iterator[None]:
         yield
     except Exception as error:
         named = "" if track is None else f" {track.reference.rpartition(':')[2]}"
-        _LOGGER.warning("tracker%s failed, and the training goes on without it: %s: %s", named, type(error).__name__, error)
+        _LOGGER.warning("tracker%s failed, and the training continues without it: %s: %s", named, type(error).__name__, error)

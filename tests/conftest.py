@@ -28,7 +28,24 @@ settings.load_profile("untimed")
 # nothing that they compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+DEAR = (
+    "curation/test_cluster_s3.py",
+    "curation/test_dask_cluster.py",
+    "pipelines/test_cluster.py",
+    "pipelines/test_two_camera.py",
+    "pipelines/test_vclimb.py",
+    "pipelines/test_what_runs_write.py",
+    "datasets/test_feature_networks.py",
+    "test_documents.py",
+    "training/test_ranks.py",
+)
+"""Files of a minute or so each. They come first, so that no worker of pytest is at one of them when all others are done."""
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not str(item.path).endswith(DEAR))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import DEAR
+
 ROOT = Path(__file__).resolve().parents[1]
 MAY_IMPORT = {
     "curation": {"curation"},
@@ -188,6 +190,19 @@ def test_the_front_door_names_what_is_there_and_imports_nothing_to_do_so():
     assert second.endswith("True")
 
 
+OF_EACH_BENCHMARK = {"DrawnSource", "Evaluation", "Facts", "FolderSource", "Sampled", "TableSource"}
+"""Classes that several benchmarks have, each its own, of one meaning: settings, facts, and rows of shards."""
+
+
+def test_no_class_has_the_name_of_another():
+    found: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.parse((ROOT / file).read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(file))
+    assert {name: files for name, files in found.items() if len(files) > 1 and name not in OF_EACH_BENCHMARK} == {}
+
+
 def test_no_room_has_a_drawer_for_odds_and_ends():
     assert [str(file) for file in FILES if file.stem in ("utils", "util", "helpers", "misc", "common")] == []
 
@@ -238,3 +253,7 @@ def test_help_pays_for_no_heavy_library(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == "[]"
+
+
+def test_files_that_come_first_are_there() -> None:
+    assert [name for name in DEAR if not (ROOT / "tests" / name).is_file()] == []

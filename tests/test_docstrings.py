@@ -26,7 +26,7 @@ from typing import Any
 import benchwright
 import numpy as np
 import pytest
-from benchwright.curation.named import load
+from benchwright.curation.code_loading import load
 from benchwright.curation.registry import Registry
 from benchwright.curation.stages.detectors import DETECTORS
 from benchwright.curation.stages.transforms import TRANSFORMS
@@ -68,7 +68,7 @@ EVERY_FUNCTION = [
     "curation/qa/options",
     "curation/rng",
     *("curation/stages/" + name for name in ("blur", "buckets", "choose", "dates", "detectors")),
-    *("curation/stages/" + name for name in ("exif", "images", "reorder", "shortage")),
+    *("curation/stages/" + name for name in ("exif", "images", "ranks", "reorder", "shortage")),
 ]
 """Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
 

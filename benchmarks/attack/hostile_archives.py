@@ -71,7 +71,7 @@ def tars(name: str, mode: str, members: Callable[..., dict[str, bytes]]) -> Spec
             "the same name twice": pack(_tar_of([(tarfile.TarInfo("a.jpg"), shown), (tarfile.TarInfo("a.jpg"), shown)])),
             "a name of 1,200 letters": pack(_tar_of([(tarfile.TarInfo(long_name), shown)], tarfile.PAX_FORMAT)),
             "PAX header of 8 GB": pack(_pax(b"9999999999 size=8589934592\n")),
-            "PAX size that is no number": pack(_pax(b"12 size=abc\n")),
+            "PAX size that is not a number": pack(_pax(b"12 size=abc\n")),
             "10,000 empty members": pack(lambda: _tar_of([(tarfile.TarInfo(f"{n}.jpg"), b"") for n in range(10_000)])),
         }
         if mode == "w:gz":

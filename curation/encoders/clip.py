@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import pickle
+import threading
 import urllib.error
 import urllib.request
 import warnings
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .encoder import EncoderUnavailable, unit_rows
+from .image_towers import ImageTower, image_tower
 from .one_thread import one_thread
 from .preprocess import Crop, normalise, prepare
 from .spec import OpenClip
@@ -29,15 +31,17 @@ class ClipEncoder:
     def __init__(self, spec: OpenClip, model: Any, tokenizer: Any, device: str) -> None:
         import torch
 
-        self.name = f"open_clip/{spec.model}/{spec.weights or 'checkpoint'}/{spec.precision}"
-        self._block = spec.block
+        self.name = f"open_clip/{spec.model}/{spec.weights or 'checkpoint'}/{spec.backend} {spec.precision}"
+        self._spec = spec
         self._device = device
-        self._dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
-        self._model = model.eval().requires_grad_(False).to(device=device, dtype=self._dtype)
+        dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+        self._model = model.eval().requires_grad_(False).to(device=device, dtype=dtype)
         self._tokenizer = tokenizer
         pixels = model.visual.preprocess_cfg
         self._crop = _crop(spec, pixels)
         self._mean, self._std = pixels["mean"], pixels["std"]
+        self._tower: ImageTower | None = None
+        self._making = threading.Lock()
         self.width = int(self.encode_texts(["a"]).shape[1])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
@@ -47,31 +51,39 @@ class ClipEncoder:
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """Block by block, the last one filled up with its first image."""
         blocks = [np.zeros((0, self.width), dtype=np.float32)]
-        for start in range(0, len(prepared), self._block):
-            part = list(prepared[start : start + self._block])
-            filled = part + part[:1] * (self._block - len(part))
+        block, vectors_of = self._spec.block, self._images()
+        for start in range(0, len(prepared), block):
+            part = list(prepared[start : start + block])
+            filled = part + part[:1] * (block - len(part))
             with one_thread():
-                pixels = normalise(filled, self._mean, self._std)
-                blocks.append(self._vectors(self._model.encode_image, pixels.to(self._dtype))[: len(part)])
+                blocks.append(vectors_of(normalise(filled, self._mean, self._std))[: len(part)])
         return unit_rows(np.concatenate(blocks))
 
-    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """One text a pass; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
-        rows: list[np.ndarray] = []
-        with one_thread():
-            for text in texts:
-                rows.append(self._vectors(self._model.encode_text, self._tokenizer([text])))
-        return unit_rows(np.concatenate(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
+    def _images(self) -> ImageTower:
+        """Made when it is first needed: who has texts alone does not wait for it."""
+        with self._making:
+            if self._tower is None:
+                self._tower = image_tower(self._spec, self._model, self._device, self._crop.side_px)
+            return self._tower
 
-    def _vectors(self, encode: Any, inputs: Any) -> np.ndarray:
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """One text a pass, by torch; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
         import torch
 
-        with torch.no_grad():
-            return encode(inputs.to(self._device)).float().cpu().numpy()
+        rows: list[np.ndarray] = []
+        with one_thread(), torch.inference_mode():
+            for text in texts:
+                rows.append(self._model.encode_text(self._tokenizer([text]).to(self._device)).float().cpu().numpy())
+        return unit_rows(np.concatenate(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
 
 
 def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> ClipEncoder:
     """Build the model and load its weights; see ``load_encoder``."""
+    if spec.backend != "torch" and device != "cpu":
+        raise ValueError(
+            f"encoder.backend = {spec.backend!r} computes on processors alone, and the device is {device!r}: set the backend "
+            "to 'torch', or the device to 'cpu'"
+        )
     ensure_torchvision()
     import open_clip
     import torch

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .efficientnet import Network, load_network, packages
+from .efficientnet import LiteNetwork, load_network, packages
 from .encoder import unit_rows
 from .preprocess import Crop, prepare
 from .spec import Conse
@@ -27,7 +27,7 @@ _CLASS_VECTORS_SHA256 = "8cd093cb8a55fd4a19a4e4ba7e5dccd79e3364ebd6d6858fa7e0d28
 class ConseEncoder:
     """``Encoder`` of ``Conse``: width 384."""
 
-    def __init__(self, spec: Conse, network: Network, sentences: Any, class_vectors: np.ndarray) -> None:
+    def __init__(self, spec: Conse, network: LiteNetwork, sentences: Any, class_vectors: np.ndarray) -> None:
         self.name = f"conse/efficientnet-lite0+all-MiniLM-L6-v2/top{spec.top_classes}"
         self._crop = Crop(resize_px=256, side_px=224, scaled_decode=spec.scaled_decode)
         self._top = spec.top_classes

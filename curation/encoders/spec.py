@@ -7,9 +7,22 @@ and with how many threads are arguments of ``load_encoder`` and of the stage.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+from pathlib import Path
 from typing import Literal
 
 from ..registry import Registry
+
+_PRECISIONS = ("float32", "bf16", "auto")
+_BACKENDS = ("torch", "onnxruntime", "auto")
+
+
+def _has_amx() -> bool:
+    """Whether this machine's processor multiplies matrices in bfloat16 (Intel's AMX); Linux tells."""
+    try:
+        return "amx_bf16" in Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,26 +34,42 @@ class OpenClip:
         weights: pretrained tag, such as ``openai``: where the weights come from, unless a checkpoint is given, and in
             any case which activation and pixel statistics go with them. "" for a checkpoint of one's own; ``model``
             must then say ``-quickgelu`` where that is meant.
-        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: twice as fast or more on CPUs with
-            avx512_bf16 or AMX and on GPUs, slower on others, and other vectors (cosine to float32 about 0.9999).
+        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: twice as fast or more on processors with AMX
+            and on GPUs, twice as fast to slower on others, and other vectors (cosine to float32 about 0.9999). ``auto`` is
+            ``bf16`` where this machine's processor has AMX, or else ``float32``.
+        backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there
+            after some seconds at the start, with cosines of 0.9999 or more to torch's vectors. ``auto`` is ``onnxruntime``
+            where precision is ``float32`` and onnx and onnxruntime are installed, or else ``torch``. No ``auto`` measures: what
+            it became is part of the key and stands in the records. ``benchmarks/bench_encode.py`` measures.
         block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
-            others it comes with; another size may change the last bits. 8 suits CPUs, 64 or more GPUs.
+            others it comes with; another size may change the last bits. 32 suits processors, 64 or more GPUs.
         scaled_decode: decode large JPEGs at a smaller scale, with sides at least twice what is needed: faster on
             photos of several megapixels, 0.3 grey levels away in the mean.
     """
 
     model: str
     weights: str = ""
-    precision: Literal["float32", "bf16"] = "float32"
-    block: int = 8
+    precision: Literal["float32", "bf16", "auto"] = "float32"
+    block: int = 32
     scaled_decode: bool = False
+    backend: Literal["torch", "onnxruntime", "auto"] = "torch"
     kind: Literal["open_clip"] = "open_clip"
 
     def __post_init__(self) -> None:
         if ":" in self.model:
             raise ValueError(f"encoder {self.model}: only built-in architectures; for others give a local checkpoint")
-        if self.precision not in ("float32", "bf16"):
-            raise ValueError(f"encoder {self.model}: precision={self.precision!r} is neither float32 nor bf16")
+        for setting, known in (("precision", _PRECISIONS), ("backend", _BACKENDS)):
+            if getattr(self, setting) not in known:
+                raise ValueError(f"encoder {self.model}: {setting}={getattr(self, setting)!r} is none of {', '.join(known)}")
+        if self.precision == "auto":
+            object.__setattr__(self, "precision", "bf16" if _has_amx() else "float32")
+        if self.backend == "auto":
+            fits = self.precision == "float32" and all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
+            object.__setattr__(self, "backend", "onnxruntime" if fits else "torch")
+        if (self.backend, self.precision) == ("onnxruntime", "bf16"):
+            raise ValueError(
+                f"encoder {self.model}: backend='onnxruntime' computes in float32: set precision='float32', or 'torch'"
+            )
         if not 1 <= self.block <= 65_536:
             raise ValueError(f"encoder {self.model}: block={self.block} must be between 1 and 65536")
 
@@ -66,14 +95,14 @@ class Conse:
 
 @dataclasses.dataclass(frozen=True)
 class Colours:
-    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, the same to the bit on every machine."""
+    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, bit-identical on every machine."""
 
     kind: Literal["colours"] = "colours"
 
 
 @dataclasses.dataclass(frozen=True)
 class EfficientNetLite:
-    """EfficientNet-Lite0 without its last layer, from packaged weights: images alone, it has no space of texts.
+    """EfficientNet-Lite0 without its last layer, from packaged weights: only images, no texts.
 
     The weights were trained on the 1,000 classes of ImageNet: whatever is measured on such classes is no test of new ones.
 

@@ -84,7 +84,7 @@ class Desk:
             if rule:
                 raise NotPossible(f"name {name[:LONGEST_NAME]!r}: {rule}")
             if name.casefold() in taken:
-                raise NotPossible(f"name {name!r}: somebody has it already")
+                raise NotPossible(f"name {name!r}: it is already taken")
             if len(taken) >= MOST_ANNOTATORS:
                 raise NotPossible(f"there are {MOST_ANNOTATORS} annotators already: remove one first")
             self._record({"invited": name})
@@ -121,7 +121,7 @@ class Desk:
     def key_of(self, told: str) -> str:
         """The image that an address names."""
         if told not in self._keys:
-            raise NotPossible("this question is not asked any more")
+            raise NotPossible("this question is no longer open")
         return self._keys[told]
 
     def ahead(self, name: str, count: int) -> list[str]:
@@ -168,7 +168,7 @@ class Desk:
     # --------------------------------------------------------------------------------------------------------- answers
 
     def answer(self, name: str, key: str, labels: Sequence[str], sensitive: bool | None, seconds: float | None) -> None:
-        """Take an answer, or another one to the same question. It is on the disk when this returns; once, if it comes twice."""
+        """Take an answer, or a new answer to the same question. It is on disk when this returns; duplicates are stored once."""
         with self._alone:
             self._check_invited(name)
             before = self.answers.stands.get(name, {}).get(key)
@@ -188,7 +188,7 @@ class Desk:
             return next((key for key in reversed(self.answers.stands.get(name, {})) if key in self._ids), None)
 
     def undo(self, name: str, key: str) -> None:
-        """Take an answer back; once, if this comes twice."""
+        """Take an answer back; once, if this occurs twice."""
         with self._alone:
             self._check_invited(name)
             if key in self.answers.stands.get(name, {}):
@@ -229,7 +229,7 @@ class Desk:
 
     def _check_invited(self, name: str) -> None:
         if name not in self.answers.invited:
-            raise NotPossible("you are not asked any more")
+            raise NotPossible("you are no longer an annotator of this round")
 
     def _keyed(self, text: str) -> str:
         return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16, key=self._secret).hexdigest()

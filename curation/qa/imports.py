@@ -80,7 +80,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
 
     Raises:
         ValueError: for files that are no results, damaged votes, or another salt than that of earlier imports.
-        Busy: where another import, or a run, is at work in ``out``.
+        Busy: where another import, or a run, is in progress in ``out``.
     """
     store, rows = asked_rows(asked, out)
     questions = questions_of(asked, rows)
@@ -162,7 +162,7 @@ def own_salt(out: str) -> str:
 
     Raises:
         ValueError: where the file is empty or no text.
-        Busy: where it does not exist yet, and another process is at work in ``out``.
+        Busy: where it does not exist yet, and another process is in progress in ``out``.
     """
     path = Path(out) / FOLDER / "salt"
     if not path.is_file():

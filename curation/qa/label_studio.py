@@ -241,7 +241,7 @@ def _votes(
     if isinstance(worker, bool) or not isinstance(worker, int | str):
         raise Reject("no_worker", f"completed_by is a {type(worker).__name__}, not the number of a user")
     if clean(str(worker)) != str(worker):
-        raise Reject("no_worker", f"completed_by is {worker!r:.60}, which is no text")
+        raise Reject("no_worker", f"completed_by is {worker!r:.60}, which is not text")
     hashed = hash_worker(str(worker), salt)
     if (hashed, key) in voted:
         raise Reject("duplicate_worker", f"worker {hashed} has answered for this image before")

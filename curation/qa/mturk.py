@@ -54,7 +54,7 @@ def data_uri(images: Images, key: str, *, side_px: int, limit_bytes: int | None 
     from ..stages.images import decode_rgb
 
     if side_px < 16:
-        raise ValueError(f"thumbnail of {side_px} px: nobody could judge it; at least 16 px are needed")
+        raise ValueError(f"thumbnail of {side_px} px: too small to judge; at least 16 px are needed")
     source = images.get(key)
     if source is None:
         raise ValueError(f"image {key!r}: there are no bytes for it")
@@ -268,11 +268,11 @@ def _earlier_files(root: Path) -> list[Path]:
     record = root / "export.json"
     if not record.is_file():
         if root.is_dir() and any(root.iterdir()):
-            raise ValueError(f"{root}: it holds files that are no earlier export; name a new or an empty folder")
+            raise ValueError(f"{root}: it holds files that are no earlier export; choose a new or empty folder")
         return []
     content = read_json_file(record)
     if not isinstance(content, dict) or not isinstance(content.get("upload"), dict):
-        raise ValueError(f"{record}: not the record of an export: it has no object 'upload'; name a new or an empty folder")
+        raise ValueError(f"{record}: not the record of an export: it has no object 'upload'; choose a new or empty folder")
     return [*(root / "upload" / Path(name).name for name in content["upload"]), root / "private" / "gold_key.json"]
 
 

@@ -112,8 +112,9 @@ def read_mturk_results(
                 reader.read(key, row, header, fields)
             except Reject as refused:
                 if len(rejects) == MAX_BAD_ROWS:
-                    told = f"more than {MAX_BAD_ROWS:,} rows are no votes, the last one for {refused.reason} ({refused.detail})"
-                    raise ValueError(f"{path} line {line}: {told}: is it another file than was meant?") from None
+                    last = f"the last one for {refused.reason} ({refused.detail})"
+                    told = f"more than {MAX_BAD_ROWS:,} rows are not votes, {last}"
+                    raise ValueError(f"{path} line {line}: {told}: is this the right file?") from None
                 rejects.append((key, refused.reason, f"{clean(Path(path).name)} line {line}: {refused.detail}"))
     return votes_of(
         reader.added.values(), rejects, withdrawn=reader.withdrawn, gold_again=reader.gold_again, known=reader.known

@@ -138,7 +138,7 @@ def read_answer(answers: object, classes: Mapping[str, str]) -> list[str]:
         raise Reject("malformed_answer", f"labels are not a list of names: {answers!r:.80}")
     unknown = [answer for answer in answers if answer not in classes and answer != NONE_OF_THE_ABOVE]
     if unknown:
-        raise Reject("unknown_label", f"{unknown[0]!r:.80} is no option of the form")
+        raise Reject("unknown_label", f"{unknown[0]!r:.80} is not an option of the form")
     labels = sorted({classes[answer] for answer in answers if answer != NONE_OF_THE_ABOVE})
     if labels and NONE_OF_THE_ABOVE in answers:
         raise Reject("none_with_others", f"none of the above, and also {labels!r:.80}")

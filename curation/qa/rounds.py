@@ -357,7 +357,7 @@ def questions_of(asked: Round, rows: Rows) -> dict[str, str]:
     return dict(zip(table["key"].to_pylist(), table[asked.question].to_pylist(), strict=True))
 
 
-BUSY = "another import or a run is at work in {}: wait for it, and import again"
+BUSY = "another import or run is in progress in {}: wait for it, and import again"
 
 _KEY = "gold_key.json"
 """File of a round that has the key of all gold questions that were exported."""
@@ -374,10 +374,10 @@ def gold_questions(path: str, per_batch: int, classes: Collection[str], *, thumb
         # Named after what is asked: another file of gold questions may be in use later, while answers to this one still come.
         key = f"gold{sha256(name.encode() + bytes(1) + what)[:16]}"
         if key in asked:
-            raise ValueError(f"{where_from}: this question stands there twice")
+            raise ValueError(f"{where_from}: this question appears twice")
         asked[key] = name, what
     if not asked:
-        raise ValueError(f"{path}: no gold question stands below its header")
+        raise ValueError(f"{path}: no gold questions below the header")
     table = pa.table({"key": list(asked), "concept": [name for name, _ in asked.values()]})
     if thumbnails:
         return Gold(table, per_batch, {key: what for key, (_, what) in asked.items()})
@@ -399,7 +399,7 @@ def _lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterat
             if not row[name].strip() or clean(row[name]) != row[name]:
                 raise ValueError(f"{path} line {line}: {name} is {row[name]!a:.60}: it must be text, in UTF-8")
         if row["class_name"] not in classes:
-            raise ValueError(f"{path} line {line}: class_name {row['class_name']!r:.60} is no class of the run")
+            raise ValueError(f"{path} line {line}: class_name {row['class_name']!r:.60} is not a class of the run")
         yield line, row
 
 
@@ -421,7 +421,7 @@ def gold_key(store: Store, folder: str) -> dict[str, str]:
     gold = store.read_json(name) if store.exists(name) else {}
     place = posixpath.join(store.url, name)
     if not isinstance(gold, dict):
-        raise ValueError(f"{place}: not a gold key: it is no object")
+        raise ValueError(f"{place}: not a gold key: it is not an object")
     for key, right in gold.items():
         if not (isinstance(right, str) and is_text(key) and is_text(right)):
             raise ValueError(f"{place}: not a gold key: the class of question {printable(key)!r:.60} is no text")

@@ -229,7 +229,7 @@ def align(
     """
     each = factor // picture_1.scale
     if factor < 1 or factor % picture_1.scale:
-        raise ValueError(f"factor {factor}: a multiple of {picture_1.scale}, the raw pixels of a pixel, is wanted")
+        raise ValueError(f"factor {factor}: expected a multiple of {picture_1.scale}, the raw pixels of a pixel")
     rows, columns = picture_1.rgb.shape[0] // each, picture_1.rgb.shape[1] // each
     if not rows or not columns:
         raise Reject("too_small", f"{picture_1.rgb.shape[1]}x{picture_1.rgb.shape[0]} pixels, squares of {each}")

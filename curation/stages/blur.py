@@ -112,11 +112,11 @@ def _checked(found: object, width: int, height: int) -> np.ndarray:
     try:
         boxes = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"the detector gives {found!r:.60}: rows (x0, y0, x1, y1, score) are wanted") from None
+        raise ValueError(f"the detector gives {found!r:.60}: expected rows (x0, y0, x1, y1, score)") from None
     if not boxes.size:
         return np.zeros((0, 5))
     if boxes.ndim != 2 or boxes.shape[1] != 5:
-        raise ValueError(f"the detector gives an array {boxes.shape}: rows (x0, y0, x1, y1, score) are wanted")
+        raise ValueError(f"the detector gives an array {boxes.shape}: expected rows (x0, y0, x1, y1, score)")
     x0, y0, x1, y1, score = boxes.T
     right = (
         np.isfinite(boxes).all(axis=1)
@@ -132,8 +132,8 @@ def _checked(found: object, width: int, height: int) -> np.ndarray:
     if not right.all():
         told = ", ".join(f"{value:g}" for value in boxes[np.argmin(right)])
         raise ValueError(
-            f"the detector gives the box ({told}) in a picture of {width}x{height}: x0 < x1, y0 < y1, "
-            "a part of it in the picture, and a score in 0 to 1 are wanted"
+            f"the detector gives the box ({told}) in a picture of {width}x{height}: expected x0 < x1, "
+            "y0 < y1, a part of the box inside the picture, and a score from 0 to 1"
         )
     return boxes[np.lexsort(boxes.T[::-1])]
 

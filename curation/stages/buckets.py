@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,9 @@ from ..rows import REJECTS, Sifted
 from .reorder import StoredRows, reorder, stable_order
 
 _NO_TIME = np.iinfo(np.int64).min
+_NO_NUMBER = np.iinfo(np.int64).min
+_SECOND = 1_000_000
+_AT_ONCE = 1 << 20
 _DIGITS = 17
 
 
@@ -95,7 +99,8 @@ def assign_equal_count_buckets(
     """
     times, keep = _times(rows, by)
     yield from _turned_away(rows, ~keep, "no_time", by)
-    order = np.flatnonzero(keep)[stable_order(times[keep])] if not keep.all() else stable_order(times)
+    order = _order(times, keep)
+    del times, keep
     bounds = divide(len(order), buckets)
     yield from _tables(rows, order, bounds, np.arange(buckets), scratch)
 
@@ -127,10 +132,16 @@ def assign_buckets_by_limits(
     starts, ends = checked_limits(limits)
     times, keep = _times(rows, by, only_times=True)
     yield from _turned_away(rows, ~keep, "no_time", by)
-    number = np.searchsorted(starts, times, side="right") - 1
-    outside = keep & ((number < 0) | (times > ends[np.maximum(number, 0)]))
+
+    def number_of(some: np.ndarray) -> np.ndarray:
+        number = np.searchsorted(starts, some, side="right") - 1
+        number[(number < 0) | (some > ends[np.maximum(number, 0)])] = _NO_NUMBER
+        return number
+
+    outside, numbers, bounds = _counted(times, keep, number_of)
     yield from _turned_away(rows, outside, "outside_every_bucket", by)
-    order, numbers, bounds = _runs(times, keep & ~outside, number)
+    order = _order(times, keep & ~outside)
+    del times, keep, outside
     yield from _tables(rows, order, bounds, numbers, scratch)
 
 
@@ -156,8 +167,10 @@ def assign_calendar_buckets(
         raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
     times, keep = _times(rows, by, only_times=True)
     yield from _turned_away(rows, ~keep, "no_time", by)
-    number = times.view("datetime64[us]").astype(f"datetime64[{'Y' if period == 'year' else 'M'}]").astype(np.int64)
-    order, numbers, bounds = _runs(times, keep, number)
+    unit = "datetime64[Y]" if period == "year" else "datetime64[M]"
+    _, numbers, bounds = _counted(times, keep, lambda some: some.view("datetime64[us]").astype(unit).astype(np.int64))
+    order = _order(times, keep)
+    del times, keep
     yield from _tables(rows, order, bounds, np.arange(len(numbers)), scratch)
 
 
@@ -188,7 +201,9 @@ def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.n
     if text and len(values):
         # As text, "10" stands after "1" and before "9": pad with zeros on the right, and let the shorter of equals be first.
         longest = int(lengths.max())
-        values[keep] = values[keep] * 10 ** (longest - lengths[keep].astype(np.int64)) * (longest + 1) + lengths[keep]
+        for start in range(0, len(values), _AT_ONCE):
+            some, long = values[start : start + _AT_ONCE], lengths[start : start + _AT_ONCE].astype(np.int64)
+            some[:] = np.where(some == _NO_TIME, some, some * 10 ** (longest - long) * (longest + 1) + long)
     return values, keep
 
 
@@ -224,12 +239,28 @@ def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarr
 # ----------------------------------------------------------------------------------------------------------- results
 
 
-def _runs(times: np.ndarray, keep: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order of the kept rows by time; the numbers that occur, ascending; and the bounds of each number's rows."""
-    chosen = np.flatnonzero(keep)
-    order = chosen[stable_order(times[keep])]
-    numbers, firsts = np.unique(number[order], return_index=True)
-    return order, numbers, np.append(firsts, len(order))
+def _counted(
+    times: np.ndarray, keep: np.ndarray, number_of: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which kept rows have no number; the numbers that occur, ascending; and the bounds of each number's rows."""
+    outside, counts = np.zeros(len(times), dtype=bool), Counter[int]()
+    for start in range(0, len(times), _AT_ONCE):
+        mine, found = keep[start : start + _AT_ONCE], number_of(times[start : start + _AT_ONCE])
+        outside[start : start + _AT_ONCE] = mine & (found == _NO_NUMBER)
+        numbers, many = np.unique(found[mine & (found != _NO_NUMBER)], return_counts=True)
+        counts.update(dict(zip(numbers.tolist(), many.tolist(), strict=True)))
+    numbers = sorted(counts)
+    return outside, np.array(numbers, dtype=np.int64), np.array([0, *np.cumsum([counts[n] for n in numbers])], dtype=np.int64)
+
+
+def _order(times: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """The kept rows by time, int64; ``times`` is overwritten."""
+    kept, last = int(np.count_nonzero(keep)), int(np.max(times, where=keep, initial=_NO_TIME))
+    if kept < len(times):
+        if last > np.iinfo(np.int64).max - _SECOND:
+            return np.flatnonzero(keep)[stable_order(times[keep])]
+        times[~keep] = last + _SECOND  # behind all others: no second array is needed
+    return stable_order(times)[:kept]
 
 
 def _tables(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from ..rng import uniform
 from ..rows import Sifted, sift, with_column
+from .ranks import in_tables
+from .reorder import TABLE_ROWS
 from .shortage import OnShortage, report_shortages, shortages
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def choose(
     seed: int,
     background: str = "",
     on_shortage: OnShortage = "error",
-) -> Sifted:
+) -> Iterator[Sifted]:
     """Whole step: keep ``per_class`` rows of each bucket and class.
 
     CLEAR's paper says "random 300" (``random``: ``as_written``); the released script sorts by score and takes the first 300,
@@ -61,37 +63,73 @@ def choose(
         background: name of the class whose lowest scores are its best, or "".
         on_shortage: what to do where a bucket has fewer rows of a class. Buckets are those of ``rows``.
 
-    Returns:
-        The chosen rows in their order, with the columns of ``Labelled``; the others as rejects ``not_chosen``.
+    Yields:
+        The chosen rows in their order, with the columns of ``Labelled``; the others as rejects ``not_chosen``. Memory: the
+        best of each bucket and class so far, and half a million rows.
 
     Raises:
         ValueError: for a concept that is not in ``classes``, a score that is not a number, an unknown method, or a shortage.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("abc"), "bucket": [1, 1, 1], "concept": ["bus"] * 3, "score": [0.2, 0.9, 0.5]}))
-    >>> kept, rejected = choose(rows, classes=["bus"], per_class=2, method="top_score", seed=0)
+    >>> [(kept, rejected)] = choose(rows, classes=["bus"], per_class=2, method="top_score", seed=0)
     >>> kept["key"].to_pylist(), rejected["reason"].to_pylist()
     (['b', 'c'], ['not_chosen'])
     """
     if per_class < 1 or len(set(classes)) < len(classes) or (background and background not in classes):
         raise ValueError(f"choose: per_class {per_class} of classes {', '.join(classes)}, background {background!r}")
-    columns = ["key", "bucket", "concept", *(["score"] if method == "top_score" else [])]
-    table = rows.table(columns)
+    best, rows_seen = _NONE, 0
+    for table in rows.batches(["key", "bucket", "concept", *(["score"] if method == "top_score" else [])]):
+        label = _labels(table, classes)
+        wanted = _preference(table, method, seed, label == _index(classes, background))
+        given = {"key": table["key"], "bucket": table["bucket"].cast(pa.int64()), "concept": table["concept"], "label": label}
+        numbers = np.arange(rows_seen, rows_seen + table.num_rows)
+        best = pa.concat_tables([best, pa.table({**given, "wanted": wanted, "row": numbers}, schema=_NONE.schema)])
+        rows_seen += table.num_rows
+        if best.num_rows > 2 * TABLE_ROWS:
+            best = _best(best, per_class)
+    best = _best(best, per_class)
+    short = shortages(best, buckets=pc.unique(best["bucket"]).sort().to_pylist(), wanted=dict.fromkeys(classes, per_class))
+    report_shortages(short, "choose", on_shortage)
+    chosen = np.sort(best["row"].to_numpy())
+    for first, table in in_tables(rows):
+        mine = chosen[slice(*np.searchsorted(chosen, [first, first + table.num_rows]))] - first
+        out = np.ones(table.num_rows, dtype=bool)
+        out[mine] = False
+        kept, rejected = sift(table, {"not_chosen": out})
+        label = pa.array(_labels(kept, classes))
+        names = pa.array(list(classes), pa.string()).take(label)
+        yield Sifted(with_column(with_column(kept, "label", label), "class_name", names), rejected)
+
+
+def _labels(table: pa.Table, classes: Sequence[str]) -> np.ndarray:
+    """Place of each row's concept among the classes, int64 (n,)."""
     labels = pc.index_in(table["concept"], pa.array(list(classes), pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
     if labels.null_count:
         unknown = table["concept"].filter(labels.is_null())[0].as_py()
         raise ValueError(f"concept {unknown!r} is not among the classes {', '.join(classes)}")
-    label = labels.to_numpy().astype(np.int64)
-    bucket = table["bucket"].to_numpy()
-    wanted = dict.fromkeys(classes, per_class)
-    short = shortages(table, buckets=np.unique(bucket).tolist(), wanted=wanted)
-    report_shortages(short, "choose", on_shortage)
-    places = _places(table, bucket, label, _preference(table, method, seed, label == _index(classes, background)))
-    whole = rows.table()
-    sifted = sift(whole, {"not_chosen": places >= per_class})
-    chosen = pa.array(label[places < per_class])
-    names = pa.array(list(classes), pa.string()).take(chosen)
-    return Sifted(with_column(with_column(sifted.kept, "label", chosen), "class_name", names), sifted.rejected)
+    return labels.to_numpy().astype(np.int64)
+
+
+_NONE = pa.schema(
+    [
+        *(("key", pa.string()), ("bucket", pa.int64()), ("concept", pa.string()), ("label", pa.int64())),
+        *(("wanted", pa.float64()), ("row", pa.int64())),
+    ]
+).empty_table()
+"""Rows that may be chosen: their class, how little they are wanted, and their number."""
+
+
+def _best(table: pa.Table, count: int) -> pa.Table:
+    """Of each bucket and class the ``count`` rows of the smallest ``wanted``, ties to the smaller key."""
+    by = [(name, "ascending") for name in ("bucket", "label", "wanted", "key", "row")]
+    table = table.take(pc.sort_indices(table, sort_keys=by))
+    bucket, label = table["bucket"].to_numpy(), table["label"].to_numpy()
+    first = np.ones(len(bucket), dtype=bool)
+    first[1:] = (bucket[1:] != bucket[:-1]) | (label[1:] != label[:-1])
+    numbers = np.arange(len(bucket))
+    starts = np.maximum.accumulate(np.where(first, numbers, 0))
+    return table.filter(pa.array(numbers - starts < count))
 
 
 def _index(classes: Sequence[str], background: str) -> int:
@@ -107,20 +145,5 @@ def _preference(table: pa.Table, method: str, seed: int, is_background: np.ndarr
     scores = table["score"].to_numpy()
     if not np.isfinite(scores).all():
         row = int(np.argmin(np.isfinite(scores)))
-        raise ValueError(f"score of row {table['key'][row].as_py()!r} is {scores[row]}: a finite number is wanted")
+        raise ValueError(f"score of row {table['key'][row].as_py()!r} is {scores[row]}: expected a finite number")
     return np.where(is_background, scores, -scores)
-
-
-def _places(table: pa.Table, bucket: np.ndarray, label: np.ndarray, preference: np.ndarray) -> np.ndarray:
-    """Place of each row within its bucket and class, 0 for the most wanted: int64 (n,)."""
-    by_key = pc.sort_indices(table["key"]).to_numpy()  # pyright: ignore[reportAttributeAccessIssue]
-    key_rank = np.empty(len(by_key), dtype=np.int64)
-    key_rank[by_key] = np.arange(len(by_key))
-    order = np.lexsort((key_rank, preference, label, bucket))
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (bucket[order][1:] != bucket[order][:-1]) | (label[order][1:] != label[order][:-1])
-    numbers = np.arange(len(order))
-    starts = np.maximum.accumulate(np.where(first, numbers, 0))
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = numbers - starts
-    return places

@@ -144,7 +144,7 @@ def read_dates_csv(stream: IO[bytes], place: str, columns: Mapping[str, str] = M
     header = [ours.get(name, name) for name in header]
     if len(set(header)) != len(header):
         raise ValueError(
-            f"{place}: columns {printable(', '.join(header))[:200]}: one stands twice once {', '.join(ours)} are renamed"
+            f"{place}: columns {printable(', '.join(header))[:200]}: one appears twice once {', '.join(ours)} are renamed"
         )
     rejects: list[Rejected] = []
     tables = [_CSV_SCHEMA.empty_table()]
@@ -171,7 +171,7 @@ def _check_budget(rejects: list[Rejected], place: str) -> None:
     if len(rejects) > MAX_BAD_ROWS:
         told = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
         raise ValueError(
-            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {told}: is it another file?"
+            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {told}: is this the right file?"
         )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..arguments import check_arguments
 from ..keys import named
-from ..registry import Registry, load_entry
+from ..registry import Registry, check_arguments, load_entry
 
 Detector = Callable[..., Any]
 """``detector(pixels)``: upright RGB, uint8 (height, width, 3), to rows ``(x0, y0, x1, y1, score)``: pixels from the upper left
@@ -35,7 +34,7 @@ def detector(name: str, **settings: Any) -> Any:
     >>> detector("centrefold")
     Traceback (most recent call last):
         ...
-    benchwright.curation.named.UnknownName: no detector 'centrefold': there are centerface, or name one of your own as ...
+    benchwright.curation.code_loading.UnknownName: no detector 'centrefold': there are centerface, or name your own as ...
     >>> detector("centerface", side_px=640).settings
     {'side_px': 640}
     """

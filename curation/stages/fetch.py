@@ -245,7 +245,7 @@ class _Fetcher:
         if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
             told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
             raise MachineFault(
-                f"no server answered ({told}): this machine may have no network. What was made stays: run again when it has, "
+                f"no server answered ({told}): this machine may have no network. Finished parts are kept: run again later, "
                 "or let such rows be rejected with source.pace.offline_after=0, and try them later with --retry unreachable"
             )
 
@@ -357,7 +357,7 @@ class _Fetcher:
 def _local_fault(error: Exception) -> str:
     """What this machine lacks; "" where it lacks nothing."""
     if isinstance(error, OSError) and error.errno in _LOCAL:
-        return f"{error.strerror}: lower source.pace.concurrency or --workers, or mend what the system lacks"
+        return f"{error.strerror}: lower source.pace.concurrency or --workers, or fix what the system lacks"
     return ""
 
 

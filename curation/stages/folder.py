@@ -77,7 +77,7 @@ class Folder:
         if others or error.errno not in (_OF_THE_FILE if self.local else (None,)):
             raise MachineFault(
                 f"{posixpath.join(self.root, name)} cannot be read: {error.strerror or error}. Nothing is known of the file: "
-                "what was made stays, and the next run goes on"
+                "finished parts are kept, and the next run continues"
             ) from error
 
     def local_path(self, name: str) -> str:

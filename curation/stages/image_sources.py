@@ -21,6 +21,7 @@ from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
 from .exif import read_exif
 from .folder import Folder, FolderEntry, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, SNIFF_BYTES, normal_extension, sniff_extension
+from .unique_keys import repeated_numbers
 
 MAX_BYTES = 100_000_000
 """Default limit of a file's size."""
@@ -258,27 +259,25 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     """Turn away images whose bytes an earlier row has: ``duplicate_content``; the detail names that row's key.
 
     Args:
-        rows: ``store.Rows`` with the columns ``key`` and ``image``. Digests are compared, 16 bytes a row; no payload is read.
+        rows: ``store.Rows`` with the columns ``key`` and ``image``. The first 128 bits of digests are compared; no payload is
+            read. Memory: as ``take_first``.
     """
-    digests = [_digest_words(table) for table in rows.batches(["image"])]
-    words = np.concatenate([np.empty((0, 2), np.uint64), *digests])
-    _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
-    original = first[inverse.reshape(-1)]
-    repeated = original != np.arange(len(words))
-    originals = set(original[repeated].tolist())
-    key_of_original: dict[int, str] = {}
-    start = 0
+    again = repeated_numbers(lambda: (_digest_words(table)[:, 0] for table in rows.batches(["image"])), rows.num_rows)
+    first: dict[bytes, str] = {}
     for table in rows.batches():
-        stop = start + table.num_rows
-        keys = table["key"].to_pylist()
-        key_of_original.update({start + i: key for i, key in enumerate(keys) if start + i in originals})
-        mask = repeated[start:stop]
-        details = [f"same bytes as {key_of_original[i]}" for i in original[start:stop][mask].tolist()]
-        dropped = table.filter(pa.array(mask))["key"]
+        words = _digest_words(table)
+        repeated, details = np.zeros(table.num_rows, dtype=bool), list[str]()
+        for at in np.flatnonzero(np.isin(words[:, 0], again)).tolist():
+            digest = words[at].tobytes()
+            if digest in first:
+                repeated[at] = True
+                details.append(f"same bytes as {first[digest]}")
+            else:
+                first[digest] = table["key"][at].as_py()
+        dropped = table.filter(pa.array(repeated))["key"]
         reasons = pa.array(["duplicate_content"] * len(details), pa.string())
         rejected = pa.table({"key": dropped, "reason": reasons, "detail": pa.array(details, pa.string())}, schema=REJECTS)
-        yield Sifted(table.filter(pa.array(~mask)), rejected)
-        start = stop
+        yield Sifted(table.filter(pa.array(~repeated)), rejected)
 
 
 def _digest_words(table: pa.Table) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +94,7 @@ def near_duplicates_by_hash(
 
     Yields:
         Kept rows with the columns of ``NearDuplicate``; others are rejected as ``near_duplicate``, with the key that stays.
-        Memory: about 100 bytes a row.
+        Memory: 25 bytes a row, 8 more for each further frame of a clip, and about 200 for each row that is near another.
 
     Raises:
         ValueError: a setting or column that is wrong, or hashes of several lengths.
@@ -109,15 +109,11 @@ def near_duplicates_by_hash(
     """
     if not 0 <= max_distance < 4 * DIGITS:
         raise ValueError(f"max_distance is {max_distance}: 0 to {4 * DIGITS - 1} bits of {4 * DIGITS}")
-    codes, there = _codes(rows, column)
-    links = _Links(rows.num_rows)
-    for mine in _compared(rows, rule.within):
-        mine = mine[there[mine]]
-        unique, first, which = np.unique(codes[mine], axis=0, return_index=True, return_inverse=True)
-        same = first[which.reshape(-1)] != np.arange(len(mine))
-        links.add(Pairs(mine[first[which.reshape(-1)][same]], mine[same], np.ones(int(same.sum()))))
+    links = _Links()
+    for stretch in _hashes(rows, column, rule.within):
+        unique, numbers = _distinct(stretch, links)
         for pair in hash_pairs(unique, max_distance):
-            links.add(Pairs(mine[first[pair.left]], mine[first[pair.right]], pair.similarity))
+            links.add(Pairs(numbers[pair.left], numbers[pair.right], pair.similarity))
     yield from _sifted(rows, links, rule)
 
 
@@ -150,7 +146,7 @@ def near_duplicates_by_vector(
         raise ValueError(f"min_cosine is {min_cosine}: above -1, and 1 at most")
     vectors = Stacked(list(rows.arrays(column)))
     keys: list[str] = rows.table(["key"])["key"].to_pylist()
-    links = _Links(rows.num_rows)
+    links = _Links()
     for mine in (each for each in _compared(rows, rule.within) if len(each) > 1):
         for pair in vector_pairs(vectors, mine, [keys[at] for at in mine], min_cosine, search, device=device):
             links.add(pair)
@@ -166,124 +162,199 @@ def kept_key(detail: str) -> str:
 
 
 class _Links:
-    """Groups of rows as pairs come in, and how similar the nearest of each row is. Memory: some numbers a row."""
+    """Groups of rows as pairs come in, and how similar the nearest of each row is. Memory: of rows that are in pairs alone.
 
-    def __init__(self, count: int) -> None:
-        self._root = np.arange(count)
-        self._held: list[tuple[np.ndarray, np.ndarray]] = []
+    Attributes:
+        rows: numbers (n,) int64 of the rows in pairs, ascending.
+        root: for each of them the place in ``rows`` of one row of its group, the same for all of the group.
+        nearest: for each of them the similarity of the nearest row.
+    """
+
+    def __init__(self) -> None:
+        self.rows, self.root = np.empty((2, 0), dtype=np.int64)
+        self.nearest = np.empty(0)
+        self._held: list[Pairs] = []
         self._count = 0
-        self.nearest = np.full(count, -np.inf)
 
     def add(self, pairs: Pairs) -> None:
         """Take pairs into account."""
         if not len(pairs.left):
             return
-        np.maximum.at(self.nearest, pairs.left, pairs.similarity)
-        np.maximum.at(self.nearest, pairs.right, pairs.similarity)
-        self._held.append((pairs.left, pairs.right))
+        self._held.append(pairs)
         self._count += len(pairs.left)
-        if self._count >= max(_HELD_PAIRS, len(self._root)):
-            self._merge()
+        if self._count >= max(_HELD_PAIRS, len(self.rows)):
+            self.merge()
 
-    def groups(self) -> np.ndarray:
-        """A number (n,) for each row, equal within a group."""
-        self._merge()
-        return self._root
-
-    def _merge(self) -> None:
+    def merge(self) -> None:
+        """Bring the groups up to date."""
         from scipy.sparse import coo_array  # not before they are needed
         from scipy.sparse.csgraph import connected_components
 
         if not self._held:
             return
-        count = len(self._root)
-        left = np.concatenate([np.arange(count), *(each for each, _ in self._held)])
+        left, right, similarity = (np.concatenate(column) for column in zip(*self._held, strict=True))
+        self._held, self._count = [], 0
+        rows = np.unique(np.concatenate([self.rows, left.astype(np.int64), right.astype(np.int64)]))
+        left, right, earlier = (np.searchsorted(rows, each) for each in (left, right, self.rows))
+        nearest = np.full(len(rows), -np.inf)
+        nearest[earlier] = self.nearest
+        np.maximum.at(nearest, left, similarity)
+        np.maximum.at(nearest, right, similarity)
         # Of earlier groups each row stands by its root alone: a row of the group.
-        right = np.concatenate([self._root, *(each for _, each in self._held)])
-        graph = coo_array((np.ones(len(left), dtype=np.int8), (left, right)), shape=(count, count))
+        edges = np.concatenate([earlier, left]), np.concatenate([earlier[self.root], right])
+        graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(len(rows), len(rows)))
         label = connected_components(graph, directed=False)[1]
-        first = np.unique(label, return_index=True)[1]
-        self._root, self._held, self._count = first[label], [], 0
+        self.rows, self.root, self.nearest = rows, np.unique(label, return_index=True)[1][label], nearest
+
+
+def _hashes(rows: Rows, column: str, within: str) -> Iterator[list[np.ndarray]]:
+    """Hashes (n, words) uint64 of the rows that are compared with one another, and the numbers of these rows.
+
+    What takes a list empties it, so that memory does not hold them twice.
+    """
+    if not within:
+        yield list(_codes(rows, column))
+        return
+    codes, numbers = _codes(rows, column)
+    for places in _stretches(_values(rows, within)[numbers]):
+        yield [codes[places], numbers[places]]
+
+
+def _distinct(stretch: list[np.ndarray], links: _Links) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes that differ, and the first row of each; tells of the others. Of one word they come ascending."""
+    codes, numbers = stretch
+    stretch.clear()
+    order = np.lexsort(codes.T)
+    numbers = numbers[order]
+    if codes.shape[1] > 1:
+        codes = codes[order]
+    else:
+        codes.sort(axis=0)
+    del order
+    new = np.ones(len(codes), dtype=bool)
+    np.any(codes[1:] != codes[:-1], axis=1, out=new[1:])
+    if new.all():
+        return codes, numbers
+    starts, again = np.flatnonzero(new), np.flatnonzero(~new)
+    first = numbers[starts[np.searchsorted(starts, again) - 1]]
+    links.add(Pairs(first, numbers[again], np.ones(len(again))))
+    return codes[new], numbers[new]
 
 
 def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes as uint64 (n, words), and which rows have one."""
-    texts = rows.table([column])[column].combine_chunks()
-    there = texts.is_valid().to_numpy(zero_copy_only=False)
-    held = texts.drop_null()
-    lengths: list[int] = sorted(pc.unique(pc.utf8_length(held)).to_pylist()) or [DIGITS]
-    try:
-        if len(lengths) > 1 or lengths[0] % DIGITS or not lengths[0]:
-            raise ValueError(f"lengths {lengths}")
-        found = np.frombuffer(bytes.fromhex("".join(held.to_pylist())), dtype=">u8").reshape(len(held), lengths[0] // DIGITS)
-    except ValueError as error:
-        raise ValueError(
-            f"column {column!r} is no column of hashes ({error}): {DIGITS} hexadecimal digits a picture or frame are wanted, "
-            "as hash_picture and hash_clip give them, and of clips as many frames of each"
-        ) from None
-    codes = np.zeros((len(texts), lengths[0] // DIGITS), dtype=np.uint64)
-    codes[there] = found
-    return codes, there
+    """Hashes as uint64 (n, words) of the rows that have one, and the numbers of these rows."""
+    codes, there = np.empty((0, 1), dtype=np.uint64), np.zeros(rows.num_rows, dtype=bool)
+    lengths, at, count = set[int](), 0, 0
+    for table in rows.batches([column]):
+        there[at : at + table.num_rows] = table[column].is_valid().to_numpy()
+        at += table.num_rows
+        texts = table[column].drop_null()
+        lengths.update(pc.unique(pc.utf8_length(texts)).to_pylist())
+        try:
+            if len(lengths) > 1 or any(length % DIGITS or not length for length in lengths):
+                raise ValueError(f"lengths {sorted(lengths)}")
+            words = max(lengths, default=DIGITS) // DIGITS
+            found = np.frombuffer(bytes.fromhex("".join(texts.to_pylist())), dtype=">u8").reshape(len(texts), words)
+        except ValueError as error:
+            raise ValueError(
+                f"column {column!r} is not a column of hashes ({error}): expected {DIGITS} hexadecimal digits per picture, "
+                "or per frame of equally long clips, as from hash_picture and hash_clip"
+            ) from None
+        if not len(codes):
+            codes = np.empty((rows.num_rows, words), dtype=np.uint64)
+        codes[count : count + len(found)] = found
+        count += len(found)
+    kind = np.uint32 if rows.num_rows < 2**32 else np.uint64
+    numbers = np.arange(rows.num_rows, dtype=kind)
+    return codes[:count], numbers if count == rows.num_rows else numbers[there]
+
+
+def _values(rows: Rows, column: str) -> np.ndarray:
+    """A number (n,) int32 for each value of a column, -1 for none."""
+    known: dict[Any, int] = {}
+    out, at = np.empty(rows.num_rows, dtype=np.int32), 0
+    for table in rows.batches([column]):
+        encoded = table[column].combine_chunks().dictionary_encode()
+        numbers = [known.setdefault(value, len(known)) for value in encoded.dictionary.to_pylist()]
+        out[at : at + table.num_rows] = np.array([*numbers, -1])[encoded.indices.fill_null(-1).to_numpy()]
+        at += table.num_rows
+    return out
+
+
+def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Places of each value, ascending."""
+    order = np.argsort(values, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
 
 
 def _compared(rows: Rows, within: str) -> Iterable[np.ndarray]:
     """Numbers of the rows that are compared with one another, ascending: a stretch a value of the column."""
-    if not within:
-        return [np.arange(rows.num_rows)]
-    codes = rows.table([within])[within].combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
-    order = np.argsort(codes, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+    return _stretches(_values(rows, within)) if within else [np.arange(rows.num_rows)]
 
 
 # ------------------------------------------------------------------------------------------------------------- what stays
 
 
 def _sifted(rows: Rows, links: _Links, rule: DuplicateRule) -> Iterator[Sifted]:
-    root = links.groups()
-    keys = rows.table(["key"])["key"].combine_chunks()
-    group = _first_of_each(root, _ranks(rows, [("key", "ascending")]))
-    alone = np.isinf(links.nearest)
-    kept = _kept(rows, root, rule)
-    dropped = kept != np.arange(rows.num_rows)
+    links.merge()
+    linked = _linked(rows, links.rows, rule)
+    keys = linked["key"]
+    group = _first_of_each(links.root, _ranks(linked, [("key", "ascending")]))
+    kept = _kept(linked, links.root, rule)
+    dropped = kept != np.arange(len(kept))
     at = 0
     for table in rows.batches():
-        mine = slice(at, at + table.num_rows)
+        mine = np.arange(*np.searchsorted(links.rows, [at, at + table.num_rows]))
+        place, out = np.zeros(table.num_rows, dtype=np.int64), np.zeros(table.num_rows, dtype=bool)
+        alone = ~out
+        within = links.rows[mine] - at
+        place[within], alone[within], out[within] = mine, False, dropped[mine]
         at += table.num_rows
-        told = keys.take(pa.array(group[mine], mask=alone[mine]))
-        nearest = pa.array(links.nearest[mine], mask=alone[mine])
+        told = keys.take(pa.array(group[place], mask=alone)) if len(keys) else pa.nulls(len(place), pa.string())
+        nearest = pa.array(links.nearest[place] if len(keys) else np.zeros(len(place)), mask=alone)
         table = with_column(with_column(table, "duplicate_group", told), "duplicate_similarity", nearest)
-        out = dropped[mine]
-        stays = keys.take(pa.array(kept[mine][out])).to_pylist()
-        details = [f"{key}: similarity {near:.3f}" for key, near in zip(stays, links.nearest[mine][out].tolist(), strict=True)]
+        mine = mine[dropped[mine]]
+        stays = keys.take(pa.array(kept[mine])).to_pylist()
+        details = [f"{key}: similarity {near:.3f}" for key, near in zip(stays, links.nearest[mine].tolist(), strict=True)]
         columns = table["key"].filter(pa.array(out)), [REASON] * len(stays), details
         yield Sifted(table.filter(pa.array(~out)), pa.table(dict(zip(REJECTS.names, columns, strict=True)), schema=REJECTS))
 
 
-def _kept(rows: Rows, root: np.ndarray, rule: DuplicateRule) -> np.ndarray:
+def _linked(rows: Rows, numbers: np.ndarray, rule: DuplicateRule) -> pa.Table:
+    """Keys of some rows, and the columns by which is chosen among them."""
+    by = {"keep_best": rule.best_by, "keep_first": rule.order_by, "drop_across_splits": rule.split}.get(rule.keep, "")
+    if by and by not in rows.column_names:
+        raise ValueError(f"near-duplicates: no column {by!r}: there are {', '.join(rows.column_names)}")
+    names = ["key", by] if by not in ("", "key") else ["key"]
+    found = [pa.schema([rows.schema.field(name) for name in names]).empty_table()]
+    at, stays = 0, rule.keep != "drop_across_splits"
+    for table in rows.batches(names):
+        stays = stays or bool(pc.any(pc.equal(table[by], rule.kept_split)).as_py())
+        mine = numbers[slice(*np.searchsorted(numbers, [at, at + table.num_rows]))] - at
+        found.append(table.take(pa.array(mine)).cast(found[0].schema))
+        at += table.num_rows
+    if not stays:
+        raise ValueError(f"no row has {rule.kept_split!r} in column {rule.split!r}: give the split that stays as kept_split")
+    return pa.concat_tables(found)
+
+
+def _kept(linked: pa.Table, root: np.ndarray, rule: DuplicateRule) -> np.ndarray:
     """For each row the one that stays in its place: itself where it stays. int64 (n,)."""
-    itself = np.arange(rows.num_rows)
+    itself = np.arange(len(root))
     if rule.keep == "keep_all":
         return itself
     if rule.keep == "drop_across_splits":
-        stays = (
-            pc.equal(rows.table([rule.split])[rule.split], rule.kept_split).combine_chunks().fill_null(False).to_numpy(False)
-        )
-        if not stays.any():
-            raise ValueError(
-                f"no row has {rule.kept_split!r} in column {rule.split!r}: give the split that stays as kept_split"
-            )
-        rank = _ranks(rows, [("key", "ascending")])
+        stays = pc.equal(linked[rule.split], rule.kept_split).fill_null(False).to_numpy()
+        rank = _ranks(linked, [("key", "ascending")])
         first = _first_of_each(root, np.where(stays, rank, rank + len(rank)))
         return np.where(stays | ~stays[first], itself, first)
     by = [(rule.best_by, "descending")] if rule.keep == "keep_best" else [(rule.order_by, "ascending")] * bool(rule.order_by)
-    return _first_of_each(root, _ranks(rows, [*by, ("key", "ascending")]))
+    return _first_of_each(root, _ranks(linked, [*by, ("key", "ascending")]))
 
 
-def _ranks(rows: Rows, by: list[tuple[str, str]]) -> np.ndarray:
+def _ranks(table: pa.Table, by: list[tuple[str, str]]) -> np.ndarray:
     """Place of each row in the order of some columns; a row without a value comes last."""
-    if missing := [name for name, _ in by if name not in rows.column_names]:
-        raise ValueError(f"near-duplicates: no column {missing[0]!r}: there are {', '.join(rows.column_names)}")
-    order = pc.sort_indices(rows.table([name for name, _ in by]), sort_keys=by).to_numpy()
+    order = pc.sort_indices(table, sort_keys=by).to_numpy()
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(len(order))
     return ranks

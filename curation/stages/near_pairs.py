@@ -1,8 +1,8 @@
 """Pairs of near-equal rows, by hashes or by vectors: every pair whose similarity reaches a threshold, in batches.
 
-Hashes: multi-index hashing (Norouzi, Punjani and Fleet, CVPR 2012). Of 64 bits in m bands, two hashes that differ in at most r
-bits differ in at most r // m in one band: rows are looked up by each band with so many bits turned over. No pair is missed, and
-memory is a few numbers a row. ``faiss.IndexBinaryMultiHash`` does the same, ten times slower.
+Hashes: sorted tables (Manku, Jain and Das Sarma, WWW 2007). Of 64 bits in m blocks, two hashes that differ in at most r bits
+are equal in m - r blocks: for every choice of m - r blocks, hashes are sorted with those bits first, and neighbours that are
+equal in them are compared. No pair is missed, and memory is two numbers a hash.
 
 Vectors: faiss nominates by float32 products, exactly or (IVF) among the rows of the nearest cells; float64 sums in one fixed
 order decide, so that what is found does not depend on the processor.
@@ -23,8 +23,11 @@ from ..rng import uniform
 from .topk import UNIT_ROUNDOFF
 
 _BITS = 64
-_BANDS = range(3, 9)
-"""Into how many bands a hash may be cut: a table of 2 to the power of 64 / 3 is the largest that is small."""
+_MOST_BLOCKS = 16
+"""Into how many blocks a hash is cut at most, beyond the number of bits that may differ."""
+
+_SORTED = 1 << 18
+"""Hashes that are turned, or compared with their neighbours, at a time: a few megabytes, which a cache holds."""
 
 _PAIRS = 1 << 22
 """Pairs that are looked at together, and so bound the memory."""
@@ -82,45 +85,101 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
     """Pairs of different rows whose hashes differ in at most ``max_distance`` bits a word, on average over the words.
 
     Args:
-        codes: uint64 (n, words), no two rows equal: a word a picture or frame.
+        codes: uint64 (n, words), no two rows equal, ascending where there is one word: a word a picture or frame.
         max_distance: of 64 bits.
+
+    Yields:
+        Pairs, of hashes of one word each pair once.
 
     >>> codes = np.array([[0b0000], [0b0011], [0b1111]], np.uint64)
     >>> [(pair.left.tolist(), pair.right.tolist()) for pair in hash_pairs(codes, 2) if len(pair.left)][0]
     ([0, 1], [1, 2])
     """
     words = codes.shape[1]
-    bands = min(_BANDS, key=lambda count: _cost(len(codes), count, max_distance))
-    for word, band in itertools.product(range(words), range(bands)):
-        low, high = _BITS * band // bands, _BITS * (band + 1) // bands
-        part = ((codes[:, word] >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)).astype(np.int64)
-        order = np.argsort(part, kind="stable")
-        ordered = part[order]
-        starts = np.searchsorted(ordered, np.arange((1 << (high - low)) + 1))
-        for mask in _masks(high - low, max_distance // bands):
-            wanted = ordered ^ mask
-            first = starts[wanted]
-            # From smaller to larger values, and among equal ones from each row to those behind it: every pair once.
-            first = np.maximum(first, np.arange(1, len(order) + 1)) if not mask else first
-            for left, right in _expanded(first, np.where(ordered <= wanted, starts[wanted + 1], first)):
-                left, right = order[left], order[right]
-                distance = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1, dtype=np.int64)
-                near = distance <= max_distance * words
-                yield Pairs(left[near], right[near], 1 - distance[near] / (_BITS * words))
+    if words == 1:
+        for left, right in _near_numbers(codes[:, 0], max_distance):
+            yield Pairs(left, right, 1 - np.bitwise_count(codes[left, 0] ^ codes[right, 0]) / _BITS)
+        return
+    for word in range(words):  # hashes that are near on average are near in a word
+        for left, right in _near_in(codes[:, word], max_distance):
+            distance = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1, dtype=np.int64)
+            near = distance <= max_distance * words
+            yield Pairs(left[near], right[near], 1 - distance[near] / (_BITS * words))
 
 
-def _masks(bits: int, most: int) -> Iterator[int]:
-    """All numbers of at most ``most`` set bits among the lowest ``bits``."""
-    for count in range(min(most, bits) + 1):
-        for places in itertools.combinations(range(bits), count):
-            yield sum(1 << place for place in places)
+def _near_in(column: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of rows whose numbers (n,) uint64 differ in at most ``most`` bits, or not at all."""
+    order = np.argsort(column, kind="stable")
+    values, starts = np.unique(column[order], return_index=True)
+    ends = np.append(starts[1:], len(order))
+    for left, right in _expanded(np.arange(1, len(order) + 1), np.repeat(ends, ends - starts)):
+        yield order[left], order[right]
+    for one, other in _near_numbers(values, most):
+        for pair, left in _expanded(starts[one], ends[one]):
+            for at, right in _expanded(starts[other[pair]], ends[other[pair]]):
+                yield order[left[at]], order[right]
 
 
-def _cost(rows: int, bands: int, distance: int) -> float:
-    """Look-ups, and the pairs that they give where hashes are spread evenly."""
-    bits = _BITS // bands
-    masks = bands * sum(math.comb(bits, turned) for turned in range(distance // bands + 1))
-    return masks * rows * (1 + 4 * rows / 2.0**bits)  # a pair costs about four times what a look-up does
+def _near_numbers(values: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places of the pairs of numbers (n,) uint64, ascending, that differ in 1 to ``most`` bits; each pair once."""
+    if most < 1:
+        return
+    count = min(range(most + 1, most + _MOST_BLOCKS), key=lambda count: _cost(len(values), count, most))
+    blocks = [(_BITS * n // count, _BITS * (n + 1) // count) for n in range(count)]
+    for chosen in itertools.combinations(range(count), count - most):
+        order = [*(blocks[n] for n in range(count) if n not in chosen), *(blocks[n] for n in chosen)]
+        # A pair that is equal in more blocks is told of by the first choice alone.
+        before = [_bits(*blocks[n]) for n in range(chosen[-1]) if n not in chosen]
+        turned = _turned(values, order)
+        turned.sort()
+        bound = _bits(0, sum(blocks[n][1] - blocks[n][0] for n in range(count) if n not in chosen))
+        for left, right in _neighbours(turned, bound, most):
+            left, right = _turned(left, order, back=True), _turned(right, order, back=True)
+            first = np.logical_and.reduce([(left ^ right) & block != 0 for block in before]) if before else slice(None)
+            yield np.searchsorted(values, left[first]), np.searchsorted(values, right[first])
+
+
+def _turned(values: np.ndarray, order: Sequence[tuple[int, int]], *, back: bool = False) -> np.ndarray:
+    """The numbers with their blocks of bits [low, high) in the order of ``order``, from the lowest on; ``back``: undone."""
+    moves, at = list[tuple[int, int, int]](), 0
+    for low, high in order:
+        width = high - low
+        if moves and moves[-1][0] + moves[-1][2] == low:  # beside the block before: both are moved at once
+            moves[-1] = (*moves[-1][:2], moves[-1][2] + width)
+        else:
+            moves.append((low, at, width))
+        at += width
+    out = np.zeros_like(values)
+    for start in range(0, len(values), _SORTED):
+        mine, there = values[start : start + _SORTED], out[start : start + _SORTED]
+        for low, to, width in moves:
+            low, to = (to, low) if back else (low, to)
+            there |= ((mine >> np.uint64(low)) & _bits(0, width)) << np.uint64(to)
+    return out
+
+
+def _bits(low: int, high: int) -> np.uint64:
+    """The number whose bits from ``low`` to before ``high`` are set."""
+    return np.uint64((1 << high) - (1 << low))
+
+
+def _neighbours(ordered: np.ndarray, bound: np.uint64, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pairs of the numbers (n,) ascending that differ in no bit above those of ``bound``, and in at most ``most`` bits."""
+    for start in range(0, len(ordered) - 1, _SORTED):
+        stretch = ordered[start : start + _SORTED + 1]
+        at = np.flatnonzero((stretch[1:] ^ stretch[:-1]) <= bound) + start
+        step = 1
+        while len(at):
+            near = np.bitwise_count(ordered[at] ^ ordered[at + step]) <= most
+            yield ordered[at[near]], ordered[at[near] + step]
+            step += 1
+            at = at[at < len(ordered) - step]
+            at = at[(ordered[at] ^ ordered[at + step]) <= bound]
+
+
+def _cost(rows: int, count: int, most: int) -> float:
+    """Work where hashes are spread evenly: each table is sorted, which takes as long as two comparisons of a row."""
+    return math.comb(count, most) * rows * (2 + rows / 2 ** (1 + _BITS * (count - most) / count))
 
 
 def _expanded(first: np.ndarray, last: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -145,7 +204,7 @@ class Stacked:
         self._parts = [part for part in parts if len(part)]
         self._ends = np.cumsum([len(part) for part in self._parts])
         if any(part.ndim != 2 or part.shape[1] != self._parts[0].shape[1] for part in self._parts):
-            raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: one width is wanted")
+            raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: expected one width")
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """Unit vectors (n, d) float32 of rows (n,); NaN where a row has no direction."""

@@ -48,7 +48,7 @@ class Distinct:
 
     def __init__(self, vectors: Vectors, max_cosine: float | None) -> None:
         if max_cosine is not None and not -1 <= max_cosine <= 1:
-            raise ValueError(f"near-duplicate threshold is {max_cosine}: a cosine from -1 to 1 is wanted")
+            raise ValueError(f"near-duplicate threshold is {max_cosine}: expected a cosine from -1 to 1")
         self._vectors = vectors
         self._max_cosine = max_cosine
         self._kept: np.ndarray | None = None

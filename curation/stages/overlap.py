@@ -25,7 +25,7 @@ class Rule:
         overlap: ``as_released``: a row nominated by several prompts goes to the one that scores it highest, ties to the
             prompt named first (released code, all surviving versions). ``as_written``: a row among the best ``per_class`` of
             more than one concept is discarded from all of them and the next candidates take its place, until no row
-            stands twice (the paper's text; that "co-occurring" is judged among the chosen rows rather than among all
+            appears twice (the paper's text; that "co-occurring" is judged among the chosen rows rather than among all
             candidates is our choice: small buckets would lose every row otherwise).
         background: name of the class made of the least fitting rows, or "" for none.
         background_share: rows that each prompt gives to the background, as a share of ``per_class``, rounded down (0.1).
@@ -47,7 +47,7 @@ class Rule:
         if self.per_class < 1 or self.candidates < self.per_class:
             raise ValueError(
                 f"retrieval rule: {self.candidates} candidates for {self.per_class} rows a class; "
-                "at least one row a class and as many candidates are wanted"
+                "expected at least one row per class and as many candidates"
             )
         if not 0 <= self.background_share <= 1:
             raise ValueError(f"retrieval rule: background_share is {self.background_share}: a number from 0 to 1")
@@ -142,7 +142,7 @@ def _listings(found: Nominated, group_of: np.ndarray, groups: int, *, disjoint: 
 def _disjoint_picks(
     lists: Sequence[_Listing], rule: Rule, vectors: Vectors
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """Kept and dropped ids of each concept so that no row stands twice, and the ids discarded for standing twice."""
+    """Kept and dropped ids of each concept so that no row appears twice, and the ids discarded for standing twice."""
     shared = np.empty(0, dtype=np.int64)
     while True:
         picks = [

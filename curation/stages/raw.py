@@ -138,11 +138,11 @@ def _bayer(raw: Any) -> Bayer:
     pattern = raw.raw_pattern if raw.raw_type == rawpy.RawType.Flat else None
     if pattern is None or pattern.shape != (2, 2):
         shape = "none" if pattern is None else f"{pattern.shape[0]} x {pattern.shape[1]}"
-        raise Reject("no_bayer", f"colour pattern {shape}, where 2 x 2 is wanted")
+        raise Reject("no_bayer", f"colour pattern {shape}, expected 2 x 2")
     names = raw.color_desc.decode("ascii", "replace")
     letters = "".join(names[index] for index in pattern.ravel())
     if sorted(letters) != ["B", "G", "G", "R"]:
-        raise Reject("no_bayer", f"colours {letters}, where one R, two G and one B are wanted")
+        raise Reject("no_bayer", f"colours {letters}, expected one R, two G and one B")
     visible = raw.raw_image_visible
     height, width = visible.shape[0] // 2 * 2, visible.shape[1] // 2 * 2
     if not height or not width:

@@ -12,15 +12,14 @@ import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-
-T = TypeVar("T")
+from .laid_aside import Cuts, ahead, in_batches
 
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
@@ -62,14 +61,16 @@ def stable_order(values: np.ndarray) -> np.ndarray:
         return np.empty(0, dtype=np.int64)
     low, high = int(values.min()), int(values.max())
     bits = max((count - 1).bit_length(), 1)
-    unit = 1_000_000 if not np.any(values % 1_000_000) else 1
+    stretches = [slice(start, start + TABLE_ROWS) for start in range(0, count, TABLE_ROWS)]
+    unit = 1_000_000 if not any(np.any(values[stretch] % 1_000_000) for stretch in stretches) else 1
     if (high - low) // unit >= 1 << (63 - bits):
         return np.argsort(values, kind="stable")
     # Value and index fit one integer: sorting those needs no second array, and is stable by its nature.
     values -= low
     values //= unit
     values <<= bits
-    values |= np.arange(count, dtype=np.int64)
+    for stretch in stretches:
+        values[stretch] |= np.arange(*stretch.indices(count))
     values.sort()
     values &= (1 << bits) - 1
     return values
@@ -176,32 +177,11 @@ def _through_file(
     tables: Iterable[pa.Table], schema: pa.Schema, rank: np.ndarray, edges: np.ndarray, scratch: str | None
 ) -> Iterator[tuple[int, pa.Table]]:
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = _Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
-        for first, batch in _ahead(_batches(tables, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
+        cuts = Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
+        for first, batch in ahead(in_batches(tables, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
             with naming(scratch or tempfile.gettempdir()):
                 _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
-        yield from _ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
-
-
-class _Cuts:
-    """Batches by the number of the stretch that they belong to."""
-
-    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._file, self._schema = file, schema
-        self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
-
-    def add(self, number: int, batch: pa.RecordBatch) -> None:
-        data = batch.serialize()
-        self._places[number].append((self._file.tell(), data.size))
-        self._file.write(data)
-
-    def take(self, number: int) -> pa.Table:
-        """The stretch's batches."""
-        batches: list[pa.RecordBatch] = []
-        for start, size in self._places[number]:
-            self._file.seek(start)
-            batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema))
-        return pa.Table.from_batches(batches, self._schema)
+        yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
 
 
 def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
@@ -209,29 +189,7 @@ def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
     return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in itertools.pairwise(corners))]))
 
 
-def _batches(tables: Iterable[pa.Table], schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Input rows in batches of at least ``least`` rows, with the index of the first."""
-    waiting: list[pa.Table] = []
-    first = held = 0
-    for table in tables:
-        waiting.append(table.cast(schema))
-        held += table.num_rows
-        if held >= least:
-            yield first, _one_batch(waiting, schema)
-            first, held, waiting = first + held, 0, []
-    if held:
-        yield first, _one_batch(waiting, schema)
-
-
-def _one_batch(tables: list[pa.Table], schema: pa.Schema) -> pa.RecordBatch:
-    table = pa.concat_tables(tables).combine_chunks()
-    batches = table.to_batches()
-    if len(batches) > 1:  # text of more than 2 GiB in one column
-        raise ValueError(f"{table.num_rows} rows hold more than 2 GiB in a column: make the parts smaller")
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
-
-
-def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: _Cuts) -> None:
+def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: Cuts) -> None:
     order = np.argsort(rank)
     order = order[: np.searchsorted(rank, np.iinfo(rank.dtype).max, sorter=order)]
     ranks = rank[order]
@@ -249,14 +207,3 @@ def _assembled(table: pa.Table, start: int) -> pa.Table:
     order = np.empty(len(places), dtype=np.int64)
     order[places] = np.arange(len(places))
     return table.drop_columns([""]).take(pa.array(order))
-
-
-def _ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, each made by another thread while the one before is in use."""
-    iterator = iter(items)
-    end = object()
-    with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(next, iterator, end)
-        while (item := pending.result()) is not end:
-            pending = pool.submit(next, iterator, end)
-            yield item  # type: ignore[misc]  # not the end

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..encoders.encoder import MakeEncoder
 from ..encoders.loading import load_encoder
@@ -22,6 +21,7 @@ from ..rows import REJECTS, Sifted
 from .neighbours import Vectors
 from .nominate import gpu_knn
 from .overlap import Nominated, Rule, Selection, select
+from .ranks import ranks
 from .reorder import numbers_of_digits, stable_order
 from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
@@ -176,11 +176,11 @@ class _Index(NamedTuple):
         kind = np.uint32 if rows.num_rows < 2**32 else np.uint64
         numbers = numbers_of_digits(rows.batches(["key"]), "key", rows.num_rows)
         if numbers is None:
-            row_of = pc.sort_indices(rows.table(["key"])["key"]).to_numpy().astype(kind)  # pyright: ignore[reportAttributeAccessIssue]
+            id_of = ranks(rows, [("key", "ascending")])
+            row_of = _inverse(id_of)
         else:
             row_of = stable_order(numbers).astype(kind)
-        id_of = np.empty_like(row_of)
-        id_of[row_of] = np.arange(len(row_of), dtype=kind)
+            id_of = _inverse(row_of)
         buckets, at, counts = np.empty(rows.num_rows, dtype=np.int32), 0, Counter[int]()
         for table in rows.batches(["bucket"]):
             column = table["bucket"]
@@ -189,11 +189,17 @@ class _Index(NamedTuple):
             numbers = column.to_numpy()
             found, many = np.unique(numbers, return_counts=True)
             if len(found) and not -(2**31) <= found[0] <= found[-1] < 2**31:
-                raise ValueError(f"bucket {found[0] if found[0] < 0 else found[-1]}: numbers of 32 bits are wanted")
+                raise ValueError(f"bucket {found[0] if found[0] < 0 else found[-1]}: expected numbers of 32 bits")
             counts.update(dict(zip(found.tolist(), many.tolist(), strict=True)))
             buckets[at : at + len(numbers)] = numbers
             at += len(numbers)
         return cls(buckets, dict(counts), id_of, row_of)
+
+
+def _inverse(places: np.ndarray) -> np.ndarray:
+    found = np.empty_like(places)
+    found[places] = np.arange(len(places), dtype=places.dtype)
+    return found
 
 
 class _Keys(Sequence[str]):
@@ -234,7 +240,7 @@ def _scan(
                 yield bucket, Nominated(scores[: len(queries)], ids[: len(queries)]), ends
         first += len(block)
     if first != rows.num_rows:
-        raise ValueError(f"{first} vectors for {rows.num_rows} rows: one embedding a row is wanted")
+        raise ValueError(f"{first} vectors for {rows.num_rows} rows: expected one embedding a row")
 
 
 def _columns(found: Sequence[tuple[int, np.ndarray, Selection]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:

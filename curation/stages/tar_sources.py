@@ -234,7 +234,7 @@ def _tar_image(
             raise Reject("no_date", f"{file}: no date of capture")
         text = json.dumps(labels, sort_keys=True, ensure_ascii=False)
         if not is_text(text):
-            raise Reject("bad_sidecar", f"{file}: its .json holds half a surrogate pair, which is no text")
+            raise Reject("bad_sidecar", f"{file}: its .json holds half a surrogate pair, which is not valid text")
         return FoundImage(sample["key"], Blob(image), extension, taken, uploaded, source_name, file, text)
     except Reject as reject:
         return Rejected(sample["key"], reject.reason, reject.detail)

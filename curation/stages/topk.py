@@ -96,7 +96,7 @@ class TopK:
     def __init__(self, queries: np.ndarray, k: int, knn: Knn | None = None) -> None:
         self._queries = np.ascontiguousarray(queries, dtype=np.float32)
         if self._queries.ndim != 2 or self._queries.shape[1] == 0:
-            raise ValueError(f"queries have shape {np.shape(queries)}: (number of queries, width) is wanted")
+            raise ValueError(f"queries have shape {np.shape(queries)}: expected (number of queries, width)")
         if not np.isfinite(self._queries).all():
             raise ValueError(f"query {np.argwhere(~np.isfinite(self._queries))[0][0]} has a value that is not finite")
         if k < 1:
@@ -128,10 +128,10 @@ class TopK:
         """
         if block.ndim != 2 or block.shape[1] != self._queries.shape[1] or block.dtype.name not in ("float32", "float16"):
             raise ValueError(
-                f"a block is {block.dtype} {block.shape}; float32 or float16 of (n, {self._queries.shape[1]}) is wanted"
+                f"a block is {block.dtype} {block.shape}; expected float32 or float16 of (n, {self._queries.shape[1]})"
             )
         if len(ids) != len(block):
-            raise ValueError(f"{len(ids)} ids for the {len(block)} rows of a block: one id a row is wanted")
+            raise ValueError(f"{len(ids)} ids for the {len(block)} rows of a block: expected one id a row")
         enough = max(2 * self._k, CHUNK_BYTES // (4 * block.shape[1]))
         if len(block) >= enough:
             self._take(block, ids)

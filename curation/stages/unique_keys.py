@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from ..ledger import key_hashes
+from ..digest import key_hashes
 from ..rows import Sifted, sift
 from .reorder import StoredRows
 
@@ -19,7 +19,8 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
         n: how many to keep (CLEAR: 7,850,000); None for all.
 
     Yields:
-        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are rejected. Memory: 8 bytes a row, and one part.
+        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are rejected. Memory: 16 bytes a row, but not
+        more than 1 GiB, one part, and the keys that come again.
 
     Raises:
         ValueError: for a negative ``n``.
@@ -46,18 +47,16 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
         at, taken = at + count, int(place[-1]) if count else taken
 
 
+HELD_HASHES = 1 << 26
+"""Hashes that are looked at at once, which takes 1 GiB; of more keys, one range of hashes after another."""
+
+
 def _repeated(rows: StoredRows) -> np.ndarray:
     """Indices of rows whose key stands on an earlier row, ascending, int64.
 
     Hashes only find candidates; equal keys decide.
     """
-    hashes = np.empty(rows.num_rows, dtype=np.uint64)
-    at = 0
-    for table in rows.batches(["key"]):
-        hashes[at : at + table.num_rows] = key_hashes(table["key"])
-        at += table.num_rows
-    hashes.sort()
-    candidates = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+    candidates = repeated_numbers(lambda: (key_hashes(table["key"]) for table in rows.batches(["key"])), rows.num_rows)
     if not len(candidates):
         return np.empty(0, dtype=np.int64)
     seen: set[str] = set()
@@ -71,3 +70,24 @@ def _repeated(rows: StoredRows) -> np.ndarray:
             seen.add(key)
         at += table.num_rows
     return np.asarray(found, dtype=np.int64)
+
+
+def repeated_numbers(read: Callable[[], Iterable[np.ndarray]], count: int) -> np.ndarray:
+    """Numbers that come more than once, uint64, ascending. Memory: 16 bytes a number, of ``HELD_HASHES`` at most.
+
+    Args:
+        read: gives all numbers, uint64, spread evenly as hashes are, in as many arrays as there may be.
+        count: how many there are. More than ``HELD_HASHES`` are read several times.
+
+    >>> repeated_numbers(lambda: [np.array([3, 1], np.uint64), np.array([3], np.uint64)], 3)
+    array([3], dtype=uint64)
+    """
+    none = np.empty(0, dtype=np.uint64)
+    found = [none]
+    ranges = 1 << max((count - 1) // HELD_HASHES, 0).bit_length()
+    shift = np.uint64(64 - (ranges.bit_length() - 1))
+    for number in range(ranges):
+        numbers = np.concatenate([none, *(each[each >> shift == number] for each in read())])
+        numbers.sort()
+        found.append(np.unique(numbers[1:][numbers[1:] == numbers[:-1]]))
+    return np.concatenate(found)

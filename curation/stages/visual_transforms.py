@@ -87,11 +87,11 @@ def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ran
     >>> transform_frames(frames.astype(float), "colour_invert", 0, "video7")
     Traceback (most recent call last):
         ...
-    ValueError: frames of video 'video7' are float64 (2, 4, 4, 3): uint8 (n, height, width, 3) is wanted
+    ValueError: frames of video 'video7' are float64 (2, 4, 4, 3): expected uint8 (n, height, width, 3)
     """
     parameters = draw_parameters(kind, seed, key, our_ranges() if ranges is None else ranges)
     if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
-        raise ValueError(f"frames of video {key!r} are {frames.dtype} {frames.shape}: uint8 (n, height, width, 3) is wanted")
+        raise ValueError(f"frames of video {key!r} are {frames.dtype} {frames.shape}: expected uint8 (n, height, width, 3)")
     done = [_transformed(frame, kind, parameters, seed, key, n) for n, frame in enumerate(frames)]
     return np.stack(done) if done else frames.copy()
 
@@ -150,7 +150,7 @@ def _colour(p: Parameters) -> tuple[int, int, int]:
 
 
 def colour_invert(frame: np.ndarray) -> np.ndarray:
-    """Every level becomes 255 less itself: uint8 (height, width, 3) to the same.
+    """Inverts every level (255 minus the value): uint8 (height, width, 3) to the same.
 
     >>> colour_invert(np.full((1, 1, 3), 55, np.uint8))
     array([[[200, 200, 200]]], dtype=uint8)
@@ -184,7 +184,7 @@ def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generat
 
 
 def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) -> np.ndarray:
-    """Turned about its centre; corners take one colour.
+    """Rotation about the centre; corners are filled with one colour.
 
     Args:
         frame: uint8 (height, width, 3) RGB.
@@ -219,7 +219,7 @@ def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.
 
 
 def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
-    """Gaussian of radius 3 sigma, along height and then width; beyond the border the picture is mirrored.
+    """Gaussian of radius 3 sigma, along height and then width; the border is mirrored.
 
     Args:
         frame: uint8 (height, width, 3).
@@ -243,7 +243,7 @@ def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
 
 
 def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
-    """Move each corner inwards by its shares of half a side, and the picture with them.
+    """Moves each corner inwards by its shares of half a side, and warps the picture accordingly.
 
     Args:
         frame: uint8 (height, width, 3) RGB.

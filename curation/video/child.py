@@ -3,10 +3,10 @@
 A child is started once and used again and again. It is asked, and answers, in JSON, payloads after it; what
 comes from a video is never unpickled.
 
-A row is rejected for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
-by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes are the
-file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot; two
-deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
+A row is rejected for what its file does, not for what the machine does (see ``child_processes.py``). A child that ended is
+followed by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes
+are the file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot;
+two deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from ..deaths import Died, limit_cpu, memory_is_short, tried_twice
+from ..child_processes import Died, limit_cpu, memory_is_short, tried_twice
 from ..rows import MachineFault, Reject
 from .limits import VideoLimits, too_slow
 from .plans import FramePlan
@@ -70,7 +70,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
     try:
         return tried_twice(ask, who=f"the process that reads {path}", silence_s=wall_limit_s, helps=helps)
     except Died as died:
-        raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes at it")) from None
+        raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes on it")) from None
 
 
 def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> tuple[FileFacts, list[bytes]]:
@@ -233,7 +233,7 @@ def main() -> None:
             if isinstance(error, ModuleNotFoundError):
                 answer["lacks"] = error.name or ""
             if isinstance(error, MemoryError) and memory_is_short():
-                answer = {"fault": "memory is short: give it fewer --workers, or more memory"}
+                answer = {"fault": "memory is short: use fewer --workers, or more memory"}
         for data in (json.dumps({**answer, "payloads": len(payloads)}).encode(), *payloads):
             pipe.send_bytes(data)
 

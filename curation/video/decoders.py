@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
-from ..deaths import Died, limit_cpu, memory_is_short
+from ..child_processes import Died, limit_cpu, memory_is_short
 from ..rows import MachineFault, Reject
 from .index import EXACT, KeyFrame, VideoIndex, open_video
 from .limits import CONTAINERS, CpuBudget, VideoLimits
@@ -210,7 +210,7 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
         Died: it was ended by a signal.
         MachineFault: the system refuses it memory.
     """
-    # One thread is at work in the child process that calls this: nothing is locked when it is forked.
+    # One thread is in progress in the child process that calls this: nothing is locked when it is forked.
     limited = functools.partial(limit_cpu, budget.left_s())
     with tempfile.TemporaryFile() as told:
         command = _ffmpeg_command(index, wanted, budget.limits)
@@ -243,7 +243,7 @@ def _check_ending(code: int, log: str) -> None:
     if code and (unknown := re.search(r"Unrecognized option '?[\w-]+|Option \S+ not found", log)):
         raise RuntimeError(f"decoder 'ffmpeg': {ffmpeg_binary()} says {unknown[0]!r}: version 5.1 or later is needed")
     if code and "Cannot allocate memory" in log and memory_is_short():
-        raise MachineFault("memory is short: give it fewer --workers, or more memory")
+        raise MachineFault("memory is short: use fewer --workers, or more memory")
 
 
 def _stretches(wanted: Sequence[int]) -> list[tuple[int, int]]:

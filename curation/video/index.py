@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from ..deaths import memory_is_short
+from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
 from .limits import CONTAINERS, CpuBudget
 from .nal import AvcReader, HevcPicture, NalError, hevc_picture
@@ -156,9 +156,9 @@ def _ranked(container: InputContainer) -> list[VideoStream]:
 def _check_machine(error: FFmpegError) -> None:
     """Raise ``MachineFault`` where the error says nothing of the file."""
     if error.errno in _OF_THE_MACHINE:
-        raise MachineFault(f"{error.strerror}: give it fewer --workers, or mend what the system lacks") from None
+        raise MachineFault(f"{error.strerror}: use fewer --workers, or fix what the system lacks") from None
     if error.errno == errno.ENOMEM and memory_is_short():
-        raise MachineFault("memory is short: give it fewer --workers, or more memory") from None
+        raise MachineFault("memory is short: use fewer --workers, or more memory") from None
 
 
 def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:

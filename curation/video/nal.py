@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 _HIGH_PROFILES = {100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135}
 _HEAD = 48
+"""Bytes of a unit that are looked at."""
+_SLICE = 16
+"""Bytes of a slice of H.264 that hold the number of its picture: at most 77 bits stand before its end."""
 
 
 class NalError(ValueError):
@@ -40,14 +43,15 @@ class _Bits:
 
 def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
     """First byte and the next 47 bytes of each NAL unit."""
-    at = 0
-    while at + length_bytes < len(packet):
-        size = int.from_bytes(packet[at : at + length_bytes], "big")
-        at += length_bytes
-        if not size or at + size > len(packet):
-            raise NalError(f"a unit of {size} bytes at {at} of {len(packet)}")
-        yield packet[at], bytes(packet[at + 1 : at + min(size, _HEAD)])
-        at += size
+    at, end = 0, len(packet)
+    while at + length_bytes < end:
+        begin = at + length_bytes
+        head = bytes(packet[at : begin + _HEAD])
+        size = int.from_bytes(head[:length_bytes])
+        at = begin + size
+        if not size or at > end:
+            raise NalError(f"a unit of {size} bytes at {begin} of {end}")
+        yield head[length_bytes], head[length_bytes + 1 : length_bytes + size]
 
 
 class AvcReader:
@@ -88,10 +92,7 @@ class AvcReader:
             if kind == 6 and is_key:
                 exact = exact or _recovers_at_once(body)
             elif kind in (1, 5):
-                bits = _Bits(body[:24])
-                for _ in range(3):
-                    bits.golomb()
-                number, instant = bits.read(self._frame_num_bits), kind == 5
+                number, instant = _frame_num(body, self._frame_num_bits), kind == 5
                 if instant:
                     self.complete = self.complete and number == 0
                 elif self._previous is None or number != (self._previous + 1) % (1 << self._frame_num_bits):
@@ -100,6 +101,18 @@ class AvcReader:
                     self._previous = number
                 return instant or exact
         raise NalError("no slice")
+
+
+def _frame_num(slice_: bytes, count: int) -> int:
+    """The number, of so many bits, of a slice's picture. Not by ``_Bits``: it is asked for every packet of a film."""
+    clean = slice_[:_SLICE].replace(b"\0\0\3", b"\0\0")
+    value, left = int.from_bytes(clean), 8 * len(clean)
+    for _ in range(3):  # Exp-Golomb numbers: of the first macroblock, of the kind of slice, of the picture's parameters
+        left -= 2 * (left - value.bit_length()) + 1
+        if left < count:
+            raise NalError("ended early")
+        value &= (1 << left) - 1
+    return value >> left - count
 
 
 def _frame_num_bits(sps: bytes) -> int:

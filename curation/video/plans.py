@@ -129,7 +129,7 @@ class FramePlan:
     Attributes:
         kind: ``uniform`` (n evenly placed), ``segments`` (one drawn from each of n segments), ``views`` (``view_frames``) or
             ``all``.
-        n: how many; None for ``all``.
+        n: number of frames; None for ``all``.
         fps: rate of the clock on which frames are counted; None for the file's own frames.
         min_frames: clips with fewer frames are rejected (vCLIMB: 8).
         seed: of the draws of ``segments``; None for the other kinds.

@@ -40,7 +40,7 @@ def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     try:
         raw: Any = parse_json(read_file(path))
     except ValueError as error:
-        raise ValueError(f"{path!r} is no JSON: {error}") from None
+        raise ValueError(f"{path!r} is not JSON: {error}") from None
     database = cast("Any", raw).get("database", raw) if isinstance(raw, dict) else None
     if not isinstance(database, dict):
         raise ValueError(f"{path!r} has no table 'database' of videos and their annotations: is it ActivityNet's JSON?")
@@ -71,7 +71,7 @@ def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Reje
         if not isinstance(notes, list):
             yield Rejected(listed, "malformed_entry", "no list of annotations")
         elif role is None and not without_subsets:
-            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is none of {', '.join(SUBSETS)}")
+            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is not one of {', '.join(SUBSETS)}")
         elif not notes:
             yield Rejected(listed, "no_annotation", role or "")
         else:
@@ -144,11 +144,11 @@ def _segments(found: Iterable[_Segment | Rejected]) -> Iterator[ListedClip | Rej
 
 def _clip(one: _Segment, keys: dict[str, int]) -> ListedClip | Rejected:
     if not _ID.match(one.youtube_id):
-        return Rejected(one.listed, "bad_id", f"{one.youtube_id[:80]!r} is no YouTube id")
+        return Rejected(one.listed, "bad_id", f"{one.youtube_id[:80]!r} is not a YouTube id")
     if not one.label:
         return Rejected(one.listed, "empty_label", one.youtube_id)
     if not is_text(one.label):
-        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} holds half a surrogate pair, which is no text")
+        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} holds half a surrogate pair, which is not valid text")
     return segment(one.youtube_id, one.label, one.role, (one.start, one.end, one.length), one.listed, keys)
 
 
@@ -163,12 +163,12 @@ def segment(
         role: train, val or test; None where the list names none.
         times: start, end and the video's length, seconds, as the file writes them.
         listed: where it stands.
-        keys: keys that were given already, and how often: a segment that stands twice in a list counts twice (ActivityNet
+        keys: keys that were given already, and how often: a segment that appears twice in a list counts twice (ActivityNet
             has 49 of them), and the second has the key ``...-2``. Added to.
     """
     t_start, t_end, video_s = (read_time(value) for value in times)
     if t_start is None or t_end is None or video_s is None:
-        return Rejected(listed, "bad_time", f"{youtube_id}: {times}: start, end and length in seconds are wanted")
+        return Rejected(listed, "bad_time", f"{youtube_id}: {times}: expected start, end and length in seconds")
     key = segment_key(f"v_{youtube_id}", t_start, t_end)
     keys[key] = keys.get(key, 0) + 1
     numbered = key if keys[key] == 1 else f"{key}-{keys[key]}"

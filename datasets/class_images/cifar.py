@@ -28,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_archive(*, root: str, classes: int = 100) -> Iterator[ClassImage]:
-    """Source step: the pictures of both files of the archive, those that train first; see ``read_cifar``."""
+    """Source step: the pictures of both files of the archive, training pictures first; see ``read_cifar``."""
     for piece in ("train", "test"):
         yield from read_cifar(piece, root=root, classes=classes)
 
@@ -54,7 +54,7 @@ def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassIm
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (3 * _SIDE_PX**2,):
         raise ValueError(f"{place}: its pixels are {getattr(pixels, 'dtype', type(pixels).__name__)}, not uint8 (n, 3072)")
     if not isinstance(labels, list) or len(labels) != len(pixels) or len(names) != classes:
-        raise ValueError(f"{place}: {len(pixels)} pictures, {len(labels)} labels, {len(names)} names, {classes} are wanted")
+        raise ValueError(f"{place}: {len(pixels)} pictures, {len(labels)} labels, {len(names)} names, expected {classes}")
     if not all(type(label) is int and 0 <= label < classes for label in labels):
         raise ValueError(f"{place}: a label is not a number from 0 to {classes - 1}")
     pictures = pixels.reshape(-1, 3, _SIDE_PX, _SIDE_PX).transpose(0, 2, 3, 1)
@@ -90,7 +90,7 @@ def _table(place: str, stream: IO[bytes], needed: tuple[bytes, ...]) -> dict[byt
     except UnsafePickle as error:
         raise _Refused(f"{place} is refused: {error}") from None
     if not isinstance(value, dict):
-        raise _Refused(f"{place} is no table")
+        raise _Refused(f"{place} is not a table")
     table: dict[bytes, Any] = {key if isinstance(key, bytes) else str(key).encode(): item for key, item in value.items()}
     if missing := [key.decode() for key in needed if key not in table]:
         raise _Refused(f"{place} has no {missing[0]!r}")

@@ -66,7 +66,7 @@ def read_class_images(
     classes: str | None = None,
     max_bytes: int = 100_000_000,
 ) -> Iterator[ClassImage | Rejected]:
-    """Source step: the pictures of one piece, their bytes as they are.
+    """Source step: the pictures of one piece, with unchanged bytes.
 
     Rejected: what ``read_folder`` or ``read_tar`` rejects, ``no_split`` (the topmost folder is none of ``splits``) and
     ``no_class``.
@@ -90,7 +90,7 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
     if splits:
         top = folders[0] if folders else ""
         if top not in splits:
-            return Rejected(found.key, "no_split", f"{printable(found.file)}: {top!r} is none of {', '.join(splits)}")
+            return Rejected(found.key, "no_split", f"{printable(found.file)}: {top!r} is not one of {', '.join(splits)}")
         split = splits[top]
     name = listed.get(posixpath.splitext(posixpath.basename(found.file))[0]) or _class_of(folders[1:] if splits else folders)
     if not name:
@@ -162,7 +162,7 @@ def read_class_list(path: str) -> Mapping[str, str]:
         try:
             line = data.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"list of classes {path!r}, line {number}: byte {error.start} of it is no UTF-8") from None
+            raise ValueError(f"list of classes {path!r}, line {number}: byte {error.start} of it is not UTF-8") from None
         fields = _FIELD.split(line.strip(), maxsplit=2)
         if not line.strip() or (number == 1 and fields[0].lower() in ("imageid", "file", "image")):
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ...curation.rows import Rejected, Sifted, printable, with_column
 from ...curation.stages.choose import Labelled, choose, class_order
 from ...curation.stages.folder import folders_in, open_folder
 from ...curation.stages.image_sources import FoundImage, open_dates, read_folder
+from ...curation.stages.ranks import in_tables
 from ...curation.stages.shortage import OnShortage
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _listed(names: Iterable[str]) -> str:
 
 def label_rows(
     rows: Rows, *, background: str = "", per_class: int | None = None, seed: int = 0, on_shortage: OnShortage = "keep"
-) -> pa.Table | Sifted:
+) -> Iterator[pa.Table | Sifted]:
     """Whole step: number the classes, and choose ``per_class`` images of each bucket and class where that is given.
 
     Args:
@@ -103,7 +103,7 @@ def label_rows(
         background: class that comes first, or ""; the others are in alphabetical order.
         per_class, seed, on_shortage: of a random choice, see ``choose``.
 
-    Returns:
+    Yields:
         The rows in their order with the columns of ``Labelled``; those that are not chosen as rejects.
 
     Raises:
@@ -111,16 +111,18 @@ def label_rows(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("ab"), "bucket": [0, 0], "concept": ["dog", "cat"]}))
-    >>> label_rows(rows)["label"].to_pylist()
+    >>> next(label_rows(rows))["label"].to_pylist()
     [1, 0]
     """
-    table = rows.table(["concept"])
-    found = pc.unique(table["concept"]).to_pylist()
+    found: list[str] = sorted({name for table in rows.batches(["concept"]) for name in pc.unique(table["concept"]).to_pylist()})
     if background and background not in found:
         raise ValueError(f"source.background = {background!r}: {_listed(found)}")
     names = class_order(found, background)
     if per_class is not None:
-        choice = functools.partial(choose, rows, classes=names, background=background, on_shortage=on_shortage)
-        return choice(per_class=per_class, method="random", seed=seed)
-    labels = pc.index_in(table["concept"], pa.array(names, pa.string())).cast(pa.int64())  # pyright: ignore[reportAttributeAccessIssue]
-    return with_column(with_column(rows.table(), "label", labels), "class_name", table["concept"])
+        yield from choose(
+            rows, classes=names, background=background, on_shortage=on_shortage, per_class=per_class, method="random", seed=seed
+        )
+        return
+    for _, table in in_tables(rows):
+        labels = pc.index_in(table["concept"], pa.array(names, pa.string())).cast(pa.int64())  # pyright: ignore[reportAttributeAccessIssue]
+        yield with_column(with_column(table, "label", labels), "class_name", table["concept"])

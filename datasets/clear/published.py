@@ -64,9 +64,9 @@ class Part:
         try:
             value = parse_json(text.encode())
         except ValueError as error:
-            raise ValueError(f"{place} is no JSON: {error}") from None
+            raise ValueError(f"{place} is not JSON: {error}") from None
         if not isinstance(value, kind):
-            raise ValueError(f"{place} holds {type(value).__name__}, where {kind.__name__} is wanted")
+            raise ValueError(f"{place} holds {type(value).__name__}, expected {kind.__name__}")
         return value
 
 
@@ -94,7 +94,7 @@ class PlaceInRelease:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedImage:
     """A line of a list: an image with its label, and what the metadata say of it.
 
     Attributes:
@@ -129,7 +129,7 @@ def read_text(folder: Folder, name: str) -> str | None:
             return None
         raise ValueError(f"{name}: {reject.reason}: {reject.detail}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: byte {error.start} of it is no UTF-8") from None
+        raise ValueError(f"{name}: byte {error.start} of it is not UTF-8") from None
 
 
 def parts_of(folder: Folder) -> list[Part]:
@@ -159,7 +159,7 @@ def _class_names(folder: Folder, at: str) -> tuple[str, ...]:
     text = read_text(folder, place := posixpath.join(at, "class_names.txt"))
     names = [] if text is None else [line.strip() for line in text.strip().splitlines()]
     if text is not None and (not all(names) or not names or len(set(names)) < len(names)):
-        raise ValueError(f"{place}: one name a line is wanted, each once")
+        raise ValueError(f"{place}: expected one name a line, each once")
     return tuple(names)
 
 
@@ -177,13 +177,13 @@ def buckets_of(part: Part) -> dict[int, str]:
     for name in map(str, names):
         if not _NUMBER.match(name) or int(name) in found:
             raise ValueError(
-                f"{posixpath.join(part.at, place)}: bucket {name[:40]!r}: whole numbers from 0 are wanted, each once"
+                f"{posixpath.join(part.at, place)}: bucket {name[:40]!r}: expected whole numbers from 0, each once"
             )
         found[int(name)] = name
     return dict(sorted(found.items()))
 
 
-def lines_of(part: Part, bucket: str) -> Iterator[Listed | Rejected]:
+def lines_of(part: Part, bucket: str) -> Iterator[ListedImage | Rejected]:
     """The labelled images of a bucket: those of ``training_folder/filelists``, or of ``labeled_metadata``."""
     place = f"training_folder/filelists/{bucket}/all.txt"
     lines, metadata = part.lines(place), dict(_metadata(part, bucket))
@@ -198,16 +198,16 @@ def lines_of(part: Part, bucket: str) -> Iterator[Listed | Rejected]:
     for at, line in enumerate(lines):
         path, label = _fields(line)
         name = part.names[int(label)] if _NUMBER.match(label) and int(label) < len(part.names) else ""
-        yield Listed(at, path, label, metadata.get(name, {}).get(id_of(path), {}))
+        yield ListedImage(at, path, label, metadata.get(name, {}).get(id_of(path), {}))
 
 
-def _by_metadata(part: Part, metadata: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Listed | Rejected]:
+def _by_metadata(part: Part, metadata: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[ListedImage | Rejected]:
     at = 0
     for name in [*part.names, *(name for name in metadata if name not in part.names)]:
         for identity, values in metadata.get(name, {}).items():
             path, label = values.get("IMG_PATH"), str(part.names.index(name)) if name in part.names else name
             if isinstance(path, str):
-                yield Listed(at, path, label, values)
+                yield ListedImage(at, path, label, values)
             else:
                 yield Rejected(f"./{printable(identity)}", "bad_metadata", f"{name}: IMG_PATH is {path!r:.40}")
             at += 1
@@ -225,12 +225,12 @@ def _metadata(part: Part, bucket: str) -> Iterator[tuple[str, Mapping[str, Mappi
         if values is None and index is not None:
             raise ValueError(f"{posixpath.join(part.at, place)} is not there, and labeled_metadata.json names it")
         if not all(isinstance(value, dict) for value in (values or {}).values()):
-            raise ValueError(f"{posixpath.join(part.at, place)}: an object for each ID is wanted")
+            raise ValueError(f"{posixpath.join(part.at, place)}: expected an object for each ID")
         yield name, values or {}
 
 
 def splits_of(
-    part: Part, bucket: str, lines: Sequence[Listed], folders: Mapping[int, str]
+    part: Part, bucket: str, lines: Sequence[ListedImage], folders: Mapping[int, str]
 ) -> tuple[dict[int, dict[int, str]], list[Rejected]]:
     """Seed -> number of the line -> ``train``, ``test`` or ``both``; and lines of a split that the bucket's list lacks."""
     at = {line.line: line.at for line in lines}
@@ -257,9 +257,9 @@ def splits_of(
     return splits, rejects
 
 
-def _line(lines: Sequence[Listed], number: Any, place: str) -> str:
+def _line(lines: Sequence[ListedImage], number: Any, place: str) -> str:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(lines):
-        raise ValueError(f"{place}: {number!r:.40} is no number of a line: {len(lines)} images are listed")
+        raise ValueError(f"{place}: {number!r:.40} is not a line number: {len(lines)} images are listed")
     return lines[number].line
 
 
@@ -329,5 +329,5 @@ def other_metadata(metadata: Mapping[str, Any]) -> str:
     except ValueError as error:
         raise Reject("bad_metadata", str(error)) from None
     if not is_text(text):
-        raise Reject("bad_metadata", "half of a surrogate pair, which is no text")
+        raise Reject("bad_metadata", "half of a surrogate pair, which is not valid text")
     return text

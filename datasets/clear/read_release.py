@@ -15,7 +15,7 @@ from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_fold
 from ...curation.stages.image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, extension_of
 from ...curation.streams import bounded
 from . import published
-from .published import Listed, Part, PlaceInRelease
+from .published import ListedImage, Part, PlaceInRelease
 from .splits import SEEDS
 
 
@@ -109,7 +109,7 @@ def _listed(
     for part, bucket in ((part, names[part.at][number]) for number in taken for part in parts if number in names[part.at]):
         found = list(published.lines_of(part, bucket))
         yield from (each for each in found if isinstance(each, Rejected))
-        lines = [each for each in found if isinstance(each, Listed)]
+        lines = [each for each in found if isinstance(each, ListedImage)]
         splits, lost = published.splits_of(part, bucket, lines, published.split_folders(part, files, test_share))
         yield from lost
         for line in lines:
@@ -135,10 +135,10 @@ def _check_known(setting: str, chosen: Sequence[Any] | None, known: Sequence[Any
         raise ValueError(f"source.{setting}: {strange[0]!r} is not in the release: there are {', '.join(map(str, known))}")
 
 
-def _row(part: Part, bucket: str, line: Listed, splits: Mapping[int, Mapping[int, str]]) -> dict[str, Any]:
+def _row(part: Part, bucket: str, line: ListedImage, splits: Mapping[int, Mapping[int, str]]) -> dict[str, Any]:
     """The fields of ``Released`` for a line of a list, times as text. Raises ``Reject``."""
     if not line.path or not is_text(line.path):
-        raise Reject("bad_line", f"{line.path} {line.label}: a path and the number of a class are wanted"[:200])
+        raise Reject("bad_line", f"{line.path} {line.label}: expected a path and the number of a class"[:200])
     if is_outside(line.path):
         raise Reject("outside_folder", line.path)
     if not line.label.isascii() or not line.label.isdigit() or len(line.label) > 9 or int(line.label) >= len(part.names):

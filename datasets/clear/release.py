@@ -162,7 +162,7 @@ def _write_images(
     """Write class names, images and metadata: what is listed of each bucket, as soon as it is written."""
     labels = {checked_name("class name", name): label for label, name in enumerate(class_names)}
     if len(labels) < len(class_names):
-        raise ValueError(f"class names {', '.join(class_names)}: one stands twice")
+        raise ValueError(f"class names {', '.join(class_names)}: one appears twice")
     write_text(root / "class_names.txt", "\n".join(class_names))
     index: dict[str, dict[str, str]] = {}
     for bucket, group in itertools.groupby(_in_order(items, labels), key=lambda item: item[0]["bucket"]):
@@ -207,7 +207,7 @@ def _write_bucket(
         for row, data in group:
             key, extension = checked_name("key", row["key"]), checked_extension(row["extension"], row["key"])
             if key in metadata:
-                raise ValueError(f"key {key!r} stands twice in bucket {bucket}, class {name!r}")
+                raise ValueError(f"key {key!r} appears twice in bucket {bucket}, class {name!r}")
             path = f"labeled_images/{bucket}/{name}/{key}.{extension}"
             write_whole(root / path, data, sync=False)
             metadata[key] = yfcc_metadata(row) | {"IMG_PATH": path}
@@ -226,7 +226,7 @@ def _metadata_path(bucket: int, name: str) -> str:
 def _part(row: Mapping[str, Any], seed: int) -> str:
     part = row.get(f"iid_seed{seed}")
     if part not in ("train", "test"):
-        raise ValueError(f"iid_seed{seed} of {row['key']!r} is {part!r}: 'train' or 'test' is wanted")
+        raise ValueError(f"iid_seed{seed} of {row['key']!r} is {part!r}: expected 'train' or 'test'")
     return part
 
 
@@ -325,14 +325,14 @@ def checked_name(what: str, text: str) -> str:
 def checked_extension(text: str, key: str) -> str:
     """``text`` where it is a file extension without its dot; ``ValueError`` where not."""
     if not isinstance(text, str) or not _EXTENSION.match(text):
-        raise ValueError(f"extension {text!r} of {key!r}: 1 to 8 letters and digits are wanted")
+        raise ValueError(f"extension {text!r} of {key!r}: expected 1 to 8 letters and digits")
     return text
 
 
 def checked_bucket(bucket: int) -> int:
     """``bucket`` where it is a number from 0; ``ValueError`` where not."""
     if isinstance(bucket, bool) or not isinstance(bucket, int) or bucket < 0:
-        raise ValueError(f"bucket {bucket!r}: a whole number from 0 is wanted")
+        raise ValueError(f"bucket {bucket!r}: expected a whole number from 0")
     return bucket
 
 

@@ -140,7 +140,7 @@ def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
     if held is None:
         raise Reject("no_feature", f"neither {of_bucket} nor {of_class} is there")
     if not isinstance(held, dict):
-        raise ValueError(f"{of_class} holds {type(held).__name__}, where a dict of a tensor an ID is wanted")
+        raise ValueError(f"{of_class} holds {type(held).__name__}, expected a dict of a tensor an ID")
     identity = id_of(row.file)
     if identity not in held:
         raise Reject("no_feature", f"{of_class} has none of {identity}")
@@ -155,7 +155,7 @@ def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
         label = int(labels[row.listed_at]) if row.listed_at < counts[1] else None
         vector = values[row.listed_at] if row.listed_at < counts[0] else None
     except (TypeError, ValueError, KeyError, IndexError, RuntimeError):
-        raise ValueError(f"{place}: a tensor (n, d) and a list of n labels are wanted") from None
+        raise ValueError(f"{place}: expected a tensor (n, d) and a list of n labels") from None
     if counts[0] != counts[1]:
         raise ValueError(f"{place}: {counts[0]} vectors and {counts[1]} labels")
     if label != row.label:
@@ -170,7 +170,7 @@ def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
 def _numbers(vector: Any, place: str) -> np.ndarray:
     found = as_array(vector, place, None)
     if found.ndim != 1 or found.dtype.kind not in "fiu" or found.size > _WIDEST:
-        raise ValueError(f"{place} holds {found.dtype} of shape {found.shape}, where vectors of numbers are wanted")
+        raise ValueError(f"{place} holds {found.dtype} of shape {found.shape}, expected vectors of numbers")
     return np.array(found, dtype=np.float32)
 
 

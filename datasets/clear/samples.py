@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...curation.placing import assign_shards
 from ...curation.rows import Blob, Shape, Sifted, sift
-from ...curation.shards import assign_shards, row_values
+from ...curation.shards import row_values
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -62,7 +64,7 @@ def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
     return sift(table, {"bucket_not_labelled": pc.less(table["bucket"], first)})
 
 
-def place(rows: Rows, *, max_samples: int, within: str = "key") -> pa.Table:
+def place(rows: Rows, *, max_samples: int, within: str = "key") -> Iterator[pa.Table]:
     """Sort by (bucket, label, key), the order of the lists that the splits are drawn from, and name shards.
 
     The released lists go by bucket and class as well; the order within a class is not stated, and by key is our choice.
@@ -72,10 +74,8 @@ def place(rows: Rows, *, max_samples: int, within: str = "key") -> pa.Table:
         max_samples: most samples a shard; a shard holds one bucket.
         within: column that orders the rows of a class: of a release the place in its lists.
     """
-    table = rows.table()
-    by = [("bucket", "ascending"), ("label", "ascending"), (within, "ascending")]
-    order = pc.sort_indices(table, by if within == "key" else [*by, ("key", "ascending")])
-    return assign_shards(table.take(order), by=["bucket"], max_samples=max_samples)
+    order = ["label", within] if within == "key" else ["label", within, "key"]
+    return assign_shards(rows, by=["bucket"], max_samples=max_samples, order=order)
 
 
 @dataclass(frozen=True)

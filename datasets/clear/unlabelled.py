@@ -67,7 +67,7 @@ def place_unlabelled(rows: Rows, *, buckets: Sequence[int] | Literal["all"], max
 
 
 @dataclass(frozen=True)
-class Unlabelled:
+class UnlabelledSample:
     """A row as it is written to a shard."""
 
     key: str
@@ -78,7 +78,7 @@ class Unlabelled:
     date_uploaded: dt.datetime | None
 
 
-def unlabelled_sample(row: Unlabelled) -> dict[str, Any]:
+def unlabelled_sample(row: UnlabelledSample) -> dict[str, Any]:
     """Members of a sample: the image as it was found, and its bucket and times as JSON."""
     told = row_values(row, but=["extension", "image"])
     for name in ("date_taken", "date_uploaded"):

@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchwright.datasets.demo_photos", description=__doc__)
     parser.add_argument("out", type=Path, help="folder to write the album to")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--photos", type=int, default=960, help="how many good photos; the broken ones come on top")
+    parser.add_argument("--photos", type=int, default=960, help="number of good photos; broken ones are added")
     options = parser.parse_args(arguments)
     try:
         album = make_album(options.out, seed=options.seed, photos=options.photos)

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFilter
+from PIL import Image
 
 from ...curation.records import naming
 from ...curation.rng import rng
@@ -93,6 +93,10 @@ def _frames(path: Path, first: int, last: int) -> list[Image.Image]:
     return images
 
 
+def _arrays(source: Source) -> list[np.ndarray]:
+    return [np.asarray(image) for image in load(source)]
+
+
 def _halved(image: Image.Image) -> Image.Image:
     while max(image.size) > LONGEST_SIDE_PX:
         image = image.reduce(2)
@@ -142,8 +146,8 @@ class Shot:
 def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: int = 2009, years: int = 6) -> PhotoAlbum:
     """Write ``photos`` good JPEG files and 13 broken ones, with the truth about them beside.
 
-    The same arguments give the same bytes on one machine. JPEG bytes depend on the versions of Pillow and PyAV: ``album.json``
-    records them.
+    The same arguments give the same bytes on one machine. Bytes depend on the versions of OpenCV, Pillow and PyAV, which
+    ``album.json`` records.
 
     Args:
         folder: made if need be. An album that an earlier call left there is replaced; any other content is an error.
@@ -158,14 +162,14 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
     """
     catalogue = sources()
     if photos < LEAST_PHOTOS or years < 1:
-        raise AlbumError(f"photos={photos}, years={years}: an album needs {LEAST_PHOTOS} photos and 1 year at least")
+        raise AlbumError(f"photos={photos}, years={years}: an album needs at least {LEAST_PHOTOS} photos and 1 year")
     root = Path(folder)
     _clear(root)
     shots = _named(_shots(catalogue, seed=seed, photos=photos, start=dt.datetime(first_year, 1, 1), days=years * 365))
     for year in {shot.file.split("/")[0] for shot in shots}:
         (root / "photos" / year).mkdir(parents=True, exist_ok=True)
-    pixels = {source.name: load(source) for source in catalogue}
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # Pillow works without the interpreter lock
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # all work without the interpreter lock
+        pixels = dict(zip((source.name for source in catalogue), pool.map(_arrays, catalogue), strict=True))
         for _ in pool.map(lambda shot: _put(root / "photos" / shot.file, _file_bytes(shot, pixels, seed)), shots):
             pass
     _write_csv(root / "albums.csv", shots)
@@ -183,7 +187,7 @@ def _clear(root: Path) -> None:
         (root / "album.json").write_text("{}\n")
         return
     if not (root / "album.json").is_file():
-        raise AlbumError(f"{root} holds something that is not an album: name an empty folder")
+        raise AlbumError(f"{root} contains something that is not an album: choose an empty folder")
     for photo in (root / "photos").glob("*/IMG_*.jpg"):
         photo.unlink()
     (root / "albums.csv").unlink(missing_ok=True)
@@ -220,7 +224,7 @@ def _named(shots: Iterator[Shot]) -> list[Shot]:
     return [dataclasses.replace(shot, file=f"{shot.taken.year}/IMG_{index:04d}.jpg") for index, shot in enumerate(ordered)]
 
 
-def _file_bytes(shot: Shot, pixels: dict[str, list[Image.Image]], seed: int) -> bytes:
+def _file_bytes(shot: Shot, pixels: dict[str, list[np.ndarray]], seed: int) -> bytes:
     if shot.flaw == "empty":
         return b""
     if shot.flaw == "text":
@@ -229,7 +233,7 @@ def _file_bytes(shot: Shot, pixels: dict[str, list[Image.Image]], seed: int) -> 
     return data[: len(data) // 3] if shot.flaw == "truncated" else data
 
 
-def _jpeg(shot: Shot, frames: list[Image.Image], seed: int) -> bytes:
+def _jpeg(shot: Shot, frames: list[np.ndarray], seed: int) -> bytes:
     draw = rng(seed, STAGE, f"{shot.key}/look")
     at = 0.8 * shot.era + 0.2 * float(draw.random())
     image = _developed(_cropped(frames[round(at * (len(frames) - 1))], shot, draw), shot.era, draw)
@@ -244,30 +248,33 @@ def _jpeg(shot: Shot, frames: list[Image.Image], seed: int) -> bytes:
     return buffer.getvalue()
 
 
-def _cropped(image: Image.Image, shot: Shot, draw: np.random.Generator) -> Image.Image:
+def _cropped(image: np.ndarray, shot: Shot, draw: np.random.Generator) -> Image.Image:
     """A window of the picture, slightly turned, perhaps mirrored. The later the photo, the closer it looks."""
+    import cv2
+
     width, height = SIDES_PX[int(draw.integers(len(SIDES_PX)))]
     angle = math.radians(float(np.clip(draw.normal(0.0, 4.0), -10.0, 10.0)))
     cos, sin = math.cos(angle), math.sin(angle)
     span_x, span_y = width * cos + height * abs(sin), width * abs(sin) + height * cos
     zoom = float(draw.uniform(0.85, 1.0)) * (1.0 - 0.45 * shot.era * float(draw.uniform(0.6, 1.0)))
-    scale = zoom * min(image.width / span_x, image.height / span_y)
+    scale = zoom * min(image.shape[1] / span_x, image.shape[0] / span_y)
     flip = -1.0 if draw.random() < 0.5 else 1.0
     centre = [
         float(np.clip((focus + draw.uniform(-0.15, 0.15)) * side, scale * span / 2, side - scale * span / 2))
-        for focus, side, span in zip(shot.source.focus, image.size, (span_x, span_y), strict=True)
+        for focus, side, span in zip(shot.source.focus, image.shape[1::-1], (span_x, span_y), strict=True)
     ]
     xx, xy, yx, yy = flip * scale * cos, -scale * sin, flip * scale * sin, scale * cos
-    return image.transform(
-        (width, height),
-        Image.Transform.AFFINE,
-        (xx, xy, centre[0] - (xx * width + xy * height) / 2, yx, yy, centre[1] - (yx * width + yy * height) / 2),
-        resample=Image.Resampling.BICUBIC,
-    )
+    # From the places of pixels in the photo to those in the picture, of which centre counts from its upper left corner.
+    turned = np.array([[xx, xy, 0.0], [yx, yy, 0.0]])
+    turned[:, 2] = np.array(centre) - 0.5 - turned[:, :2] @ [(width - 1) / 2, (height - 1) / 2]
+    flags = cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP
+    return Image.fromarray(cv2.warpAffine(image, turned, (width, height), flags=flags))
 
 
 def _developed(image: Image.Image, era: float, draw: np.random.Generator) -> Image.Image:
     """Early photos are soft, pale and warm; late ones are sharp, saturated, cold and dark. Each strays a little."""
+    import cv2
+
     saturation = 0.25 + 0.9 * era + float(draw.normal(0.0, 0.08))
     warmth = 0.2 * (1.0 - 2.0 * era) + float(draw.normal(0.0, 0.04))
     exposure_ev = 0.4 - 1.5 * era + float(draw.normal(0.0, 0.4))
@@ -281,11 +288,11 @@ def _developed(image: Image.Image, era: float, draw: np.random.Generator) -> Ima
     # Exposure acts on light, and the numbers in a file are light to the power 1 / 2.2.
     curve = [min(255, round(255 * (value / 255) * 2.0 ** (exposure_ev / 2.2))) for value in range(256)]
     image = image.point(curve * 3)
-    return image.filter(ImageFilter.GaussianBlur(softness_px)) if softness_px > 0.3 else image
+    return Image.fromarray(cv2.GaussianBlur(np.asarray(image), (0, 0), softness_px)) if softness_px > 0.3 else image
 
 
 def _made_by(catalogue: list[Source], seed: int, photos: int, first_year: int, years: int) -> dict[str, object]:
-    packages = sorted({source.distribution for source in catalogue} | {"pillow", "av", "numpy"})
+    packages = sorted({source.distribution for source in catalogue} | {"pillow", "av", "numpy", "opencv-python-headless"})
     return {
         "seed": seed,
         "photos": photos,

@@ -95,7 +95,7 @@ def make_repository(url: str) -> bool:
 
     found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", url)
     if not found:
-        raise ValueError(f"{url}: hf://datasets/OWNER/NAME is wanted")
+        raise ValueError(f"{url}: expected hf://datasets/OWNER/NAME")
     with told_of(url):
         if HfApi().repo_exists(found[1], repo_type="dataset"):
             return False
@@ -113,7 +113,9 @@ class _Done:
         try:
             before: dict[str, int] = {str(name): int(size) for name, size in held.get("files", {}).items()}
         except (AttributeError, TypeError, ValueError):
-            raise ValueError(f"{target.url}/{EXPORTED} is no record of an export: remove it, or name another place") from None
+            raise ValueError(
+                f"{target.url}/{EXPORTED} is not the record of an export: remove it, or name another place"
+            ) from None
         same = held.get("of") == self._digest
         self._sizes = before if same else {}
         self._held = {} if same else before

@@ -130,7 +130,7 @@ def _same(of: Published, target: Store) -> bool:
     try:
         return target.read_json(METADATA)["info"]["benchwright"] == of.facts["digest"]
     except (LookupError, TypeError):
-        raise ValueError(f"{target.url}/{METADATA} is no record of a push: remove it, or name another place") from None
+        raise ValueError(f"{target.url}/{METADATA} is not the record of a push: remove it, or name another place") from None
 
 
 def _rows(of: Published) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]:

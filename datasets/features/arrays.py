@@ -37,11 +37,9 @@ class StoredArray:
             raise ValueError(f"{place} is {error}") from None
         shape, dtype = self.shape, self.dtype
         if dtype.hasobject or not dtype.itemsize or (fortran and len(shape) > 1):
-            raise ValueError(
-                f"{place}: {dtype} in {'columns' if fortran else 'rows'}; plain numbers, row after row, are wanted"
-            )
+            raise ValueError(f"{place}: {dtype} in {'columns' if fortran else 'rows'}; expected plain numbers, row after row")
         if min(shape, default=0) < 0 or (0 in shape and max(shape) >= 1 << 48):
-            raise ValueError(f"{place} has the shape {shape}, where sides of 0 and up are wanted")
+            raise ValueError(f"{place} has the shape {shape}, expected sides of 0 and up")
         claimed, held = math.prod(shape) * dtype.itemsize, size - begin
         if claimed != held:
             raise ValueError(f"{place}: values {shape} of {dtype} are {claimed} bytes, and it holds {held}")
@@ -51,7 +49,7 @@ class StoredArray:
     def count(self) -> int:
         """Number of rows. Raises ``ValueError`` where it is a single number."""
         if not self.shape:
-            raise ValueError(f"{self._place} is a single number, where rows are wanted")
+            raise ValueError(f"{self._place} is a single number, expected rows")
         return self.shape[0]
 
     def rows(self, start: int, stop: int, numbers: int | None = None) -> np.ndarray:
@@ -110,7 +108,7 @@ def open_arrays(place: str, *, by_rows: bool = True) -> Iterator[Arrays]:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name == info.filename or name in members:
-                raise ValueError(f"{place} holds {info.filename!r}, where arrays (.npy) of different names are wanted alone")
+                raise ValueError(f"{place} holds {info.filename!r}, expected arrays (.npy) of different names alone")
             members[name] = info
 
         def get(name: str) -> StoredArray:

@@ -147,7 +147,7 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
         raise
     except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
         told = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"checkpoint {checkpoint} is no TorchScript model: {told}") from None
+        raise ValueError(f"checkpoint {checkpoint} is not a TorchScript model: {told}") from None
 
 
 def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:

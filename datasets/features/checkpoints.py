@@ -116,7 +116,7 @@ def weights_of(tensors: Mapping[str, Any], wanted: Wanted, place: str, prefix: s
     others = [_below(tensors, wanted, schemes[scheme], at, place) for scheme, at in taken[1:]]
     if any(not value.equal(other[name]) for other in others for name, value in found.items()):
         told = ", ".join(f"'{_shown(at)}'" for _, at in taken[:_SHOWN])
-        raise ValueError(f"weights {place}: {wanted.model} is in it below {told}: say which with encoder.prefix")
+        raise ValueError(f"weights {place}: {wanted.model} is in it below {told}: select one with encoder.prefix")
     return found
 
 
@@ -174,7 +174,7 @@ def _lacking(
     missing = [name for name in names if f"{at}{name}" not in tensors]
     below = f" below '{_shown(at)}'" if at else ""
     return (
-        f"{wanted.model} is not whole in it: {len(missing)} of {len(names)} weights{below} are missing, such as "
+        f"{wanted.model} is incomplete in it: {len(missing)} of {len(names)} weights{below} are missing, such as "
         f"{_shown(at + missing[0])}: give another file, or change encoder.model"
     )
 

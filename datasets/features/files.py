@@ -71,7 +71,7 @@ class Stretch:
 def place_of(root: str, path: str) -> str:
     """Where a path lies. Raises ``ValueError`` where it leads out of ``root``."""
     if may_leave(path):
-        raise ValueError(f"feature file {path!r}: a path within {root} is wanted")
+        raise ValueError(f"feature file {path!r}: expected a path within {root}")
     return root.rstrip("/") if path == "." else f"{root.rstrip('/')}/{path}"
 
 

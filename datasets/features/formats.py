@@ -116,7 +116,7 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
             return [line.decode("utf-8", "surrogateescape") for block in blocks for line in block]
     names = read_whole(place)
     if names.dtype.kind not in "US" or names.ndim != 1:
-        raise ValueError(f"{place} holds {names.dtype} {names.shape}, where strings (n,) are wanted")
+        raise ValueError(f"{place} holds {names.dtype} {names.shape}, expected strings (n,)")
     return strings(names)
 
 
@@ -129,7 +129,7 @@ def _npz(root: str, file: FeatureFile) -> Iterator[_Samples]:
             count = features.count
             if uids.shape != (count,):
                 told = f"{file.feature} has {count} rows and {file.uid} the shape {uids.shape}"
-                raise ValueError(f"{place}: {told}, where ({count},) is wanted")
+                raise ValueError(f"{place}: {told}, expected ({count},)")
 
             def read(start: int, stop: int, numbers: int | None) -> Values:
                 return zip(strings(uids.rows(start, stop)), features.rows(start, stop, numbers), strict=True)

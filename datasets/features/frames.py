@@ -55,7 +55,7 @@ def shards_below(*, root: str) -> list[str]:
     """Names of the shards (``*.tar``) of a folder or URL, sorted. Raises ``FileNotFoundError`` where there is none."""
     names = sorted(ShardFiles(root).sizes())
     if not names:
-        raise FileNotFoundError(f"{root}: no *.tar here, where shards of frames are wanted")
+        raise FileNotFoundError(f"{root}: no *.tar here, expected shards of frames")
     return names
 
 

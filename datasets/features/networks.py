@@ -52,7 +52,7 @@ class Network:
 
     def __post_init__(self) -> None:
         if ":" in self.model:
-            raise ValueError(f"model = {self.model!r}: name one of torchvision, or timm/NAME; nothing is fetched")
+            raise ValueError(f"model = {self.model!r}: give a network of torchvision, or timm/NAME; nothing is downloaded")
         if self.resize not in ("as_released", "as_written"):
             raise ValueError(f"resize = {self.resize!r}: 'as_released' or 'as_written'")
         if not (1 <= self.side_px <= 4096 and 1 <= self.resize_px <= 4096):
@@ -107,7 +107,7 @@ class NetworkEncoder:
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Raises ValueError: there are none."""
-        raise ValueError(f"network {self._spec.model} has vectors of images alone: texts need conse or open_clip")
+        raise ValueError(f"network {self._spec.model} embeds only images: texts need conse or open_clip")
 
 
 def network(*, checkpoint: str, device: str, **settings: Any) -> NetworkEncoder:

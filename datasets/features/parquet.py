@@ -64,7 +64,7 @@ def _check_claims(rows: int, columns: list[Chunk], place: str, file: FeatureFile
     """Raise ``ValueError`` where a row group has far more numbers than its rows should: a few bytes can claim gigabytes."""
     held = sum(column.values for column in columns if column.column.split(".")[0] == file.feature)
     if numbers is not None and held > rows * numbers + _MAX_EXCESS:
-        raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, where {numbers:,} each are wanted")
+        raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, expected {numbers:,} each")
 
 
 def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
@@ -74,12 +74,12 @@ def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> tuple[pq.Parqu
         schema = found.schema_arrow
         columns = column_chunks(stream)
     except (*_DAMAGE, ValueError) as error:
-        raise ValueError(f"{place} is no Parquet file: {' '.join(str(error).split())[:200]}") from None
+        raise ValueError(f"{place} is not a Parquet file: {' '.join(str(error).split())[:200]}") from None
     check_whole(stream, place)
     for name in (file.uid, file.feature):
         if name not in schema.names:
             raise ValueError(f"{place} has no column {name!r}: it has {', '.join(schema.names)}")
     kind = schema.field(file.feature).type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise ValueError(f"{place}, column {file.feature!r}: {kind}, where lists of numbers are wanted")
+        raise ValueError(f"{place}, column {file.feature!r}: {kind}, expected lists of numbers")
     return found, columns

@@ -33,7 +33,7 @@ def load_tables(place: str) -> Any:
     """What a torch file holds: tensors and plain values, in tables. It is not kept.
 
     Raises:
-        ValueError: it is no torch file, or holds anything else.
+        ValueError: it is not a torch file, or holds anything else.
     """
     try:
         return _load(place, *stamp(place))
@@ -45,12 +45,12 @@ def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
     """Names, and tensors by number. Raises ``ValueError`` where the file holds anything else."""
     loaded = load_torch(place)
     if not isinstance(loaded, dict):
-        raise ValueError(f"{place} holds {type(loaded).__name__}, where a dict of tensors is wanted")
+        raise ValueError(f"{place} holds {type(loaded).__name__}, expected a dict of tensors")
     if file.stacked(loaded):
         try:
             names, tensors, count = [str(name) for name in loaded[file.uid]], loaded[file.feature], len(loaded[file.feature])
         except TypeError as error:  # of what is no list, and of a tensor that is a single number
-            raise ValueError(f"{place}: names {file.uid} and tensors {file.feature}, one each, are wanted: {error}") from None
+            raise ValueError(f"{place}: expected names {file.uid} and tensors {file.feature}, one each: {error}") from None
         if len(names) != count:
             raise ValueError(f"{place}: {len(names)} names and {count} tensors")
         return names, tensors
@@ -76,7 +76,7 @@ def _load(place: str, size: int, modified: int) -> Any:
         raise
     except Exception as error:  # torch tells damage in many ways; its text of what it refuses advises to load the file unsafely
         told = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
-        raise ValueError(f"{place} is no torch file of plain tensors: {told}") from None
+        raise ValueError(f"{place} is not a torch file of plain tensors: {told}") from None
 
 
 def _check(place: str) -> bool:
@@ -104,7 +104,7 @@ def _check_calls(stream: IO[bytes], place: str) -> None:
     before = b""
     while data := stream.read(_CHUNK_BYTES):
         if _ROOM in before + data:
-            raise ValueError(f"{place} is no torch file of plain tensors: it names {_ROOM.decode()}")
+            raise ValueError(f"{place} is not a torch file of plain tensors: it names {_ROOM.decode()}")
         before = data[-len(_ROOM) :]
 
 
@@ -117,11 +117,9 @@ def plain(value: Any, place: str) -> Any:
     import torch
 
     if not isinstance(value, torch.Tensor):
-        raise ValueError(f"{place} holds {type(value).__name__}, where a tensor is wanted")
+        raise ValueError(f"{place} holds {type(value).__name__}, expected a tensor")
     if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
-        raise ValueError(
-            f"{place} holds a tensor of the layout {value.layout} on {value.device}, where plain numbers are wanted"
-        )
+        raise ValueError(f"{place} holds a tensor of the layout {value.layout} on {value.device}, expected plain numbers")
     return value.detach()
 
 
@@ -136,4 +134,4 @@ def as_array(tensor: Any, place: str, wanted: int | None) -> np.ndarray:
             return unread(tuple(values.shape), kind)
         return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
     except (RuntimeError, TypeError) as error:  # of dtypes that numpy does not have
-        raise ValueError(f"{place} holds {values.dtype}, where plain numbers are wanted: {_line(error)}") from None
+        raise ValueError(f"{place} holds {values.dtype}, expected plain numbers: {_line(error)}") from None

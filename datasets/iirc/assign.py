@@ -57,7 +57,7 @@ class Shares:
     >>> Shares(in_task=0.6, post_task=0.6, superclass=0.4, subclass=0.8, cap=8)
     Traceback (most recent call last):
         ...
-    ValueError: in_task 0.6 + post_task 0.6 <= 1, cap 8 >= 1 are wanted
+    ValueError: expected in_task 0.6 + post_task 0.6 <= 1, cap 8 >= 1
     """
 
     in_task: float
@@ -73,7 +73,7 @@ class Shares:
             if name not in ("cap", "order") and not 0 <= share <= 1:
                 raise ValueError(f"share {name} is {share}: a number from 0 to 1")
         if self.in_task + self.post_task > 1 or self.cap < 1:
-            raise ValueError(f"in_task {self.in_task} + post_task {self.post_task} <= 1, cap {self.cap} >= 1 are wanted")
+            raise ValueError(f"expected in_task {self.in_task} + post_task {self.post_task} <= 1, cap {self.cap} >= 1")
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def assign(
     tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
     if lacking := [name for name in tree.subclasses if name not in found]:
         told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
-        raise ValueError(f"{told}: where they are to be left out, set hierarchy.only_found=true")
+        raise ValueError(f"{told}: to exclude them, set hierarchy.only_found=true")
     tree = tree.flat() if setup == "class_incremental" else tree
     made = configurations_of(tasks, configurations, tree, only_found)
 
@@ -279,7 +279,7 @@ def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np
     split = pc.index_in(table["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
     if split.null_count:
         strange = table["split"].filter(pc.is_null(split))[0].as_py()
-        raise ValueError(f"split {strange!r}: 'train' and 'test', or none at all, are wanted")
+        raise ValueError(f"split {strange!r}: expected 'train' and 'test', or none at all")
     code = pc.index_in(table["class_name"], value_set=pa.array(tree.subclasses, pa.string()))  # type: ignore[attr-defined]
     table = table.append_column("code", code)
     if seed is not None:
@@ -320,7 +320,7 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
     """
     names = [SPLITS[place] for place in np.unique(split).tolist()]
     if "" in names and len(names) > 1:
-        raise ValueError(f"splits {names}: 'train' and 'test', or none at all, are wanted")
+        raise ValueError(f"splits {names}: expected 'train' and 'test', or none at all")
     check_test_share(shares, [] if names == [""] else names)
     testing = split == SPLITS.index("test")
     rank, size = ranks(code)
@@ -336,7 +336,7 @@ def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
     """Raise ``ValueError`` where both or neither of the source's splits and the shares say which samples test."""
     if bool(splits) == (shares.test > 0):
         stated = f"has the splits {', '.join(splits)}" if splits else "has no splits"
-        raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
+        raise ValueError(f"the source {stated}, and shares.test is {shares.test}: only one of them may define the test set")
 
 
 def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

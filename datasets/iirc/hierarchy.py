@@ -62,7 +62,7 @@ class Hierarchy:
         _check_levels(parents, tops)
         for what, names in (("superclass", tops), ("lone subclass", self.lone)):
             if (again := _repeated(names)) is not None:
-                raise ValueError(f"{what} {again!r} stands twice")
+                raise ValueError(f"{what} {again!r} appears twice")
         for name in self.lone:
             if name in parents or name in tops:
                 raise ValueError(f"lone subclass {name!r} is a {'subclass' if name in parents else 'superclass'} as well")
@@ -146,14 +146,14 @@ def _of_tables(value: Any, tops: str, lone: str) -> Hierarchy:
     tables = cast("dict[str, Any]", value)
     named = tables.get(tops, {})
     if not isinstance(named, dict):
-        raise ValueError(f"{tops!r} is no table of superclass -> list of subclasses")
+        raise ValueError(f"{tops!r} is not a table of superclass -> list of subclasses")
     inner = {str(name): _names(f"superclass {name!r}", listed) for name, listed in cast("dict[Any, Any]", named).items()}
     return Hierarchy(tuple(inner.items()), _names(repr(lone), tables.get(lone, [])))
 
 
 def _names(what: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in cast("list[Any]", value)):
-        raise ValueError(f"{what} is no list of names")
+        raise ValueError(f"{what} is not a list of names")
     return tuple(cast("list[str]", value))
 
 
@@ -207,13 +207,13 @@ def hierarchy_of_places(places: Iterable[tuple[str, str, str]]) -> Hierarchy:
     lone: list[str] = []
     ordered = sorted(places)
     like = sorted({folder.split("/")[0] for split, _, folder in ordered if not split} & _SPLIT_FOLDERS)
-    hint = f"; if {' and '.join(map(repr, like))} say what trains and what tests, name them in source.splits" if like else ""
+    hint = f"; if {' and '.join(map(repr, like))} separate training and test data, name them in source.splits" if like else ""
     for split, name, folder in ordered:
         folders = folder.split("/")[1 if split else 0 :]
         folders = folders[:-1] if folders[-1:] == ["images"] else folders
         if folders[-1:] != [name] or len(folders) > 2:
             raise ValueError(
-                f"folder {folder!r} of class {name!r}: superclass/subclass/ or subclass/ is wanted where hierarchy.kind is "
+                f"folder {folder!r} of class {name!r}: expected superclass/subclass/ or subclass/ if hierarchy.kind is "
                 f"'folders'; of other folders, give a file of the hierarchy{hint}"
             )
         group = inner.setdefault(folders[0], []) if len(folders) == 2 else lone
@@ -250,7 +250,7 @@ def read_parents(path: str) -> dict[str, tuple[str, ...]]:
         above: dict[str, tuple[str, ...]] = {}
         for number, (child, parent) in enumerate(pairs, 1):
             if not child or not parent:
-                raise ValueError(f"pair {number}: a parent and a child are wanted")
+                raise ValueError(f"pair {number}: expected a parent and a child")
             above[child] = (*above.get(child, ()), parent)
     except (ValueError, csv.Error) as error:
         raise ValueError(f"parents {path!r}: {error}") from None

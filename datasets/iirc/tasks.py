@@ -91,7 +91,7 @@ def _number(name: str, head: str) -> int:
 
 def _tasks(name: str, value: Any) -> Tasks:
     if not isinstance(value, dict) or not value:
-        raise ValueError(f"{name} is no table of tasks")
+        raise ValueError(f"{name} is not a table of tasks")
     by_number = {_number(task, "task_"): labels for task, labels in cast("dict[str, Any]", value).items()}
     if sorted(by_number) != list(range(len(by_number))):
         raise ValueError(f"{name}: its tasks are {sorted(by_number)}, not 0 to {len(by_number) - 1}")
@@ -105,7 +105,7 @@ def check_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> None:
     """Check a configuration; it may leave labels out, as IIRC-ImageNet-lite does.
 
     Raises:
-        ValueError: an empty task, a label that is not the hierarchy's or comes twice, a superclass that comes after, or
+        ValueError: an empty task, a label that is not the hierarchy's or occurs twice, a superclass that comes after, or
             together with, one of its subclasses.
 
     >>> check_tasks([["cat"], ["animal"]], Hierarchy((("animal", ("cat", "dog")),), ()))

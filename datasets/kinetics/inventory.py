@@ -76,11 +76,11 @@ def read_inventory(*, path: str, id_pattern: str = ID, fractions: bool = False) 
 
 
 def check_id_pattern(pattern: str) -> None:
-    """Raise ``ValueError`` where a pattern is no regular expression, or has groups of its own."""
+    """Raise ``ValueError`` where a pattern is not a regular expression, or has groups of its own."""
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
-        raise ValueError(f"id_pattern {pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"id_pattern {pattern!r} is not a regular expression: {error}") from None
     if groups:
         raise ValueError(f"id_pattern {pattern!r} has groups: write (?:...) in place of (...)")
 

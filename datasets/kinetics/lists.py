@@ -127,10 +127,10 @@ def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
         if file.path in seen:
             raise ValueError(f"list {file.path!r} is named twice")
         if file.split is not None and file.split not in SPLITS:
-            raise ValueError(f"list {file.path!r}: split {file.split!r} is none of {', '.join(SPLITS)}")
+            raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
         for path in filter(None, (file.path, file.labels)):
             if may_leave(path):
-                raise ValueError(f"list {path!r}: a path within {root} is wanted")
+                raise ValueError(f"list {path!r}: expected a path within {root}")
             if not fs.isfile(posixpath.join(folder, path)):
                 raise FileNotFoundError(f"list {path!r}: no such file in {root}")
         seen.add(file.path)
@@ -173,7 +173,7 @@ def _known(root: str, path: str) -> list[str]:
         raise ValueError(f"labels {path!r} cannot be read: {error}") from None
     if not all(map(is_text, labels)):
         label = next(label for label in labels if not is_text(label))
-        raise ValueError(f"labels {path!r}: {label[:80]!r} holds half a surrogate pair, which is no text")
+        raise ValueError(f"labels {path!r}: {label[:80]!r} holds half a surrogate pair, which is not valid text")
     return labels
 
 
@@ -367,9 +367,9 @@ def _what_lacks(video: str, entry: Any) -> str:
     lacks = " and no ".join(repr(name) for name in ("label", "segment") if name not in has) or "'segment' of two times"
     first = f"the first, {printable(video)[:80]!r}, has {', '.join(map(repr, has)) or 'nothing'}, but no {lacks}"
     if not isinstance(entry, _Pairs):
-        first = "the first is no object with names"
+        first = "the first is not an object with names"
     return (
-        f"its entries are no clips of Kinetics: {first}. Wanted are 'label' and 'segment': "
+        f"its entries are not clips of Kinetics: {first}. Wanted are 'label' and 'segment': "
         "[start, end] in seconds, or 'time_start' and 'time_end', in 'annotations' or the entry, or names <id>_<start>_<end>. "
         "A list of whole videos can be read as CSV with columns video and label (vclimb: source.kind = 'csv')"
     )

@@ -329,7 +329,7 @@ def assign_increments(
         raise ValueError(f"preset is {preset!r}: one of {', '.join(get_args(Preset))}")
     for each in later:
         if each.count < 1:
-            raise ValueError(f"release {each.release!r} in {each.count} increments: at least 1 is wanted")
+            raise ValueError(f"release {each.release!r} in {each.count} increments: expected at least 1")
     names = [first, *(each.release for each in later)]
     columns = rows.table(["label_recent_first", "taken_release", "role"])
     release = _codes(columns["taken_release"], names, "release")
@@ -360,5 +360,5 @@ def _codes(column: pa.ChunkedArray, names: Sequence[str], what: str) -> np.ndarr
     codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
     if codes.null_count:
         strange = sorted(set(pc.unique(column).to_pylist()) - set(names))[0]
-        raise ValueError(f"{what} {strange!r} is none of {', '.join(names)}")
+        raise ValueError(f"{what} {strange!r} is not one of {', '.join(names)}")
     return codes.to_numpy().astype(np.int64)

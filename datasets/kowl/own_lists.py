@@ -45,7 +45,7 @@ _MAX_TIME_S = 999_999
 
 
 @dataclass(frozen=True)
-class TableColumns:
+class ListColumns:
     """Names of columns.
 
     Attributes:
@@ -86,7 +86,7 @@ class TableFile:
     path: str
     release: str | None = None
     split: str | None = None
-    columns: TableColumns | None = None
+    columns: ListColumns | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Shares:
+class SplitShares:
     """What becomes of samples without a split: shares of ``validate`` and ``test``; the rest trains.
 
     Attributes:
@@ -148,7 +148,7 @@ class Split:
     group: str | None
 
 
-def listed_tables(*, root: str, files: Sequence[TableFile], columns: TableColumns) -> Iterator[str]:
+def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns) -> Iterator[str]:
     """The files, one piece each, in the order given, as JSON for ``read_table``.
 
     Raises:
@@ -162,20 +162,20 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: TableColumn
         if file.path in seen:
             raise ValueError(f"list {file.path!r} is named twice")
         if may_leave(file.path):
-            raise ValueError(f"list {file.path!r}: a path within {root} is wanted")
+            raise ValueError(f"list {file.path!r}: expected a path within {root}")
         if _ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
         if (file.release is None) == (mine.release is None):
             raise ValueError(f"list {file.path!r}: say its release, or in columns.release which column does, and not both")
         if file.split is not None and file.split not in SPLITS:
-            raise ValueError(f"list {file.path!r}: split {file.split!r} is none of {', '.join(SPLITS)}")
+            raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
         if not fs.isfile(posixpath.join(folder, file.path)):
             raise FileNotFoundError(f"list {file.path!r}: no such file in {root}")
         seen.add(file.path)
         yield json.dumps(asdict(file))
 
 
-def read_table(piece: str, *, root: str, columns: TableColumns) -> Iterator[OwnListed | Rejected]:
+def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnListed | Rejected]:
     """Rows of one file, in its order.
 
     Args:
@@ -193,13 +193,13 @@ def read_table(piece: str, *, root: str, columns: TableColumns) -> Iterator[OwnL
     """
     told = json.loads(piece)
     own = told.pop("columns")
-    file, names = TableFile(**told), columns if own is None else TableColumns(**own)
+    file, names = TableFile(**told), columns if own is None else ListColumns(**own)
     found = _rows(posixpath.join(root, file.path), file.path, names)
     rows = (_listed(f"{file.path}:{number}", row, file, names) for number, row in found)
     yield from bounded(rows, f"list {file.path!r}")
 
 
-def _listed(key: str, row: Mapping[str, Any] | str, file: TableFile, names: TableColumns) -> OwnListed | Rejected:
+def _listed(key: str, row: Mapping[str, Any] | str, file: TableFile, names: ListColumns) -> OwnListed | Rejected:
     if isinstance(row, str):
         return Rejected(key, "malformed_row", row)
     values: dict[str, str] = {}
@@ -248,7 +248,7 @@ def _seconds(text: str) -> float | None:
 
 
 def draw_splits(
-    rows: Rows, *, shares: Shares, renames: Mapping[str, str] = MappingProxyType({}), seed: int
+    rows: Rows, *, shares: SplitShares, renames: Mapping[str, str] = MappingProxyType({}), seed: int
 ) -> Iterator[Sifted]:
     """Whole step: a split for every row whose list says none.
 
@@ -316,7 +316,7 @@ def _ending(path: str) -> str:
     return posixpath.splitext(stem)[1] if ending in _PACKED else ending
 
 
-def _rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     """Number of each row, from 1 (of text its line), and the row, or what is wrong with it."""
     ending = _ending(path)
     if ending in (".csv", ".tsv"):
@@ -328,20 +328,20 @@ def _rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Map
     return _json_lines(place, path, names)
 
 
-def _check(there: Sequence[str], path: str, names: TableColumns) -> None:
+def _check(there: Sequence[str], path: str, names: ListColumns) -> None:
     check_columns(there, f"list {path!r}")
     for what, name in asdict(names).items():
         if name is not None and name not in there:
             raise ValueError(f"list {path!r} has no column {name!r} (source.columns.{what}): it has {', '.join(there)[:200]}")
 
 
-def _csv_rows(place: str, path: str, names: TableColumns, apart: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+def _csv_rows(place: str, path: str, names: ListColumns, apart: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     def lines() -> Iterator[str]:
         for number, line in enumerate(read_lines(place), 1):
             try:
                 yield f"{line.decode()}\n"
             except UnicodeDecodeError as error:
-                raise ValueError(f"list {path!r} is no UTF-8: line {number}, byte {error.start} of it") from None
+                raise ValueError(f"list {path!r} is not UTF-8: line {number}, byte {error.start} of it") from None
 
     reader = csv.reader(lines(), delimiter=apart, strict=True)
     try:
@@ -359,13 +359,13 @@ def _csv_rows(place: str, path: str, names: TableColumns, apart: str) -> Iterato
         raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
 
 
-def _parquet_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _parquet_rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
     with fsspec.open(place, "rb") as stream:
         try:
             file = pq.ParquetFile(stream)
         except (OSError, ValueError) as error:
-            raise ValueError(f"list {path!r} is no Parquet file: {error}") from None
+            raise ValueError(f"list {path!r} is not a Parquet file: {error}") from None
         _check(file.schema_arrow.names, path, names)
         wanted = [name for name in asdict(names).values() if name is not None]
         for batch in file.iter_batches(columns=wanted):
@@ -374,7 +374,7 @@ def _parquet_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[
                 yield number, row
 
 
-def _json_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+def _json_rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     try:
         value = parse_json(read_file(place))
     except ValueError as error:
@@ -382,11 +382,11 @@ def _json_rows(place: str, path: str, names: TableColumns) -> Iterator[tuple[int
     if isinstance(value, dict):
         value = [{names.id: name, **entry} if isinstance(entry, dict) else entry for name, entry in value.items()]
     if not isinstance(value, list):
-        raise ValueError(f"list {path!r}: a list of objects, or an object of objects, is wanted")
+        raise ValueError(f"list {path!r}: expected a list of objects, or an object of objects")
     yield from _objects(enumerate(value, 1), path, names)
 
 
-def _json_lines(place: str, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+def _json_lines(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     def parsed() -> Iterator[tuple[int, Any]]:
         for number, line in enumerate(read_lines(place), 1):
             if line.strip():
@@ -398,7 +398,7 @@ def _json_lines(place: str, path: str, names: TableColumns) -> Iterator[tuple[in
     yield from _objects(parsed(), path, names)
 
 
-def _objects(values: Any, path: str, names: TableColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+def _objects(values: Any, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     """Columns are checked at the first object; later ones may lack some."""
     checked = False
     for number, value in values:

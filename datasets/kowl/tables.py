@@ -136,14 +136,14 @@ class Recordings(NamedTuple):
     def told(self) -> str:
         """As a sentence or two."""
         if self.shared:
-            told = f"{self.shared:,} of {self.tested:,} val and test clips are of a recording that train has clips of."
+            told = f"{self.shared:,} of {self.tested:,} val and test clips are of a recording that also has clips in train."
         elif self.unknown < self.clips:
-            told = f"No {'known ' if self.unknown else ''}recording stands in train and in val or test."
+            told = f"No {'known ' if self.unknown else ''}recording is in both train and val or test."
         else:
             told = "Whether train shares recordings with val and test is not known."
         if not self.unknown:
             return told
-        why = "their lists say no times in a video, and no group"
+        why = "their lists give neither times in a video nor a group"
         return f"{told} Of {self.unknown:,} of {self.clips:,} clips the recording is not known: {why} (source.columns.group)."
 
 
@@ -162,7 +162,7 @@ def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
     >>> found
     Recordings(clips=4, unknown=2, tested=1, shared=1)
     >>> print(found.told()[:76])
-    1 of 1 val and test clips are of a recording that train has clips of. Of 2 o
+    1 of 1 val and test clips are of a recording that also has clips in train. Of 2 o
     """
     names = ["youtube_id", "time_start", "role", *(name for name in ("group",) if name in samples.column_names)]
     frame = pl.DataFrame(pl.from_arrow(samples.select(names)))

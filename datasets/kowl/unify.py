@@ -117,7 +117,7 @@ def unify(
         ValueError: for a row of a release that is not named, or a name twice.
     """
     if len(set(releases)) != len(releases) or not releases:
-        raise ValueError(f"releases {list(releases)}: one name or more, each once, are wanted")
+        raise ValueError(f"releases {list(releases)}: expected one name or more, each once")
     listed, type_of = _listed(rows, releases)
     kept, rejects = _one_row_a_release(listed, len(releases))
     del listed

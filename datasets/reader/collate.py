@@ -1,4 +1,4 @@
-"""Samples of any sizes as a batch."""
+"""Batches of samples of different sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...curation.stages.image_format import PILLOW_NAMES
 
 
 def picture(sample: Mapping[str, Any]) -> Any:
-    """The one picture of a sample, whatever its format: the value of ``jpg``, ``png``, ``webp``, ...
+    """The only picture of a sample, in any format: the value of ``jpg``, ``png``, ``webp``, ...
 
     Raises:
         ValueError: it has none, or several.
@@ -23,22 +23,22 @@ def picture(sample: Mapping[str, Any]) -> Any:
     """
     found = [name for name in sample if name in PILLOW_NAMES]
     if len(found) != 1:
-        raise ValueError(f"sample {sample.get('__key__')!r} has {len(found)} pictures, {found}: one is wanted")
+        raise ValueError(f"sample {sample.get('__key__')!r} has {len(found)} pictures, {found}: expected one")
     return sample[found[0]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Collate:
-    """Makes a batch of samples: ``DataLoader(..., collate_fn=Collate())``, ``dataset.loader(collate_fn=Collate())``.
+    """Combines samples into a batch: ``DataLoader(..., collate_fn=Collate())``, ``dataset.loader(collate_fn=Collate())``.
 
-    A batch has the names of its samples. Arrays of one shape are stacked, numbers become an array, and all else stays a list:
-    texts, bytes, arrays of several shapes, and what some samples lack, None in their place. Pictures, which are arrays (height,
-    width, 3) of uint8, can be brought to one size.
+    A batch has the same names as its samples. Arrays of equal shape are stacked, numbers become an array, and everything else
+    becomes a list: texts, bytes, arrays of different shapes, and values missing in some samples, as None. Pictures, arrays
+    (height, width, 3) of uint8, can be resized or padded to one size.
 
     Args:
-        pictures: "list": as they are; "pad": with zeros, at the right and below, to the largest height and width of the batch;
-            (height, width): resized to that, bilinearly, with antialiasing.
-        tensors: torch tensors; otherwise numpy arrays, for jax, TensorFlow and others.
+        pictures: "list": unchanged; "pad": padded with zeros, at the right and below, to the largest height and width of the
+            batch; (height, width): resized bilinearly, with antialiasing.
+        tensors: return torch tensors; otherwise numpy arrays, for jax, TensorFlow and others.
 
     >>> small, large = np.zeros((2, 3, 3), np.uint8), np.ones((4, 2, 3), np.uint8)
     >>> samples = [{"__key__": "a", "png": small, "label": 1}, {"__key__": "b", "png": large, "label": 0}]
@@ -55,7 +55,7 @@ class Collate:
     def __post_init__(self) -> None:
         size = self.pictures if isinstance(self.pictures, tuple) else (1, 1) if self.pictures in ("list", "pad") else ()
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-            raise ValueError(f"pictures is {self.pictures!r}: 'list', 'pad' or (height, width) in pixels is wanted")
+            raise ValueError(f"pictures is {self.pictures!r}: expected 'list', 'pad' or (height, width) in pixels")
 
     def __call__(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         names = dict.fromkeys(name for sample in samples for name in sample)

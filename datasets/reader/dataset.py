@@ -1,4 +1,4 @@
-"""Samples of a published dataset for torch: streamed in an order that no number of workers changes, or one by one.
+"""Samples of a published dataset for torch: streamed in an order independent of the number of workers, or by row.
 
 The order of an epoch is a function of (seed, epoch, place in the index). It is cut into global steps of
 ``world_size * batch_size`` samples; node r of R takes the r-th batch of each step, and DataLoader worker w of W on that
@@ -48,7 +48,7 @@ def global_steps(
 
 
 class ShardDataset(IterableDataset[Sample]):
-    """Decoded samples: iterated in the order of an epoch, or taken by row with ``dataset[i]``.
+    """Decoded samples: iterate in the order of an epoch, or access by row with ``dataset[i]``.
 
     A sample is a dict: ``__key__``, each member by its extension (decoded), and the ``columns`` of the index.
     For random access through DataLoader's own samplers wrap it: ``torch.utils.data.Subset(dataset, range(n))``.
@@ -58,12 +58,12 @@ class ShardDataset(IterableDataset[Sample]):
         extensions: members to decode; None for all.
         columns: columns of the index to add to each sample.
         decode: last part of the extension, or all of it -> decoder; ``{}`` leaves bytes.
-        transform: called with each sample, in the worker; what it returns takes the sample's place.
-        seed: of the shuffle, which is new in each epoch; None for the order of the index.
+        transform: called with each sample, in the worker; its result replaces the sample.
+        seed: seed of the shuffle, which differs in each epoch; None for the order of the index.
         batch_size: of the DataLoader. The order of batches is the same for any number of workers only if the two agree,
             which ``loader`` sees to.
         node: (rank, world size).
-        drop_last: leave out the last incomplete step on all nodes (see ``global_steps``).
+        drop_last: drop the last incomplete step on all nodes (see ``global_steps``).
 
     Raises:
         ShardError: a shard that the rows name is missing or too short.

@@ -61,7 +61,7 @@ class DatasetIndex:
 
         Raises:
             FileNotFoundError: there is no index.
-            ShardError: the index is no Parquet file, or lacks one of key, shard, offset, size, or a value of them.
+            ShardError: the index is not a Parquet file, or lacks one of key, shard, offset, size, or a value of them.
             ValueError: ``where`` names no such column, or no row.
 
         >>> train = DatasetIndex.open("out/dataset", where={"iid_seed0": "train", "bucket": 3})
@@ -108,12 +108,12 @@ class DatasetIndex:
         """The rows whose columns have the given values, all of them, in the same order.
 
         Args:
-            where: column -> a value, a list, tuple or set of values of which any will do, or None for null:
+            where: column -> a value, a list, tuple or set of accepted values, or None for null:
                 ``{"iid_seed0": "train", "bucket": [3, 4]}``.
 
         Raises:
             ValueError: no such column; a value of another type than the column's; or no row is left, which is nearly
-                always a slip.
+                always a mistake.
 
         >>> DatasetIndex.open("out/dataset").select({"class_name": "read"})
         Traceback (most recent call last):
@@ -202,9 +202,7 @@ def _checked(table: pa.Table, place: str) -> pa.Table:
         same = pa.types.is_string if name in ("key", "shard") else pa.types.is_integer
         column = table[name]
         if not (same(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
-            raise ShardError(
-                f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, where {kind} is wanted"
-            )
+            raise ShardError(f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, expected {kind}")
         try:
             table = table.set_column(table.schema.get_field_index(name), name, column.cast(kind))
         except pa.ArrowInvalid as error:

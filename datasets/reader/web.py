@@ -42,11 +42,11 @@ def web_dataset(
     epoch: int = 0,
     shuffle: int = 1000,
 ) -> WebPipeline:
-    """The samples of a dataset as a pipeline of ``webdataset``, to which more stages are added: ``.map(...).batched(64)``.
+    """The samples of a dataset as a ``webdataset`` pipeline, to be extended with further stages: ``.map(...).batched(64)``.
 
-    Shards without a chosen sample are not opened, the others are read from end to end: where few samples of each are wanted,
-    ``ShardDataset`` is faster. Nodes and DataLoader's workers take whole shards, as ``webdataset`` does, so their numbers of
-    samples differ; ``ShardDataset`` splits exactly. Samples are those of ``ShardDataset``, with ``__url__`` beside ``__key__``.
+    Shards without a selected sample are not opened; the others are read completely, so ``ShardDataset`` is faster for few
+    samples per shard. Nodes and DataLoader workers take whole shards, as in ``webdataset``, so their numbers of samples
+    differ; ``ShardDataset`` splits exactly. Samples are those of ``ShardDataset``, with an additional ``__url__``.
 
     Args:
         index: the rows; or the dataset's folder or URL.

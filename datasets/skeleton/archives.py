@@ -90,7 +90,7 @@ def _objects(path: str, entry: str) -> np.ndarray:
         with open_arrays(path, by_rows=False) as arrays:
             return arrays.get(entry).whole()
     if len(shape) == 0 or not isinstance(found, np.ndarray):
-        raise ValueError(f"{path}, {entry}: {type(found).__name__} {shape}, where an array of sequences is wanted")
+        raise ValueError(f"{path}, {entry}: {type(found).__name__} {shape}, expected an array of sequences")
     return found
 
 
@@ -108,7 +108,7 @@ def _own(
         if isinstance(label, (int, float, np.integer, np.floating)):
             if label % 1 or label < 0 or (names is not None and label >= len(names)):
                 raise Reject(
-                    "bad_label", f"{label}: a whole number from 0 {f'to {len(names) - 1}' if names else 'up'} is wanted"
+                    "bad_label", f"{label}: expected a whole number from 0 {f'to {len(names) - 1}' if names else 'up'}"
                 )
             label = f"class{int(label):03d}" if names is None else names[int(label)]
         of = known.of(name, {**(said or {}), "class": None if label is None else str(label)})
@@ -154,7 +154,7 @@ def read_pyskl(
     split = value.get("split", {}) if isinstance(value, dict) else {}
     found = value.get("annotations") if isinstance(value, dict) else value
     if not isinstance(found, list) or not isinstance(split, dict):
-        raise ValueError(f"pickle {path!r}: a list of annotations, or a table with annotations and split, is wanted")
+        raise ValueError(f"pickle {path!r}: expected a list of annotations, or a table with annotations and split")
     if absent := [name for name in sides.values() if not isinstance(split.get(name), list)]:
         told = ", ".join(map(str, split))[:200] or "none"
         raise ValueError(f"pickle {path!r} has no split {absent[0]!r}, see source.sides: it has {told}")
@@ -173,9 +173,7 @@ def _annotated(
     given = cast("dict[Any, Any]", annotation) if isinstance(annotation, dict) else {}
     name, points, score = (given.get(each) for each in ("frame_dir", "keypoint", "keypoint_score"))
     if not isinstance(name, str) or not isinstance(points, np.ndarray) or points.ndim != 4:
-        told = (
-            f"{', '.join(map(str, given))[:100] or type(annotation).__name__}: frame_dir and keypoint (M, T, V, C) are wanted"
-        )
+        told = f"{', '.join(map(str, given))[:100] or type(annotation).__name__}: expected frame_dir and keypoint (M, T, V, C)"
         return Rejected(place, "not_an_annotation", told)
     if score is not None:
         if not isinstance(score, np.ndarray) or score.shape != points.shape[:3]:

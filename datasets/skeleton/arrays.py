@@ -107,7 +107,7 @@ def _fault(label: Label, names: Sequence[str] | None) -> str:
         return label
     if label % 1 == 0 and label >= 0 and (names is None or label < len(names)):
         return ""
-    return f"{label}: a whole number from 0 {'up' if names is None else f'to {len(names) - 1}'} is wanted"
+    return f"{label}: expected a whole number from 0 {'up' if names is None else f'to {len(names) - 1}'}"
 
 
 def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[str], list[Label]]]:
@@ -120,11 +120,11 @@ def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[s
     stem = posixpath.splitext(file.data)[0]
     found = [side for side in ROLES if f"x_{side}" in shapes]
     if not found:
-        raise ValueError(f"{file.data} has {', '.join(shapes)}: x_train and x_test are wanted")
+        raise ValueError(f"{file.data} has {', '.join(shapes)}: expected x_train and x_test")
     for side in found:
         x, y = shapes[f"x_{side}"], shapes.get(f"y_{side}")
         if not x or not y or x[0] != y[0]:
-            raise ValueError(f"{file.data}: x_{side} is {x} and y_{side} {y}, where as many rows are wanted")
+            raise ValueError(f"{file.data}: x_{side} is {x} and y_{side} {y}, expected as many rows")
         labels = _numbers(array_rows(root, file.data, f"y_{side}", 0, y[0]), f"{file.data}, y_{side}")
         yield f"x_{side}", side, [f"{stem}-{side}-{n:06d}" for n in range(y[0])], labels
 
@@ -132,11 +132,11 @@ def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[s
 def _numbers(labels: np.ndarray, place: str) -> list[Label]:
     """Numbers of classes, from an array of them or of one-hot rows. A single column holds numbers."""
     if labels.dtype.kind not in "biuf" or labels.ndim > 2 or 0 in labels.shape[1:]:
-        raise ValueError(f"{place} holds {labels.dtype} {labels.shape}: numbers (n,) or one-hot rows (n, classes) are wanted")
+        raise ValueError(f"{place} holds {labels.dtype} {labels.shape}: expected numbers (n,) or one-hot rows (n, classes)")
     if labels.ndim < 2 or labels.shape[1] == 1:
         return labels.reshape(-1).tolist()
     hot = ((labels == 0) | (labels == 1)).all(1) & (np.count_nonzero(labels, axis=1) == 1)
-    told = "a row with {} numbers that are not 0, up to {}: zeros and a single 1 are wanted"
+    told = "a row with {} numbers that are not 0, up to {}: expected zeros and a single 1"
     return [
         number if one else told.format(np.count_nonzero(row), row.max())
         for number, one, row in zip(labels.argmax(1).tolist(), hot.tolist(), labels, strict=True)
@@ -166,7 +166,7 @@ def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
         raise ValueError(f"labels {path!r}: {error.reason} {error.detail}") from None
     lists = [cast("Any", item) for item in value] if isinstance(value, (list, tuple)) else []
     if len(lists) < 2 or not all(isinstance(item, (list, tuple, np.ndarray)) for item in lists[:2]):
-        raise ValueError(f"labels {path!r}: a pickle of two lists, names and labels, is wanted")
+        raise ValueError(f"labels {path!r}: expected a pickle of two lists, names and labels")
     samples = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in lists[0]]
     numbers = list(lists[1])
     if not all(isinstance(number, (int, np.integer)) for number in numbers):
@@ -206,12 +206,12 @@ def _stretch(item: tuple[int, InFile]) -> tuple[str, str, int]:
 def _joints(values: np.ndarray, joints: int, axes: int) -> NDArray[Any]:
     """(T, M, V, C) up to the last frame that has a body."""
     if values.dtype.kind not in "fiu":
-        raise Reject("not_an_array", f"{values.dtype}: numbers are wanted")
+        raise Reject("not_an_array", f"{values.dtype}: expected numbers")
     if values.ndim == 4:
         whole = values.transpose(1, 3, 2, 0)
     elif values.ndim == 2 and values.shape[1] % (joints * axes) == 0:
         whole = values.reshape(len(values), -1, joints, axes)
     else:
-        raise Reject("wrong_joint_count", f"{values.shape} numbers, (C, T, V, M) or (T, M x {joints} x {axes}) are wanted")
+        raise Reject("wrong_joint_count", f"{values.shape} numbers, expected (C, T, V, M) or (T, M x {joints} x {axes})")
     there = np.flatnonzero((whole != 0).any(axis=(1, 2, 3)))
     return np.ascontiguousarray(whole[: there[-1] + 1] if len(there) else whole)

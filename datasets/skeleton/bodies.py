@@ -133,7 +133,7 @@ def _tracks(parsed: ParsedBodies, frame: NDArray[np.int64], rule: BodyRule) -> l
     tracks: list[_Track] = []
     for each in range(min(int(number.max(initial=-1)) + 1, rule.most_tracks)):
         mine = np.flatnonzero(number == each)
-        # A body that stands twice in a frame: the last one counts.
+        # A body that appears twice in a frame: the last one counts.
         at, last = np.unique(frame[mine][::-1], return_index=True)
         place = np.arange(len(at)) + at[0] if rule.close_gaps else at
         tracks.append(_Track(parsed.joints[mine[::-1][last]], place))

@@ -135,10 +135,12 @@ def _hierarchy(head: str) -> list[BvhJoint]:
             if word in ("ROOT", "JOINT", "End"):
                 name = " ".join(itertools.takewhile(lambda each: each != "{", words))
                 if (word == "ROOT") != (not joints) or (joints and not above):
-                    raise Reject("not_bvh", f"{word} {name[:40]!r}: one ROOT, and the others below it, are wanted")
+                    raise Reject("not_bvh", f"{word} {name[:40]!r}: expected one ROOT, and the others below it")
                 name = f"{joints[above[-1]].name}{_END}" if word == "End" else name
                 if len(joints) == MAX_JOINTS or any(name == joint.name for joint in joints):
-                    told = f"joint {name[:40]!r} stands twice" if len(joints) < MAX_JOINTS else f"more than {MAX_JOINTS} joints"
+                    told = (
+                        f"joint {name[:40]!r} appears twice" if len(joints) < MAX_JOINTS else f"more than {MAX_JOINTS} joints"
+                    )
                     raise Reject("not_bvh", told)
                 above.append(len(joints))
                 joints.append(BvhJoint(name, above[-2] if len(above) > 1 else -1))
@@ -149,9 +151,9 @@ def _hierarchy(head: str) -> list[BvhJoint]:
             elif word == "CHANNELS" and above:
                 joints[above[-1]].channels = _channels(words)
             else:
-                raise Reject("not_bvh", f"{word[:40]!r} in the hierarchy: ROOT, JOINT, End Site, OFFSET or CHANNELS is wanted")
+                raise Reject("not_bvh", f"{word[:40]!r} in the hierarchy: expected ROOT, JOINT, End Site, OFFSET or CHANNELS")
     except StopIteration:
-        raise Reject("truncated", "the hierarchy breaks off") from None
+        raise Reject("truncated", "the hierarchy is truncated") from None
     if above or not joints:
         raise Reject("truncated", f"{len(joints)} joints, {len(above)} of whose braces are not closed")
     return joints
@@ -161,7 +163,7 @@ def _offset(words: list[str]) -> NDArray[np.float64]:
     try:
         found = np.array([float(word) for word in words])
     except ValueError:
-        raise Reject("not_bvh", f"OFFSET {' '.join(words)[:60]!r}: three numbers are wanted") from None
+        raise Reject("not_bvh", f"OFFSET {' '.join(words)[:60]!r}: expected three numbers") from None
     if len(found) < 3 or not np.isfinite(found).all():
         raise Reject("truncated" if len(found) < 3 else "not_finite", f"OFFSET {' '.join(words)[:60]!r}")
     return found
@@ -170,10 +172,10 @@ def _offset(words: list[str]) -> NDArray[np.float64]:
 def _channels(words: Iterator[str]) -> list[tuple[str, int]]:
     count = next(words)
     if not (count.isdecimal() and len(count) < 3 and int(count) <= len(_CHANNELS)):
-        raise Reject("not_bvh", f"CHANNELS {count[:20]!r}: 0 to {len(_CHANNELS)} are wanted")
+        raise Reject("not_bvh", f"CHANNELS {count[:20]!r}: expected 0 to {len(_CHANNELS)}")
     names = [next(words).lower() for _ in range(int(count))]
     if odd := [name for name in names if name not in _CHANNELS or names.count(name) > 1]:
-        raise Reject("not_bvh", f"channel {odd[0][:40]!r}: each of Xposition to Zrotation is wanted once at most")
+        raise Reject("not_bvh", f"channel {odd[0][:40]!r}: expected each of Xposition to Zrotation at most once")
     return [_CHANNELS[name] for name in names]
 
 
@@ -181,14 +183,14 @@ def _motion(text: str, channels: int) -> NDArray[np.float64]:
     lines = [line for line in text.splitlines() if line.strip()]
     count = lines[0].partition(":")[2].strip() if lines else ""
     if len(lines) < 2 or not lines[0].strip().startswith("Frames") or not count.isdecimal():
-        raise Reject("truncated" if len(lines) < 2 else "not_bvh", "Frames: and Frame Time: are wanted after MOTION")
+        raise Reject("truncated" if len(lines) < 2 else "not_bvh", "expected Frames: and Frame Time: after MOTION")
     if not (frames := lines[2:]):
-        raise Reject("no_frames", f"0 frames: {count[:20]} are promised")
+        raise Reject("no_frames", f"0 frames: {count[:20]} are declared")
     if len(frames) > MAX_FRAMES:
         raise Reject("too_long", f"{len(frames)} frames: at most {MAX_FRAMES} are read")
     if len(count) > 9 or int(count) != len(frames):
         reason = "truncated" if len(count) > 9 or int(count) > len(frames) else "trailing_lines"
-        raise Reject(reason, f"{len(frames)} frames: {count[:20]} are promised")
+        raise Reject(reason, f"{len(frames)} frames: {count[:20]} are declared")
     found = np.empty((len(frames), channels))
     for number, line in enumerate(frames):
         words = line.split()

@@ -18,7 +18,7 @@ def facts() -> FactTable:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedSensitivity:
     """One method's figures in percent, each with its standard deviation over five repeats (0 where none is printed)."""
 
     aopd_percent: float
@@ -27,9 +27,9 @@ class Published:
     mopd_std_percent: float
 
 
-def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> dict[str, Published]:
+def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> dict[str, PublishedSensitivity]:
     """Table 2, GCN: method -> figures over task orders (accuracy by task), or over all 220 orders (accuracy by class)."""
-    return {method: Published(*values) for method, values in _read()[by][dataset].items()}
+    return {method: PublishedSensitivity(*values) for method, values in _read()[by][dataset].items()}
 
 
 def table_3(dataset: Literal["ucla", "ntu"]) -> Mapping[str, Mapping[str, float]]:

@@ -19,14 +19,16 @@ from .known import Known
 from .layouts import Layout
 from .missing import row_of_joints
 from .ntu_text import parse_skeleton
-from .rows import InFile, OwnListed, Sequence, TensorRow, WithJoints, WithNpy, sequence_of
+from .rows import InFile, Sequence, SequenceFile, TensorRow, WithJoints, WithNpy, sequence_of
 from .tensors import TensorForm, tensor_row
 
 MAX_BYTES = 1 << 28
 EXTENSIONS = (".skeleton", ".json", ".npy", ".bvh")
 
 
-def list_class_folders(*, root: str, labels: str | None = None, pattern: str | None = None) -> Iterator[OwnListed | Rejected]:
+def list_class_folders(
+    *, root: str, labels: str | None = None, pattern: str | None = None
+) -> Iterator[SequenceFile | Rejected]:
     """Source step: the files of class folders, ``<class>/.../<file>``, folder by folder, in the order of the names.
 
     Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed; and as
@@ -51,7 +53,7 @@ def list_class_folders(*, root: str, labels: str | None = None, pattern: str | N
                 )
                 yield Rejected(printable(file), reason, error.detail)
             else:
-                yield OwnListed(key_of(file), file, *said)
+                yield SequenceFile(key_of(file), file, *said)
 
 
 def read_sequence(
@@ -125,7 +127,7 @@ def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
         nested = np.asarray(values["skeletons"], dtype=object)
         if odd := {type(value).__name__ for value in nested.ravel().tolist()} - {"int", "float"}:
             told = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
-            raise Reject("not_an_array", f"{told}: numbers, (frames, [bodies,] joints, axes), are wanted")
+            raise Reject("not_an_array", f"{told}: expected numbers, (frames, [bodies,] joints, axes)")
         joints = nested.astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise Reject("not_an_array", str(error)[:100]) from None
@@ -150,9 +152,9 @@ def joints_from_npy(data: bytes) -> NDArray[np.float64]:
 def joints_of_array(joints: np.ndarray) -> NDArray[np.float64]:
     """Numbers (T, V, C) or (T, M, V, C) as (T, M, V, C). Raises ``Reject``: ``no_frames``, ``not_an_array``."""
     if joints.ndim and not len(joints):
-        raise Reject("no_frames", "0 frames: at least 1 is wanted")
+        raise Reject("no_frames", "0 frames: expected at least 1")
     if joints.dtype.kind not in "fiu" or joints.ndim not in (3, 4):
-        raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: numbers, (frames, [bodies,] joints, axes), are wanted")
+        raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: expected numbers, (frames, [bodies,] joints, axes)")
     with np.errstate(invalid="ignore"):  # what is no number is rejected later
         whole = joints.astype(np.float64, copy=False)
     return whole[:, None] if whole.ndim == 3 else whole

@@ -46,7 +46,7 @@ class Known:
         except re.error as error:
             raise ValueError(f"pattern {pattern!r}: {error}") from None
         if compiled and (not compiled.groupindex or set(compiled.groupindex) - set(FIELDS)):
-            raise ValueError(f"pattern {pattern!r}: groups (?P<name>...) are wanted, named {', '.join(FIELDS)}")
+            raise ValueError(f"pattern {pattern!r}: expected groups (?P<name>...), named {', '.join(FIELDS)}")
         return Known(None if labels is None else read_labels(labels), compiled)
 
     def of(self, name: str, said: Mapping[str, str | None]) -> tuple[str, str | None, str | None, str | None]:
@@ -64,7 +64,7 @@ class Known:
             stem = posixpath.splitext(name)[0]
             found |= next((self.labels[each] for each in (name, stem, posixpath.basename(stem)) if each in self.labels), {})
         if not found.get("class"):
-            raise Reject("no_class", f"{name[:80]!r}: nothing says its class")
+            raise Reject("no_class", f"{name[:80]!r}: its class is not given")
         if found.get("side", "train") not in ROLES:
             raise Reject("bad_side", f"{found['side'][:40]!r}: {', '.join(ROLES)} are possible")
         return found["class"], found.get("camera"), found.get("performer"), found.get("side")
@@ -75,18 +75,18 @@ def read_labels(path: str) -> dict[str, dict[str, str]]:
 
     Raises:
         FileNotFoundError: it is not there.
-        ValueError: no such table, or a sequence that stands twice.
+        ValueError: no such table, or a sequence that appears twice.
     """
     table = read_small_table(path)
     columns = [name for name in FIELDS if name in table.column_names]
     if "sequence" not in table.column_names or not columns:
         told = ", ".join(table.column_names)[:200]
-        raise ValueError(f"labels {path!r}: a column sequence and one of {', '.join(FIELDS)} are wanted; it has {told}")
+        raise ValueError(f"labels {path!r}: expected a column sequence and one of {', '.join(FIELDS)}; it has {told}")
     rows = zip(*(table[name].to_pylist() for name in ("sequence", *columns)), strict=True)
     found: dict[str, dict[str, str]] = {}
     for name, *values in rows:
         if name in found:
-            raise ValueError(f"labels {path!r}: sequence {name!r} stands twice")
+            raise ValueError(f"labels {path!r}: sequence {name!r} appears twice")
         found[name] = {field: value for field, value in zip(columns, values, strict=True) if value}
     return found
 
@@ -104,18 +104,18 @@ def read_roles(path: str) -> dict[str, str]:
         if not isinstance(values, dict) or not all(
             isinstance(names, list) for names in cast("dict[str, Any]", values).values()
         ):
-            raise ValueError(f"split.roles {path!r}: an object of lists of names is wanted: train, val, test")
+            raise ValueError(f"split.roles {path!r}: expected an object of lists of names: train, val, test")
         pairs = [(str(name), role) for role, names in cast("dict[str, list[Any]]", values).items() for name in names]
     else:
         table = read_small_table(path)
         if not {"sequence", "role"} <= set(table.column_names):
-            raise ValueError(f"split.roles {path!r}: columns sequence and role are wanted; it has {table.column_names}")
+            raise ValueError(f"split.roles {path!r}: expected columns sequence and role; it has {table.column_names}")
         pairs = list(zip(table["sequence"].to_pylist(), table["role"].to_pylist(), strict=True))
     found: dict[str, str] = {}
     for name, role in pairs:
         if role not in ROLES or found.setdefault(name, role) != role:
             raise ValueError(
-                f"split.roles {path!r}: {name!r} has the role {role!r}: one of {', '.join(ROLES)} is wanted, and one only"
+                f"split.roles {path!r}: {name!r} has the role {role!r}: expected one of {', '.join(ROLES)}, and one only"
             )
     if not found:
         raise ValueError(f"split.roles {path!r}: it names no sequence")

@@ -41,11 +41,11 @@ class Layout:
         if twice := [joint for joint in self.joints if self.joints.count(joint) > 1]:
             raise ValueError(f"{where}: joint {twice[0]!r} is named twice")
         if not 0 <= self.centre < count:
-            raise ValueError(f"{where}: centre {self.centre} is no joint: they are numbered 0 to {count - 1}")
+            raise ValueError(f"{where}: centre {self.centre} is not a joint: they are numbered 0 to {count - 1}")
         seen: set[frozenset[int]] = set()
         for edge in self.edges:
             if len(edge) != 2 or not all(0 <= joint < count for joint in edge):
-                raise ValueError(f"{where}: edge {list(edge)} is no pair of joints: they are numbered 0 to {count - 1}")
+                raise ValueError(f"{where}: edge {list(edge)} is not a pair of joints: they are numbered 0 to {count - 1}")
             if len(set(edge)) == 1 or frozenset(edge) in seen:
                 raise ValueError(f"{where}: edge {list(edge)} {'is a loop' if len(set(edge)) == 1 else 'stands twice'}")
             seen.add(frozenset(edge))

@@ -32,11 +32,11 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
     """
     frames, _, count, axes = joints.shape
     if not frames:
-        raise Reject("no_frames", "0 frames: at least 1 is wanted")
+        raise Reject("no_frames", "0 frames: expected at least 1")
     if count != len(layout.joints):
         raise Reject("wrong_joint_count", f"{count} joints: layout {layout.name} has {len(layout.joints)}")
     if axes != len(form.axes):
-        told = f"{axes} axes: {len(form.axes)} are wanted, {', '.join(form.axes)}; see tensor.axes"
+        told = f"{axes} axes: expected {len(form.axes)}, {', '.join(form.axes)}; see tensor.axes"
         raise Reject("wrong_axis_count", told)
     space = joints if form.confidence is None else joints[..., form.space]
     space = space if space.dtype.kind == "f" else space.astype(np.float64)

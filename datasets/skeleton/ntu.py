@@ -36,7 +36,7 @@ def list_ntu(*, root: str) -> Iterator[ListedSequence | Rejected]:
 
 
 def list_ntu_names(*, path: str) -> Iterator[ListedSequence | Rejected]:
-    """Source step: the names of a text file, one a line, with or without ``.skeleton``. There is nothing to read behind them.
+    """Source step: the names of a text file, one per line, with or without ``.skeleton``. There are no files to read.
 
     Rejected: ``bad_name``.
     """

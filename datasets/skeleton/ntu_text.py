@@ -95,7 +95,7 @@ class _Lines:
             raise Reject("truncated", f"{self.count} lines: a number of {what} should follow")
         text = self[line].rstrip()
         if not text.isdigit() or len(text) > 9:
-            raise Reject("bad_count", f"line {line + 1}: {text[:20]!r} is no number of {what}")
+            raise Reject("bad_count", f"line {line + 1}: {text[:20]!r} is not a number of {what}")
         return int(text)
 
 
@@ -105,13 +105,13 @@ def _blocks(lines: _Lines, joints: int) -> tuple[int, list[tuple[int, int, int, 
     bodies: dict[bytes, int] = {}
     frames, at = lines.number(0, "frames"), 1
     if not frames:
-        raise Reject("no_frames", "0 frames: at least 1 is wanted")
+        raise Reject("no_frames", "0 frames: expected at least 1")
     for frame in range(frames):
         count = lines.number(at, "bodies")
         at += 1
         for place in range(count):
             if (found := lines.number(at + 1, "joints")) != joints:
-                raise Reject("wrong_joint_count", f"line {at + 2}: {found} joints, {joints} are wanted")
+                raise Reject("wrong_joint_count", f"line {at + 2}: {found} joints, expected {joints}")
             # The identity has more digits than a double holds: it is compared as text.
             identity = lines[at].partition(b" ")[0]
             blocks.append((at + 2, frame, place, bodies.setdefault(identity, len(bodies))))

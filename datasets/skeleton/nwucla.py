@@ -59,7 +59,7 @@ def _names(lists: str) -> list[str]:
         return [str(entry["file_name"]) for part in ("train", "val") for entry in values[part]]
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(
-            f"lists {lists!r}: JSON with train and val, each entry with file_name, is wanted: {error!r:.200}"
+            f"lists {lists!r}: expected JSON with train and val, each entry with file_name: {error!r:.200}"
         ) from None
 
 

@@ -81,7 +81,7 @@ class WithJoints(InFile):
 
 
 @dataclass(frozen=True)
-class OwnListed(InFile):
+class SequenceFile(InFile):
     """A sequence of one's own, not yet read, and what is known of it.
 
     Attributes:
@@ -117,7 +117,7 @@ def npy_of(joints: NDArray[Any]) -> Blob:
 
 @dataclass(frozen=True)
 class OwnSequence(WithNpy):
-    """``OwnListed`` with its joints."""
+    """``SequenceFile`` with its joints."""
 
     camera: str | None = None
     performer: str | None = None
@@ -179,7 +179,7 @@ def sequence_of(joints: NDArray[Any]) -> Sequence:
         Reject: ``no_frames``: T is 0; ``not_finite``: NaN or an infinity; ``no_body``: nothing but zeros.
     """
     if not joints.shape[0]:
-        raise Reject("no_frames", "0 frames: at least 1 is wanted")
+        raise Reject("no_frames", "0 frames: expected at least 1")
     if not np.isfinite(joints).all():
         frame, body, joint, _ = np.argwhere(~np.isfinite(joints))[0].tolist()
         raise Reject("not_finite", f"frame {frame}, body {body}, joint {joint}: NaN or infinite")

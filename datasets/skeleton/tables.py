@@ -146,7 +146,7 @@ def _cells(wide: str | None, layout: Layout, form: TensorForm) -> tuple[tuple[st
             for number, joint in enumerate(layout.joints)
         )
     except (KeyError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(f"source.wide = {wide!r}: {{joint}} or {{number}}, and {{axis}} are wanted: {error}") from None
+        raise ValueError(f"source.wide = {wide!r}: expected {{joint}} or {{number}}, and {{axis}}: {error}") from None
     if len({name for names in named for name in names}) < len(layout.joints) * len(form.axes):
         raise ValueError(
             f"source.wide = {wide!r} gives several joints or axes one column: {{joint}} or {{number}}, and {{axis}}"
@@ -212,7 +212,7 @@ def _needed(header: Sequence[str], reading: _Reading, path: str, in_folder: bool
     """Columns that are read, in their order -> what they are called here.
 
     Raises:
-        ValueError: one is not there, or stands twice.
+        ValueError: one is not there, or appears twice.
     """
     spelled, given = _spelled(header, reading), header
     header = [spelled.get(name, name) for name in given]
@@ -293,7 +293,7 @@ def _together(
                 if count:
                     yield current, pa.concat_tables(held) if held else None, first
                 if name in seen:
-                    told = f"sequence {name!r} goes on in row {row + start + 1}, behind another one"
+                    told = f"sequence {name!r} continues in row {row + start + 1}, after another one"
                     raise ValueError(f"table {path!r}: {told}: sort the table by its column {column!r}")
                 current, held, count, first = name, [], 0, row + start + 1
                 seen.update([] if name is None else [name])
@@ -361,7 +361,7 @@ def _frames(rows: pa.Table, column: str) -> tuple[NDArray[np.int64], int]:
     numbers = _numbers(rows[column], column)
     whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 1 << 53)
     if not whole.all():
-        raise Reject("bad_frame", f"{numbers[~whole][0]:g} in column {column}: whole numbers are wanted")
+        raise Reject("bad_frame", f"{numbers[~whole][0]:g} in column {column}: expected whole numbers")
     there, frame = np.unique(numbers.astype(np.int64), return_inverse=True)
     step = int(np.gcd.reduce(np.diff(there))) if len(there) > 1 else 1
     place = (there - there[0]) // step

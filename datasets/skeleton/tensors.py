@@ -62,13 +62,13 @@ class TensorForm:
             raise ValueError(f"tensor centre_joint is {self.centre_joint}: joints are numbered from 0")
         named = ", ".join(self.axes)
         if len(set(self.axes)) < len(self.axes) or not 1 <= len(self.space) <= MAX_AXES or not all(self.axes):
-            raise ValueError(f"tensor axes are {named!r}: 1 to {MAX_AXES} different names of axes of space are wanted")
+            raise ValueError(f"tensor axes are {named!r}: expected 1 to {MAX_AXES} different names of axes of space")
         if self.confidence is not None and self.confidence not in self.axes:
             raise ValueError(f"tensor confidence is {self.confidence!r}, which is none of tensor axes, {named}")
         if self.least_confidence and self.confidence is None:
             raise ValueError(f"tensor least_confidence is {self.least_confidence:g}: tensor confidence names no axis")
         if not 0 <= self.max_missing <= 1:
-            raise ValueError(f"tensor max_missing is {self.max_missing:g}: a share from 0 to 1 is wanted")
+            raise ValueError(f"tensor max_missing is {self.max_missing:g}: expected a share from 0 to 1")
 
     @property
     def space(self) -> list[int]:
@@ -94,7 +94,7 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
     if joints != len(layout.joints):
         raise Reject("wrong_joint_count", f"{joints} joints: layout {layout.name} has {len(layout.joints)}")
     if axes != len(form.space):
-        told = f"{axes} axes: {len(form.space)} are wanted; see tensor.axes"
+        told = f"{axes} axes: expected {len(form.space)}; see tensor.axes"
         raise Reject("wrong_axis_count", told)
     if form.fit == "pad" and frames > form.frames:
         raise Reject("too_long", f"{frames} frames: at most {form.frames} are padded")

@@ -47,7 +47,7 @@ class Spectra:
         low, high = self.wavelength_nm[0], self.wavelength_nm[-1]
         if wavelength_nm[0] < low or wavelength_nm[-1] > high:
             raise ValueError(
-                f"{wavelength_nm[0]:g} to {wavelength_nm[-1]:g} nm are wanted, spectra cover {low:g} to {high:g} nm"
+                f"{wavelength_nm[0]:g} to {wavelength_nm[-1]:g} nm requested, spectra cover {low:g} to {high:g} nm"
             )
         right = np.clip(np.searchsorted(self.wavelength_nm, wavelength_nm), 1, len(self.wavelength_nm) - 1)
         share = (wavelength_nm - self.wavelength_nm[right - 1]) / (self.wavelength_nm[right] - self.wavelength_nm[right - 1])
@@ -65,7 +65,7 @@ def _checked(path: str, names: tuple[str, ...], wavelength_nm: np.ndarray, value
     if not names:
         raise ValueError(f"{path}: no spectrum in it")
     if len(set(names)) < len(names):
-        raise ValueError(f"{path}: name {next(n for n in names if names.count(n) > 1)!r} comes twice")
+        raise ValueError(f"{path}: name {next(n for n in names if names.count(n) > 1)!r} occurs twice")
     if not (np.diff(wavelength_nm) > 0).all():
         raise ValueError(f"{path}: wavelengths do not rise")
     bad = ~np.isfinite(values) | (values < 0)
@@ -95,7 +95,7 @@ def _row(path: str, number: int, text: str) -> list[float]:
     try:
         return [float(word) for word in re.split(r"[,\s]+", text.strip())]
     except ValueError:
-        raise ValueError(f"{path}, line {number}: numbers are wanted, found {text.strip()[:40]!r}") from None
+        raise ValueError(f"{path}, line {number}: expected numbers, found {text.strip()[:40]!r}") from None
 
 
 # -------------------------------------------------------------------------------------------------------------- cameras
@@ -130,9 +130,9 @@ def read_cameras(path: str) -> Spectra:
             continue
         values.append(_row(path, number, line))
         if len(values[-1]) != len(grid):
-            raise ValueError(f"{path}, line {number}: {len(values[-1])} numbers, where {len(grid)} are wanted")
+            raise ValueError(f"{path}, line {number}: {len(values[-1])} numbers, expected {len(grid)}")
     if len(values) != 3 * len(names):
-        raise ValueError(f"{path}: camera {names[-1]!r} has {len(values) % 3} lines of numbers, where 3 are wanted")
+        raise ValueError(f"{path}: camera {names[-1]!r} has {len(values) % 3} lines of numbers, expected 3")
     return _checked(path, tuple(names), grid, np.asarray(values).reshape(-1, 3, len(grid)).swapaxes(1, 2))
 
 
@@ -142,7 +142,7 @@ def _camera_mat(path: str, data: bytes) -> Spectra:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if found.shape != (3, len(_CAMERA_MAT)) or found.dtype.kind not in "iuf":
-        raise ValueError(f"{path}: 'Estimated_CRF' of shape (3, 33) is wanted, found {found.dtype} {found.shape}")
+        raise ValueError(f"{path}: expected 'Estimated_CRF' of shape (3, 33), found {found.dtype} {found.shape}")
     name = path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".mat")
     # Estimates go a little below zero where a channel is blind; a sensor does not.
     return _checked(path, (name,), _CAMERA_MAT, np.maximum(np.asarray(found, dtype=np.float64).T[None], 0.0))
@@ -175,7 +175,7 @@ def read_spectra(path: str) -> Spectra:
     if len(table) > 1 and table[0, 0] > 200 and (np.diff(table[0]) > 0).all():
         grid, table = table[0], table[1:]
     if table.shape[1] != len(grid):
-        raise ValueError(f"{path}: {table.shape[1]} numbers a line; without a first line of wavelengths 101 are wanted")
+        raise ValueError(f"{path}: {table.shape[1]} numbers a line; expected 101 without a first line of wavelengths")
     return _checked(path, tuple(str(number) for number in range(len(table))), grid, table)
 
 

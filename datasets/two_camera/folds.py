@@ -51,7 +51,7 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
     [54, 54, 54]
     """
     if not 2 <= folds <= max(count, 2):
-        raise ValueError(f"{folds} folds of {count} pairs: from 2 to the number of pairs are wanted")
+        raise ValueError(f"{folds} folds of {count} pairs: expected from 2 to the number of pairs")
     return np.array_split(np.random.RandomState(seed).permutation(count), folds)
 
 
@@ -82,7 +82,7 @@ def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
     array([6, 2, 2])
     """
     if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:
-        raise ValueError(f"shares {list(shares)}: numbers above 0 that sum to 1 are wanted")
+        raise ValueError(f"shares {list(shares)}: expected numbers above 0 that sum to 1")
     table = rows.table()
     ends = np.round(np.cumsum(shares) * table.num_rows).astype(np.int64)
     return _with_fold(table, np.split(rng(seed, "assign_parts").permutation(table.num_rows), ends[:-1]))
@@ -108,7 +108,7 @@ def released_parts(rows: Rows, *, path: str) -> pa.Table:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if len(cells) != 3 or any(part.dtype.kind not in "iuf" for part in cells):
-        raise ValueError(f"{path}: 'idx_parts' with three parts is wanted")
+        raise ValueError(f"{path}: expected 'idx_parts' with three parts")
     released = [part.astype(np.int64).ravel() for part in cells]
     count = sum(len(part) for part in released)
     table = rows.table()

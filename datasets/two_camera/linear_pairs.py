@@ -61,7 +61,7 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
         raise Reject("bad_picture", f"image_2 of shape {images[1].shape}, where image_1 has {shape}")
     valid = np.ones(shape[:2], dtype=bool) if row.valid is None else _array(row.valid, "valid", "bad_mask")
     if valid.dtype != np.bool_ or valid.shape != shape[:2]:
-        raise Reject("bad_mask", f"valid is {valid.dtype} {valid.shape}: bool {shape[:2]} is wanted")
+        raise Reject("bad_mask", f"valid is {valid.dtype} {valid.shape}: expected bool {shape[:2]}")
     if (row.patches_1 is None) != (row.patches_2 is None):
         raise Reject("bad_numbers", "patches of one camera alone: the chart is seen by both, or by none")
     if charts and row.patches_1 is None:
@@ -84,14 +84,14 @@ def _array(blob: Blob, what: str, reason: str) -> np.ndarray:
     try:
         return decode_npy(blob.read())
     except ValueError as error:
-        raise Reject(reason, f"{what} is no .npy file: {error}") from None
+        raise Reject(reason, f"{what} is not an .npy file: {error}") from None
 
 
 def _picture(blob: Blob, what: str) -> np.ndarray:
     """uint16 (height, width, 3)."""
     found = _array(blob, what, "bad_picture")
     if found.ndim != 3 or found.shape[2] != 3 or (found.dtype != np.uint16 and found.dtype.kind != "f"):
-        raise Reject("bad_picture", f"{what} is {found.dtype} {found.shape}: uint16 or float (height, width, 3) is wanted")
+        raise Reject("bad_picture", f"{what} is {found.dtype} {found.shape}: expected uint16 or float (height, width, 3)")
     if found.dtype == np.uint16:
         return found
     if not np.isfinite(found).all():

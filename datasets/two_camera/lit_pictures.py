@@ -42,7 +42,7 @@ def read_lit_pictures(
     without: Sequence[str],
     saturated: float,
 ) -> Iterator[LinearPair | Rejected]:
-    """Source step: the pictures of the main camera, and the same as the second would have seen them; by file and place in it.
+    """Source step: the pictures of the main camera, and as the second would have seen them; by file and position.
 
     Args:
         pictures: folder of ``.npz`` files with ``pictures`` (n, h, w, 3), linear, 1 at full scale, ``lights`` (n, 3) and
@@ -98,7 +98,7 @@ def _arrays(place: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         with np.load(io.BytesIO(read_bytes(place)), allow_pickle=False) as arrays:
             names, views, lights = (arrays[name] for name in ("names", "pictures", "lights"))
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{place}: an .npz file with names, pictures and lights is wanted: {error}") from None
+        raise ValueError(f"{place}: expected an .npz file with names, pictures and lights: {error}") from None
     if views.ndim != 4 or views.shape[3] != 3 or lights.shape != (len(views), 3) or names.shape != (len(views),):
         raise ValueError(f"{place}: names {names.shape}, pictures {views.shape} and lights {lights.shape} of n pictures")
     return [str(name) for name in names], views, lights

@@ -83,7 +83,7 @@ def _in_folder(fs: Any, place: str) -> Any:
     except ValueError as error:
         raise Reject("unreadable", str(error)) from None
     if len(entries) != 1:
-        raise Reject("unreadable", f"{len(entries)} pairs in a file of a folder, where one is wanted")
+        raise Reject("unreadable", f"{len(entries)} pairs in a file of a folder, expected one")
     return entries[0]
 
 
@@ -102,7 +102,7 @@ def _entries(fs: Any, place: str) -> Sequence[Any]:
     if isinstance(found, Mapping):
         return [found]
     if not isinstance(found, list):
-        raise ValueError(f"{place}: a list of pairs is wanted, found {type(found).__name__}")
+        raise ValueError(f"{place}: expected a list of pairs, found {type(found).__name__}")
     return [item if isinstance(item, Mapping) else {} for item in cast("list[Any]", found)]
 
 
@@ -112,7 +112,7 @@ def _npy(data: bytes, path: str) -> Any:
     try:
         _, _, dtype, begin = read_npy_head(stream)
         if not dtype.hasobject:
-            raise ValueError(f"an array of {dtype}, where pairs are wanted")
+            raise ValueError(f"an array of {dtype}, expected pairs")
         stream.seek(begin)
         found = load_plain(stream.read(), objects=True)
     except ValueError as error:
@@ -128,7 +128,7 @@ def _pair(entry: Any) -> MeasuredPair:
         raise Reject("missing_field", missing[0])
     for name in FIELDS[:2]:
         if not is_text(str(fields[name])):
-            raise Reject("bad_name", f"{name} {str(fields[name])[:80]!r} holds half a surrogate pair, which is no text")
+            raise Reject("bad_name", f"{name} {str(fields[name])[:80]!r} holds half a surrogate pair, which is not valid text")
     one, two = (_SUFFIX.sub("", str(fields[name])) for name in FIELDS[:2])
     if one != two:
         raise Reject("different_pair", f"{fields['image_name_1']} with {fields['image_name_2']}")

@@ -115,7 +115,7 @@ def _named(fs: Any, folder: str, root: str, names: Sequence[str]) -> Iterator[tu
 
 def _pattern(name: str) -> re.Pattern[str]:
     if name.count("{pair}") != 1:
-        raise ValueError(f"source.names: {name!r}: {{pair}} is wanted once, as in main/{{pair}}.dng")
+        raise ValueError(f"source.names: {name!r}: expected {{pair}} once, as in main/{{pair}}.dng")
     return re.compile("".join(_PLACES.get(part, re.escape(part)) for part in re.split(r"(\{pair\}|\*)", name)))
 
 
@@ -129,7 +129,7 @@ def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, s
     for number, line in rows:
         files = [(line[column] or "").strip() for column in ("file_1", "file_2")]
         if not all(files) or any(map(may_leave, files)):
-            raise ValueError(f"{name}, line {number}: {', '.join(files)}: two paths within {root} are wanted")
+            raise ValueError(f"{name}, line {number}: {', '.join(files)}: expected two paths within {root}")
         yield posixpath.splitext(files[0])[0], (line.get("device") or "").strip(), ([files[0]], [files[1]])
 
 
@@ -154,9 +154,9 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
         try:
             corners = [float(line[column]) for column in columns]
         except (TypeError, ValueError):
-            raise ValueError(f"{name}, line {number}: eight numbers are wanted") from None
+            raise ValueError(f"{name}, line {number}: expected eight numbers") from None
         if not np.isfinite(corners).all() or line["name"] in charts:
-            raise ValueError(f"{name}, line {number}: {line['name']!r} comes twice, or a number is not finite")
+            raise ValueError(f"{name}, line {number}: {line['name']!r} occurs twice, or a number is not finite")
         charts[line["name"]] = corners
     return charts
 
@@ -164,7 +164,7 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
 def read_within(root: str, name: str) -> bytes:
     """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
     if may_leave(name):
-        raise ValueError(f"{name!r}: a path within {root} is wanted")
+        raise ValueError(f"{name!r}: expected a path within {root}")
     fs, folder = fsspec.core.url_to_fs(root)
     path = posixpath.join(folder, name)
     size = fs.size(path)

@@ -176,7 +176,7 @@ def estimate_homographies(
 def _given(device: str, values: Sequence[float]) -> np.ndarray:
     found = np.asarray(values, dtype=np.float64)
     if found.shape != (9,) or not np.isfinite(found).all() or np.linalg.matrix_rank(found.reshape(3, 3)) < 3:
-        raise ValueError(f"homography of device {device!r}: nine numbers of a matrix with an inverse are wanted")
+        raise ValueError(f"homography of device {device!r}: expected nine numbers of a matrix with an inverse")
     return found
 
 

@@ -112,7 +112,7 @@ def _match(
     fs: Any, folder: str, names: list[str], of: tuple[str, str], cameras: list[_Camera], listed: dict[str, list[float]] | None
 ) -> MatchedPair:
     if len(names) < 2 or any(not re.fullmatch(r"[A-Za-z0-9_-]+", name) for name in names[:2]):
-        raise Reject("bad_line", f"{','.join(names)[:80]!r}: two names of files are wanted")
+        raise Reject("bad_line", f"{','.join(names)[:80]!r}: expected two names of files")
     files: list[str] = []
     for name, camera, known in zip(names[:2], of, cameras, strict=True):
         found = next((f"{camera}/{name}{e}" for e in (".PNG", ".png") if fs.isfile(f"{folder}/{camera}/{name}{e}")), None)
@@ -149,11 +149,9 @@ def _camera(root: str, name: str) -> _Camera:
         lights = found["groundtruth_illuminants"][0].astype(np.float64).reshape(-1, 3)
         black, white = (float(found[level][0].ravel()[0]) for level in wanted[:2])
     except (ValueError, TypeError, IndexError) as error:
-        raise ValueError(f"{place}: {', '.join(wanted)} are wanted: {error}") from None
+        raise ValueError(f"{place}: expected {', '.join(wanted)}: {error}") from None
     if len(names) != len(lights) or not white > black or not (np.isfinite(lights).all() and (lights > 0).all()):
-        raise ValueError(
-            f"{place}: {len(names)} names, {len(lights)} lights above 0 and a saturation above darkness are wanted"
-        )
+        raise ValueError(f"{place}: expected {len(names)} names, {len(lights)} lights above 0 and a saturation above darkness")
     return _Camera(black, white, dict(zip(names, lights.tolist(), strict=True)))
 
 
@@ -171,7 +169,7 @@ def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Li
     if width * height > MAX_PIXELS or len(data) > MAX_BYTES:
         raise Reject("too_large", f"{width}x{height} pixels, limit {MAX_PIXELS}")
     if (data[24], data[25]) != (16, 2):
-        raise Reject("not_16_bit_rgb", f"bit depth {data[24]}, colour type {data[25]}, where 16 and 2 are wanted")
+        raise Reject("not_16_bit_rgb", f"bit depth {data[24]}, colour type {data[25]}, expected 16 and 2")
     try:
         levels = cast(
             "np.ndarray | None", cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR_RGB)

@@ -138,7 +138,7 @@ def draw_pairs(
     first, second = cameras
     world = scene(sensitivities, (first, second), reflectances, lights, tuple(without), step_nm)
     if not 3 <= surfaces <= len(world.reflectances):
-        raise ValueError(f"{surfaces} surfaces in a picture: from 3 to the {len(world.reflectances)} that there are are wanted")
+        raise ValueError(f"{surfaces} surfaces in a picture: expected from 3 to the {len(world.reflectances)} available")
     start, stop = map(int, piece.split("-"))
     width = max(5, len(str(pairs - 1)))
     keys = [f"radiometric_{number:0{width}d}" for number in range(start, stop)]

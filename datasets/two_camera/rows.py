@@ -139,9 +139,7 @@ def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
     lengths = whole.value_lengths()
     valid = whole.is_valid().to_numpy(zero_copy_only=False)
     if not np.array_equal(lengths.fill_null(width).to_numpy(zero_copy_only=False), np.full(len(whole), width)):
-        raise ValueError(
-            f"lists of {width} numbers are wanted, found lengths {sorted(set(lengths.to_pylist()) - {width, None})}"
-        )
+        raise ValueError(f"expected lists of {width} numbers, found lengths {sorted(set(lengths.to_pylist()) - {width, None})}")
     found = np.full((len(whole), width), np.nan)
     found[valid] = whole.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
     return found

@@ -166,12 +166,12 @@ def checked_numbers(value: Any, what: str, count: int) -> np.ndarray:
     >>> checked_numbers([1, float("nan")], "gt_1", 2)
     Traceback (most recent call last):
         ...
-    benchwright.curation.rows.Reject: bad_numbers: gt_1: 2 finite numbers are wanted, found 2
+    benchwright.curation.rows.Reject: bad_numbers: gt_1: expected 2 finite numbers, found 2
     """
     try:
         found = np.asarray(value, dtype=np.float64).ravel()
     except (ValueError, TypeError, OverflowError):
-        raise Reject("bad_numbers", f"{what}: {type(value).__name__}, where {count} numbers are wanted") from None
+        raise Reject("bad_numbers", f"{what}: {type(value).__name__}, expected {count} numbers") from None
     if found.shape != (count,) or not np.isfinite(found).all():
-        raise Reject("bad_numbers", f"{what}: {count} finite numbers are wanted, found {found.size}")
+        raise Reject("bad_numbers", f"{what}: expected {count} finite numbers, found {found.size}")
     return found

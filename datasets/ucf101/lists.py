@@ -30,7 +30,7 @@ def read_classes(root: str) -> dict[str, int]:
         if not fields:
             continue
         if len(fields) != 2 or not fields[0].isdecimal() or fields[1] in classes or int(fields[0]) in classes.values():
-            raise ValueError(f"classInd.txt, line {number}: a new number and a new class are wanted, not {line[:80]!r}")
+            raise ValueError(f"classInd.txt, line {number}: expected a new number and a new class, not {line[:80]!r}")
         classes[fields[1]] = int(fields[0])
     return classes
 

@@ -57,14 +57,14 @@ def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
     found = hashlib.sha256(data).hexdigest()
     if sha256 and found != sha256.lower():
-        raise ValueError(f"split file {path!r} has SHA-256 {found}, and {sha256} is wanted")
+        raise ValueError(f"split file {path!r} has SHA-256 {found}, expected {sha256}")
     try:
         split = load_plain(data)
         order = _class_order(split)
     except UnsafePickle as error:
         raise ValueError(f"split file {path!r} is refused: {error}") from None
     if tasks is not None and len(split["train"]) != tasks:
-        raise ValueError(f"split file {path!r} has {len(split['train'])} tasks, and {tasks} are wanted")
+        raise ValueError(f"split file {path!r} has {len(split['train'])} tasks, expected {tasks}")
     yield from _clips(split, order)
 
 
@@ -76,7 +76,7 @@ def _class_order(split: Any) -> dict[str, tuple[int, int]]:
     items = 0
     for role, tasks in roles.items():
         if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in cast("list[Any]", tasks)):
-            raise UnsafePickle(f"{role!r} is no list of tasks, each a table of classes")
+            raise UnsafePickle(f"{role!r} is not a list of tasks, each a table of classes")
         if len(tasks) != len(roles["train"]):
             raise UnsafePickle(f"{role!r} has {len(tasks)} tasks, 'train' has {len(roles['train'])}")
         for number, task in enumerate(tasks):

@@ -204,11 +204,11 @@ def task_sizes(classes: int, tasks: int) -> list[int]:
     >>> task_sizes(3, 5)
     Traceback (most recent call last):
         ...
-    ValueError: 3 classes in 5 tasks: at least one task, and at most one a class, are wanted (split.tasks)
+    ValueError: 3 classes in 5 tasks: expected at least one task, and at most one a class (split.tasks)
     """
     if not 1 <= tasks <= classes:
         raise ValueError(
-            f"{classes} classes in {tasks} tasks: at least one task, and at most one a class, are wanted (split.tasks)"
+            f"{classes} classes in {tasks} tasks: expected at least one task, and at most one a class (split.tasks)"
         )
     each = classes // tasks
     return [classes - each * (tasks - 1), *[each] * (tasks - 1)]

@@ -61,7 +61,7 @@ def draw_videos(*, classes: int, groups: int, clips_per_group: int, broken: bool
 
     Args:
         classes: 2 to 12, the first of ``CLASSES``.
-        groups: of each class.
+        groups: groups per class.
         clips_per_group: likewise.
         broken: with two more of the first class: one of three frames, one that is no video.
         seed: of the paths, shades and lengths.

@@ -97,7 +97,7 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     lines = csv_lines(_utf8(path), path)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
-        raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
+        raise ValueError(f"list {path!r}: expected columns video and label, its header is {','.join(header)[:80]!r}")
     yield from bounded((_csv_clip(posixpath.basename(path), *line, header) for line in lines), path)
 
 
@@ -106,7 +106,7 @@ def _utf8(path: str) -> Iterator[str]:
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"list {path!r} is no UTF-8: line {number}, byte {error.start} of it") from None
+            raise ValueError(f"list {path!r} is not UTF-8: line {number}, byte {error.start} of it") from None
 
 
 def csv_lines(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]]:
@@ -135,9 +135,9 @@ def _csv_clip(file: str, number: int, fields: Sequence[str], header: Sequence[st
     if not label:
         return Rejected(listed, "empty_label", video)
     if (start or end) and (t_start is None or t_end is None or t_start >= t_end):
-        return Rejected(listed, "bad_time", f"{start!r} to {end!r}: seconds, 0 <= start < end, are wanted")
+        return Rejected(listed, "bad_time", f"{start!r} to {end!r}: expected seconds, 0 <= start < end")
     known = _role(role)
     if role and known is None:
-        return Rejected(listed, "bad_role", f"{role!r} is none of {', '.join(ROLES)}")
+        return Rejected(listed, "bad_role", f"{role!r} is not one of {', '.join(ROLES)}")
     key = segment_key(key_of_name(posixpath.splitext(video)[0]), t_start, t_end)
     return ListedClip(key, video, label, known, group or video, t_start, t_end, None, listed)

@@ -74,7 +74,7 @@ class Parsed:
     rejected: pa.Table
 
 
-def rest_table(index: Sequence[int] | np.ndarray, place: np.ndarray, texts: Mapping[str, Any]) -> pa.Table:
+def rest_table(index: Sequence[int] | np.ndarray, place: Sequence[int] | np.ndarray, texts: Mapping[str, Any]) -> pa.Table:
     """``Parsed.rest`` of its columns."""
     integers = {"index": pa.array(index, pa.int64()), "place": pa.array(place, pa.int64())}
     schema = pa.schema([*((name, pa.int64()) for name in integers), *((name, pa.string()) for name in texts)])

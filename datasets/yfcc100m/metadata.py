@@ -34,16 +34,16 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import fnmatch
+import io
 import itertools
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...curation.extras import can_compile
 from ...curation.rows import REJECTS, Sifted
@@ -200,7 +200,7 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
     first = next(lines.blocks(decompressed(stream, kind), name, block_bytes=_HEAD_BYTES), None)
     if first is None:
         raise ValueError(f"{name}: the file is empty")
-    return {"form": kind or "plain", "columns": _columns(first.data, name)}
+    return {"form": kind or "plain", "columns": _columns(bytes(first.data), name)}
 
 
 def _columns(head: bytes, name: str) -> int:
@@ -218,6 +218,10 @@ def _columns(head: bytes, name: str) -> int:
 # --------------------------------------------------------------------------------------------------------------- text
 
 
+_Parse = Callable[[memoryview, int], Iterator[Parsed]]
+"""Parses whole lines, the first of which is at a place."""
+
+
 def _read_text(
     stream: IO[bytes], task: dict[str, Any], place: Place, licences: Sequence[str] | None, extra: Sequence[str]
 ) -> Iterator[Parsed]:
@@ -229,95 +233,87 @@ def _read_text(
     else:
         at = 1
         blocks = lines.blocks(decompressed(stream, task["form"]), task["file"])
+    parse = (_scanning if can_compile() else _by_rules)(LAYOUTS[task["columns"]], place, licences, extra)
     bad = 0
     for block in blocks:
-        parsed = _read_block(block.data, at, LAYOUTS[task["columns"]], place, licences, extra)
-        bad += parsed.rejected.num_rows
-        if bad > _MAX_BAD_LINES:
-            where = f"{place.unit} {at:,}"
-            raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines of a piece, up to {where}, are no metadata")
-        at += block.size if plain else parsed.lines
-        yield parsed
+        count = 0
+        for parsed in parse(block.data, at):
+            bad += parsed.rejected.num_rows
+            if bad > _MAX_BAD_LINES:
+                where = f"{place.unit} {at:,}"
+                raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines up to {where} are not metadata")
+            count += parsed.lines
+            yield parsed
+        at += block.size if plain else count
 
 
-def _read_block(
-    data: bytes, first: int, layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]
-) -> Parsed:
-    """The lines of a block, the first of which is at ``first``."""
-    names = (*NEEDED, *extra)
-    data = data if data.endswith(b"\n") else data + b"\n"
-    if can_compile():
-        return _read_fast(data, first, layout, place, licences, names)
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")) + 1
-    starts = np.concatenate([[0], ends])
-    places = first + (starts[:-1] if place.unit == "byte" else np.arange(len(ends)))
-    faults, fields = _cut({at: data[starts[at] : starts[at + 1]] for at in range(len(ends))}, layout, names)
-    return Parsed(
-        row_schema(extra).empty_table(),
-        np.zeros(0, dtype=np.int64),
-        _rest(fields, places, names),
-        len(ends),
-        _rejected(faults, places, place),
-    )
+def _by_rules(layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> _Parse:
+    def parse(data: memoryview, first: int) -> Iterator[Parsed]:
+        stream = io.BytesIO(data)
+        while some := list(itertools.islice(stream, lines.LINES_AT_ONCE)):
+            starts = first + np.cumsum([0, *map(len, some)]) if place.unit == "byte" else first + np.arange(len(some) + 1)
+            found = zip(range(len(some)), starts.tolist(), some, strict=False)
+            rest, rejected = _ruled(found, layout, place, extra)
+            yield Parsed(row_schema(extra).empty_table(), np.zeros(0, dtype=np.int64), rest, len(some), rejected)
+            first = int(starts[-1])
+
+    return parse
 
 
-def _read_fast(
-    data: bytes, first: int, layout: Sequence[str], place: Place, licences: Sequence[str] | None, names: Sequence[str]
-) -> Parsed:
-    """The same, by compiled passes: they tell which lines are good, nearly all of them, and cut the others into fields for the
-    rules to look at. What they are not sure to cut rightly is cut line by line.
+def _scanning(layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> _Parse:
+    """The same, by a compiled pass: it tells which lines are good, nearly all of them, and cuts the others into fields for the
+    rules to look at. What it is not sure to cut rightly is cut line by line.
     """
-    from . import scan
+    from .scan import Scanner
 
-    extra = names[len(NEEDED) :]
-    bounds, starts = scan.fields(data, len(layout), [layout.index(name) for name in names])
-    good, taken, uploaded = scan.photos(data, bounds)
-    if licences is not None:
-        (licence,) = scan.texts(data, bounds, good, [names.index("licence")])
-        # As by the rules, a photo without a licence has none of those asked for, whatever they are.
-        wanted = pc.is_in(licence, pa.array([name for name in licences if name], pa.string()))
-        good[good] = wanted.to_numpy(zero_copy_only=False)
-        taken, uploaded = taken.filter(wanted), uploaded.filter(wanted)
-    given = ("id", "date_uploaded", "url", "extension", "licence", *extra)
-    key, *others = scan.texts(data, bounds, good, [names.index(name) for name in given])
-    rows = pa.Table.from_arrays([key, taken, uploaded, *others], schema=row_schema(extra))
+    names, given = (*NEEDED, *extra), ("id", "date_uploaded", "url", "extension", "licence", *extra)
+    scan, schema = Scanner(layout, names, given, licences), row_schema(extra)
 
-    clean = bounds[:, 0, 0] >= 0
-    places = first + (starts[:-1] if place.unit == "byte" else np.arange(len(clean)))
-    index = np.flatnonzero(clean & ~good)
-    texts = scan.texts(data, bounds, clean & ~good, range(len(names)))
-    rest = rest_table(index, places[index], dict(zip(names, texts, strict=True)))
-    faults, fields = _cut({at: data[starts[at] : starts[at + 1]] for at in np.flatnonzero(~clean).tolist()}, layout, names)
-    if fields:
-        rest = pa.concat_tables([rest, _rest(fields, places, names)]).sort_by("index")
-    return Parsed(rows, np.flatnonzero(good), rest, len(clean), _rejected(faults, places, place))
+    def parse(data: memoryview, first: int) -> Iterator[Parsed]:
+        begin = 0
+        for found in scan(data):
+            key, *texts = found.photos.texts
+            rows = pa.Table.from_arrays([key, found.taken, found.uploaded, *texts], schema=schema)
+            numbers, spans = found.unclear.index, begin + found.unclear.spans
+            places, clear = (
+                first + (begin + kind.spans[:, 0] if place.unit == "byte" else kind.index)
+                for kind in (found.unclear, found.others)
+            )
+            unclear = (
+                (n, at, bytes(data[a:b]))
+                for n, at, (a, b) in zip(numbers.tolist(), places.tolist(), spans.tolist(), strict=True)
+            )
+            rest = rest_table(found.others.index, clear, dict(zip(names, found.others.texts, strict=True)))
+            rejected = REJECTS.empty_table()
+            if len(numbers):
+                ruled, rejected = _ruled(unclear, layout, place, extra)
+                rest = pa.concat_tables([rest, ruled]).sort_by("index")
+            yield Parsed(rows, found.photos.index, rest, found.lines, rejected)
+            begin, first = begin + found.size, first + (0 if place.unit == "byte" else found.lines)
+
+    return parse
 
 
-def _cut(
-    found: Mapping[int, bytes], layout: Sequence[str], names: Sequence[str]
-) -> tuple[dict[int, tuple[str, str]], dict[int, list[str]]]:
-    """What is wrong with lines that cannot be cut, and the fields of those that can, by the numbers that lines have."""
-    faults, fields = dict[int, tuple[str, str]](), dict[int, list[str]]()
-    for number, line in found.items():
+def _ruled(
+    found: Iterable[tuple[int, int, bytes]], layout: Sequence[str], place: Place, extra: Sequence[str]
+) -> tuple[pa.Table, pa.Table]:
+    """Lines, with their numbers and places, as ``Parsed.rest`` where they can be cut, and as rejects where they cannot."""
+    names = (*NEEDED, *extra)
+    cut, faults = list[tuple[Any, ...]](), list[tuple[int, tuple[str, str]]]()
+    for number, at, line in found:
         if (fault := lines.fault(line, len(layout))) is not None:
-            faults[number] = fault
+            faults.append((at, fault))
         else:
             every = dict(zip(layout, line.rstrip(b"\r\n").decode().split("\t"), strict=True))
-            fields[number] = [every[name] for name in names]
-    return faults, fields
+            cut.append((number, at, *(every[name] for name in names)))
+    numbers, places, *texts = zip(*cut, strict=True) if cut else [()] * (2 + len(names))
+    return rest_table(numbers, places, dict(zip(names, texts, strict=True))), _rejected(faults, place)
 
 
-def _rest(fields: Mapping[int, list[str]], places: np.ndarray, names: Sequence[str]) -> pa.Table:
-    columns = list(zip(*fields.values(), strict=True)) or [()] * len(names)
-    numbers = np.asarray(list(fields), dtype=np.int64)
-    return rest_table(numbers, places[numbers], dict(zip(names, columns, strict=True)))
-
-
-def _rejected(faults: Mapping[int, tuple[str, str]], places: np.ndarray, place: Place) -> pa.Table:
-    """Rejects without an id, by their index in ``places``."""
-    at = places[list(faults)].tolist() if faults else []
-    details = [f"{place.unit} {where}: {seen}" for where, (_, seen) in zip(at, faults.values(), strict=True)]
-    return pa.table([[place.key(where) for where in at], [reason for reason, _ in faults.values()], details], schema=REJECTS)
+def _rejected(faults: Iterable[tuple[int, tuple[str, str]]], place: Place) -> pa.Table:
+    """Rejects without an id, by their places."""
+    rows = [(place.key(at), reason, f"{place.unit} {at}: {seen}") for at, (reason, seen) in faults]
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[]] * len(REJECTS), schema=REJECTS)
 
 
 # ------------------------------------------------------------------------------------------------------------- SQLite
@@ -333,7 +329,8 @@ def _read_sqlite(path: str, task: dict[str, Any], place: Place, extra: Sequence[
         texts = [[cell.decode() if cell else None for cell in field] for field in fields]
         rest = rest_table(kept, rowids[kept], dict(zip(names, texts, strict=True)))
         none = np.zeros(0, dtype=np.int64)
-        yield Parsed(row_schema(extra).empty_table(), none, rest, len(batch), _rejected(bad, rowids, place))
+        faults = [(int(rowids[index]), fault) for index, fault in bad.items()]
+        yield Parsed(row_schema(extra).empty_table(), none, rest, len(batch), _rejected(faults, place))
 
 
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:

@@ -1,20 +1,25 @@
-"""Fields of tab-separated lines, found and checked and copied by compiled passes.
+"""Lines of the metadata, cut and checked and copied by one compiled pass.
 
-Nearly all lines of the metadata are ASCII, have all their columns, and write ids and times in one way. These passes know that
-way alone, and leave whatever they are not sure of to the rules of ``fields``. Other threads run beside them.
+Nearly all lines of the metadata are ASCII, have all their columns, and write ids and times in one way. The pass knows that way
+alone, and leaves whatever it is not sure of to the rules of ``fields``. Other threads run beside it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.compiled import Passes
-from .lines import MAX_LINE_BYTES
+from .fields import NEEDED
+from .lines import LINES_AT_ONCE, MAX_LINE_BYTES
+
+_COPIED = 32  # bytes that are copied at a time, perhaps beyond the end of a text
 
 
 def _load() -> ModuleType:
@@ -26,61 +31,114 @@ def _load() -> ModuleType:
 _passes = Passes(f"{__package__}.scan_passes", _load)
 
 
-def fields(data: bytes, columns: int, wanted: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Where the fields of lines lie.
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Lines of one kind.
+
+    Attributes:
+        index: int64 of shape (n,), increasing: which of the lines they are.
+        spans: int64 of shape (n, 2): first byte of each, and its end.
+        texts: columns of text.
+    """
+
+    index: NDArray[np.int64]
+    spans: NDArray[np.int64]
+    texts: list[pa.StringArray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scanned:
+    """Some lines.
+
+    Attributes:
+        photos: lines that are photos with two usable times, written like ``2006-02-28 20:33:06.0`` and ``1141158786``, and with
+            one of the licences asked for; with the columns ``given``.
+        taken: their capture times.
+        uploaded: their upload times.
+        others: other lines that are clean; with the columns ``names``.
+        unclear: lines of too few or too many columns, with a byte that is not ASCII, with a control character up to 13 other
+            than their tabs and their end, or longer than ``MAX_LINE_BYTES``; with no columns.
+        lines: how many there are of all kinds.
+        size: bytes that they take up.
+    """
+
+    photos: Kind
+    taken: pa.Array
+    uploaded: pa.Array
+    others: Kind
+    unclear: Kind
+    lines: int
+    size: int
+
+
+class Scanner:
+    """Scans blocks of lines; not to be used by two threads at a time.
 
     Args:
-        data: whole lines, each with its newline, of less than 2 GiB.
-        columns: tab-separated columns that a line must have.
-        wanted: the columns whose fields are asked for.
-
-    Returns:
-        First byte and end of each field, of shape (lines, wanted, 2), -1 throughout for a line that is not clean: one of too
-        few or too many columns, with a byte that is not ASCII, with a control character up to 13 other than its tabs and its
-        end, or longer than ``MAX_LINE_BYTES``; and where each line begins, with the end of the last, of shape (lines + 1,).
-
-    Raises:
-        ValueError: where the last line lacks its newline, or a column is asked for that is not there.
+        layout: names of the tab-separated columns that a line must have.
+        names: of columns: ``NEEDED``, and perhaps more after them.
+        given: columns, at most as many, that are wanted of photos.
+        licences: which of them a photo may have; any where it is None.
     """
-    if data[-1:] not in (b"", b"\n") or not all(0 <= each < columns for each in wanted):
-        raise ValueError(
-            f"columns {list(wanted)} of {columns}, and data that ends with {data[-1:]!r}: lines end with a newline"
-        )
-    view, chosen = np.frombuffer(data, dtype=np.uint8), np.asarray(wanted, dtype=np.int64)
-    count = _passes.newlines(view, len(view))
-    bounds, starts = np.empty((count, len(chosen), 2), dtype=np.int32), np.empty(count + 1, dtype=np.int64)
-    begins = np.empty(columns + 1, dtype=np.int64)
-    _passes.fields(view, len(view), columns, chosen, len(chosen), MAX_LINE_BYTES, begins, bounds, starts, count)
-    return bounds, starts
+
+    def __init__(
+        self, layout: Sequence[str], names: Sequence[str], given: Sequence[str], licences: Sequence[str] | None
+    ) -> None:
+        if tuple(names[: len(NEEDED)]) != NEEDED or len(given) > len(names):
+            raise ValueError(f"columns {', '.join(names)}, and {', '.join(given)} of photos: {', '.join(NEEDED)} come first")
+        self._columns, self._most = len(layout), len(names)
+        self._wanted = np.zeros((2, len(names)), dtype=np.int64)
+        self._wanted[0, : len(given)] = [layout.index(name) for name in given]
+        self._wanted[1] = [layout.index(name) for name in names]
+        self._chosen = np.array([len(given), len(names), 0], dtype=np.int64)
+        words = [name.encode() for name in licences or () if name]
+        self._words = np.frombuffer(b"".join(words) or b" ", dtype=np.uint8)
+        self._word_ends = np.cumsum([len(word) for word in words] or [0])
+        self._word_count = -1 if licences is None else len(words)
+        self._begins = np.empty(len(layout) + 1, dtype=np.int64)
+        self._counts = np.empty(3, dtype=np.int64)
+        self._times = np.empty((LINES_AT_ONCE, 2), dtype=np.int64)
+        self._index = np.empty((3, LINES_AT_ONCE), dtype=np.int64)
+        self._spans = np.empty((3, LINES_AT_ONCE, 2), dtype=np.int64)
+        self._ends = np.empty((2, len(names), LINES_AT_ONCE + 1), dtype=np.int32)
+        self._text = np.empty((2, len(names), 0), dtype=np.uint8)
+
+    def __call__(self, data: bytes | memoryview) -> Iterator[Scanned]:
+        """Lines of ``data``, at most ``LINES_AT_ONCE`` at a time.
+
+        Raises:
+            ValueError: where the last line lacks its newline, or there are 2 GiB and more.
+        """
+        if data[-1:] not in (b"", b"\n") or len(data) >= 1 << 31:
+            told = f"{len(data):,} bytes that end with {bytes(data[-1:])!r}"
+            raise ValueError(f"{told}: less than 2 GiB that end with a newline are needed")
+        # Any column may be nearly all of the data; what is not filled takes no memory.
+        if self._text.shape[2] < len(data) + _COPIED:
+            self._text = np.empty((2, self._most, len(data) + _COPIED), dtype=np.uint8)
+        view = np.frombuffer(data, dtype=np.uint8)
+        while len(view):
+            size = _passes.sift(
+                *(view, len(view), self._columns, MAX_LINE_BYTES, self._wanted, self._chosen, self._most),
+                *(self._words, self._word_ends, self._word_count, self._begins, self._counts, self._times),
+                *(self._index, self._spans, self._text, self._text.shape[2], self._ends, LINES_AT_ONCE),
+            )
+            # A copy, for the next lines take the place of these.
+            times = self._times[: self._counts[0]].T.copy()
+            taken, uploaded = (pa.array(column).cast(pa.timestamp("us")) for column in times)
+            photos, others, unclear = map(self._kind, range(3))
+            yield Scanned(photos, taken, uploaded, others, unclear, int(self._counts.sum()), size)
+            view = view[size:]
+
+    def _kind(self, kind: int) -> Kind:
+        count, chosen = int(self._counts[kind]), int(self._chosen[kind])
+        texts = list[pa.StringArray]()
+        for text, ends in zip(self._text[kind, :chosen], self._ends[kind, :chosen], strict=True) if chosen else ():
+            texts.append(pa.StringArray.from_buffers(count, _kept(ends[: count + 1]), _kept(text[: ends[count]])))
+        return Kind(self._index[kind, :count].copy(), self._spans[kind, :count].copy(), texts)
 
 
-def photos(data: bytes, bounds: NDArray[np.int32]) -> tuple[NDArray[np.bool_], pa.Array, pa.Array]:
-    """Lines that are photos with two usable times, written like ``2006-02-28 20:33:06.0`` and ``1141158786``.
-
-    Args:
-        data: as for ``fields``.
-        bounds: of the columns ``NEEDED`` in their order, and perhaps of more after them.
-
-    Returns:
-        Whether each line is one, and the capture and upload times of those that are, in microseconds.
-    """
-    view, found = np.frombuffer(data, dtype=np.uint8), np.empty(len(bounds), dtype=bool)
-    taken, uploaded = (np.empty(len(bounds), dtype=np.int64) for _ in range(2))
-    count = _passes.photos(view, bounds, *bounds.shape[:2], found, taken, uploaded)
-    return found, *(pa.array(each[:count]).cast(pa.timestamp("us")) for each in (taken, uploaded))
-
-
-def texts(data: bytes, bounds: NDArray[np.int32], lines: NDArray[np.bool_], columns: Sequence[int]) -> Iterator[pa.StringArray]:
-    """The text of some columns of ``bounds`` for the lines where ``lines`` is true, all of them clean."""
-    chosen = np.asarray(columns, dtype=np.int64)
-    total, first = np.empty(len(chosen), dtype=np.int64), np.empty(len(chosen) + 1, dtype=np.int64)
-    rows = _passes.sizes(bounds, *bounds.shape[:2], lines, chosen, len(chosen), total, first)
-    view, text = np.frombuffer(data, dtype=np.uint8), np.empty(first[-1], dtype=np.uint8)
-    offsets = np.empty((len(chosen), rows + 1), dtype=np.int32)
-    _passes.texts(
-        *(view, len(view), bounds, *bounds.shape[:2], lines),
-        *(chosen, len(chosen), first, text, offsets, rows),
-    )
-    buffer = pa.py_buffer(text)
-    for each, at, size in zip(offsets, first.tolist(), total.tolist(), strict=False):
-        yield pa.StringArray.from_buffers(rows, pa.py_buffer(each), buffer.slice(at, size))
+def _kept(array: NDArray[Any]) -> pa.Buffer:
+    """A copy in the memory of Arrow, which uses again what was freed, where numpy's is fetched from the system each time."""
+    buffer = pa.allocate_buffer(array.nbytes)
+    np.frombuffer(buffer, dtype=array.dtype)[:] = array
+    return buffer

@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.extending import intrinsic
 
 _TAB, _NEWLINE, _RETURN, _PRINTABLE = 9, 10, 13, 14
@@ -20,7 +20,7 @@ _BYTES, _I32, _I64 = (types.CPointer(kind) for kind in (types.uint8, types.int32
 _N = types.int64
 
 
-_inlined: Any = numba.njit(inline="always", error_model="numpy")
+_helper: Any = numba.njit(error_model="numpy")
 _intrinsic: Any = intrinsic  # what it makes takes two arguments less than what it is given
 
 
@@ -73,67 +73,7 @@ def _copy(typing: Any, out: Any, to: Any, data: Any, at: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------------- passes
 
 
-@_pass(_BYTES, _N)
-def newlines(data: Any, size: int) -> int:
-    """How many there are."""
-    count = 0
-    for k in range(size):
-        count += data[k] == _NEWLINE
-    return count
-
-
-@_pass(_BYTES, _N, _N, _I64, _N, _N, _I64, _I32, _I64, _N)
-def fields(
-    data: Any,
-    size: int,
-    columns: int,
-    wanted: Any,
-    chosen: int,
-    longest: int,
-    begins: Any,
-    bounds: Any,
-    starts: Any,
-    lines: int,
-) -> int:
-    """Fill ``bounds`` and ``starts``; ``begins`` has room for a line's fields and one more."""
-    table = carray(bounds, (lines, chosen, 2))
-    line = tabs = short = start = 0
-    clean = True
-    starts[0] = 0
-    for at in range(0, size, _WORD):
-        if at + _WORD <= size:
-            found = _not_printable(data, at)
-        else:
-            found = np.uint64(0)
-            for k in range(size - at):
-                if data[at + k] < _PRINTABLE or data[at + k] > 127:
-                    found |= np.uint64(1) << np.uint64(k)
-        while found:
-            place = at + _lowest(found)
-            found &= found - np.uint64(1)
-            byte = data[place]
-            if byte == _TAB:
-                tabs += 1
-                if tabs < columns:
-                    begins[tabs] = place + 1
-            elif byte == _NEWLINE:
-                begins[0], begins[columns] = start, place + 1 - short
-                clean = clean and tabs == columns - 1 and place + 1 - start <= longest
-                for n in range(chosen):
-                    table[line, n, 0] = begins[wanted[n]] if clean else -1
-                    table[line, n, 1] = begins[wanted[n] + 1] - 1 if clean else -1
-                line += 1
-                starts[line] = start = place + 1
-                tabs = short = 0
-                clean = True
-            elif byte == _RETURN and data[place + 1] == _NEWLINE:
-                short = 1
-            else:
-                clean = False
-    return line
-
-
-@_inlined
+@_helper
 def _number(data: Any, at: int, digits: int) -> Any:
     """The whole number in some bytes, -1 where they are not all digits."""
     number = 0
@@ -145,7 +85,7 @@ def _number(data: Any, at: int, digits: int) -> Any:
     return number
 
 
-@_inlined
+@_helper
 def _tenths(data: Any, at: int) -> int:
     """Tenths of seconds from the year 0 on in 21 bytes like ``2006-02-28 20:33:06.0``, -1 where they are no such time."""
     if data[at + 4] != 45 or data[at + 7] != 45 or data[at + 10] != 32:  # - - and a space
@@ -170,83 +110,117 @@ def _tenths(data: Any, at: int) -> int:
 _EPOCH = 719_468 * 86_400 * 10  # tenths of seconds from the first of March of the year 0 to 1970
 
 
-@_pass(_BYTES, _I32, _N, _N, _BYTES, _I64, _I64)
-def photos(data: Any, bounds: Any, lines: int, chosen: int, found: Any, taken: Any, uploaded: Any) -> int:
-    """Fill ``found`` for all lines, and the times of those that are found; how many they are."""
-    table = carray(bounds, (lines, chosen, 2))
-    count = 0
-    for line in range(lines):
-        found[line] = 0
-        key, key_end = table[line, 0, 0], table[line, 0, 1]
-        when, when_end = table[line, 1, 0], table[line, 1, 1]
-        stamp, stamp_end = table[line, 2, 0], table[line, 2, 1]
-        url, url_end = table[line, 3, 0], table[line, 3, 1]
-        marker, marker_end = table[line, 6, 0], table[line, 6, 1]
-        if key < 0 or key_end == key or key_end - key > 18 or data[key] == 48 or _number(data, key, key_end - key) < 0:
-            continue
-        if marker_end - marker != 1 or data[marker] != 48 or url == url_end:
-            continue
-        if when_end - when != 21 or stamp_end - stamp != 10 or data[stamp] == 48:
-            continue
-        seconds, tenths = _number(data, stamp, 10), _tenths(data, when)
-        if seconds < 0 or tenths < 0 or tenths - _EPOCH >= seconds * 10:
-            continue
-        found[line] = 1
-        taken[count], uploaded[count] = (tenths - _EPOCH) * 100_000, seconds * 1_000_000
-        count += 1
-    return count
+@_helper
+def _is_photo(data: Any, begins: Any, wanted: Any, most: int, times: Any, row: int) -> bool:
+    """Whether a line is a photo with two usable times, which are put into ``times`` in microseconds."""
+    key, when, stamp, url, marker = wanted[most], wanted[most + 1], wanted[most + 2], wanted[most + 3], wanted[most + 6]
+    at, digits = begins[key], begins[key + 1] - 1 - begins[key]
+    if digits < 1 or digits > 18 or data[at] == 48 or _number(data, at, digits) < 0:
+        return False
+    if begins[marker + 1] - 1 - begins[marker] != 1 or data[begins[marker]] != 48 or begins[url] + 1 == begins[url + 1]:
+        return False
+    if begins[when + 1] - 1 - begins[when] != 21 or begins[stamp + 1] - 1 - begins[stamp] != 10 or data[begins[stamp]] == 48:
+        return False
+    seconds, tenths = _number(data, begins[stamp], 10), _tenths(data, begins[when])
+    times[2 * row], times[2 * row + 1] = (tenths - _EPOCH) * 100_000, seconds * 1_000_000
+    return seconds >= 0 and tenths >= 0 and tenths - _EPOCH < seconds * 10
 
 
-@_pass(_I32, _N, _N, _BYTES, _I64, _N, _I64, _I64)
-def sizes(bounds: Any, lines: int, chosen: int, named: Any, columns: Any, count: int, total: Any, first: Any) -> int:
-    """Fill ``total`` with the bytes of each column's text, and ``first`` with where to put them; how many lines are named."""
-    table = carray(bounds, (lines, chosen, 2))
-    rows = 0
-    for n in range(count):
-        total[n] = 0
-    for line in range(lines):
-        if named[line]:
-            for n in range(count):
-                total[n] += table[line, columns[n], 1] - table[line, columns[n], 0]
-            rows += 1
-    first[0] = 0
-    for n in range(count):
-        # The copy of a column's last text runs beyond its end, and not into the next column.
-        first[n + 1] = first[n] + total[n] + _COPY
-    return rows
+@_helper
+def _among(data: Any, start: int, size: int, words: Any, ends: Any, count: int) -> bool:
+    """Whether some bytes are one of ``words``."""
+    first = 0
+    for word in range(count):
+        same = ends[word] - first == size
+        for k in range(size if same else 0):
+            same = same and words[first + k] == data[start + k]
+        if same:
+            return True
+        first = ends[word]
+    return False
 
 
-@_pass(_BYTES, _N, _I32, _N, _N, _BYTES, _I64, _N, _I64, _BYTES, _I32, _N)
-def texts(
+@_pass(*(_BYTES, _N, _N, _N), *(_I64, _I64, _N), *(_BYTES, _I64, _N), *(_I64, _I64, _I64), *(_I64, _I64, _BYTES, _N, _I32, _N))
+def sift(
     data: Any,
     size: int,
-    bounds: Any,
-    lines: int,
-    chosen: int,
-    named: Any,
-    columns: Any,
-    count: int,
-    first: Any,
+    columns: int,
+    longest: int,
+    wanted: Any,
+    chosen: Any,
+    most: int,
+    words: Any,
+    word_ends: Any,
+    word_count: int,
+    begins: Any,
+    counts: Any,
+    times: Any,
+    index: Any,
+    spans: Any,
     text: Any,
-    offsets: Any,
-    rows: int,
+    room: int,
+    ends: Any,
+    lines: int,
 ) -> int:
-    """Copy the text of columns, each from its ``first`` byte on, and fill its ``offsets`` (count, rows + 1)."""
-    table, ends = carray(bounds, (lines, chosen, 2)), carray(offsets, (count, rows + 1))
-    row = 0
-    for n in range(count):
-        ends[n, 0] = 0
-    for line in range(lines):
-        if named[line]:
-            for n in range(count):
-                at, end = table[line, columns[n], 0], table[line, columns[n], 1]
-                to = first[n] + ends[n, row]
-                if end + _COPY <= size:
-                    for k in range(0, end - at, _COPY):
-                        _copy(text, to + k, data, at + k)
-                else:
-                    for k in range(end - at):
-                        text[to + k] = data[at + k]
-                ends[n, row + 1] = ends[n, row] + end - at
-            row += 1
-    return row
+    """Fill ``counts``, ``times``, ``index``, ``spans``, ``text`` and ``ends``; how many bytes the lines take up."""
+    line = tabs = short = start = 0
+    clean = True
+    for kind in range(3):
+        counts[kind] = 0
+    for slot in range(2 * most):
+        ends[slot * (lines + 1)] = 0
+    for at in range(0, size, _WORD):
+        if at + _WORD <= size:
+            found = _not_printable(data, at)
+        else:
+            found = np.uint64(0)
+            for k in range(size - at):
+                if data[at + k] < _PRINTABLE or data[at + k] > 127:
+                    found |= np.uint64(1) << np.uint64(k)
+        while found:
+            place = at + _lowest(found)
+            found &= found - np.uint64(1)
+            byte = data[place]
+            if byte == _TAB:
+                tabs += 1
+                if tabs < columns:
+                    begins[tabs] = place + 1
+            elif byte == _NEWLINE:
+                begins[0], begins[columns] = start, place + 1 - short
+                kind = 2
+                if clean and tabs == columns - 1 and place + 1 - start <= longest:
+                    kind = 1
+                    licence = wanted[most + 4]
+                    first = begins[licence]
+                    if _is_photo(data, begins, wanted, most, times, counts[0]) and (
+                        word_count < 0 or _among(data, first, begins[licence + 1] - 1 - first, words, word_ends, word_count)
+                    ):
+                        kind = 0
+                row = counts[kind]
+                for n in range(chosen[kind]):
+                    slot = kind * most + n
+                    column = wanted[slot]
+                    first, end = begins[column], begins[column + 1] - 1
+                    offset = slot * (lines + 1) + row
+                    to = slot * room + ends[offset]
+                    if end + _COPY <= size:
+                        for k in range(0, end - first, _COPY):
+                            _copy(text, to + k, data, first + k)
+                    else:
+                        for k in range(end - first):
+                            text[to + k] = data[first + k]
+                    ends[offset + 1] = ends[offset] + end - first
+                index[kind * lines + row] = line
+                spans[2 * (kind * lines + row)], spans[2 * (kind * lines + row) + 1] = start, place + 1
+                counts[kind] = row + 1
+                line += 1
+                start = place + 1
+                tabs = short = 0
+                clean = True
+                if line == lines:
+                    return start
+            elif byte == _RETURN and data[place + 1] == _NEWLINE:
+                short = 1
+            else:
+                clean = False
+    return start

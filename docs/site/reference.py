@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = {
     "Plans and rows": [
         *(f"curation.{name}" for name in ("flow", "rows", "keys", "run", "rng", "budget", "png")),
-        *("curation.cost: Estimate", "curation.store: Rows", "curation.publish: DatasetCard, names_of"),
+        *("curation.cost: CostEstimate", "curation.store: Rows", "curation.publish: DatasetCard, names_of"),
     ],
     "Questions to people": ["curation.qa.rounds", "curation.qa.options"],
     "Stages": [
         *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors", "exif", "images")),
-        *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "reorder", "shortage")),
+        *(f"curation.stages.{name}" for name in ("image_sources", "near_duplicates", "picture_hash", "ranks")),
+        *(f"curation.stages.{name}" for name in ("reorder", "shortage")),
     ],
     "Protocols": [
         *(f"datasets.{name}" for name in ("clear.splits", "iirc.tasks", "iirc.view", "kowl.example", "kowl.increments")),

@@ -33,7 +33,7 @@ class Confusion:
     """A confusion matrix: its non-zero cells, in the order of (truth, predicted).
 
     Attributes:
-        truth, predicted: (m,) int64 labels; no pair comes twice.
+        truth, predicted: (m,) int64 labels; no pair occurs twice.
         count: (m,) int64, samples in the cell, > 0.
 
     >>> first, second = Confusion.of([0, 0, 1], [0, 1, 1]), Confusion.of([0], [0])

@@ -133,7 +133,7 @@ def co_predictions(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
     """(classes, classes) int64: of the samples with true label i, those that are predicted to have j.
 
     Divided by the samples of i it is the confusion matrix of the paper's Figure 6. Rows do not add up to 1: a sample has
-    several labels. ``co_predictions(true, true)`` is what would be right, with the samples of each class on its diagonal.
+    several labels. ``co_predictions(true, true)`` is ground truth, with the samples of each class on its diagonal.
 
     Args:
         true: (n, classes) bool.

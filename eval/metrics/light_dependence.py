@@ -70,7 +70,7 @@ def light_dependence(transforms: NDArray[np.float64], lights: NDArray[np.float64
         ValueError: fewer than ``FEWEST`` pairs, or lights that are all the same.
     """
     if len(transforms) < FEWEST:
-        raise ValueError(f"{len(transforms)} pairs: {FEWEST} are wanted to tell whether T depends on the light")
+        raise ValueError(f"{len(transforms)} pairs: at least {FEWEST} are needed to test whether T depends on the light")
     chosen = np.unique(np.linspace(0, len(transforms) - 1, min(len(transforms), _MOST)).astype(np.int64))
     T = np.asarray(transforms, dtype=np.float64).reshape(-1, 9)[chosen]
     ratios = np.log(lights[chosen][:, [0, 2]] / lights[chosen][:, 1:2])

@@ -15,7 +15,7 @@ from ...curation.store import Rows
 from ..metrics.class_incremental import accuracy_curve, forgetting_curve
 from ..results import Value, measured
 from .predictions import Predictions
-from .streams import Position, Samples, Stream, Test
+from .streams import LabelledSamples, Position, Stream, Test
 
 
 def class_stream(
@@ -23,7 +23,7 @@ def class_stream(
     role: Sequence[str],
     class_index: ArrayLike,
     label: Sequence[str],
-    samples: Callable[[NDArray[np.int64]], Samples],
+    samples: Callable[[NDArray[np.int64]], LabelledSamples],
     *,
     roles: tuple[str, str | None, str] = ("train", "val", "test"),
 ) -> Stream:
@@ -51,7 +51,7 @@ def class_stream(
     parts, names = np.asarray(role, dtype=np.str_), np.asarray(label, dtype=np.str_)
     positions: list[Position] = []
     tests: list[Test] = []
-    validate: tuple[Samples, ...] = ()
+    validate: tuple[LabelledSamples, ...] = ()
     known = 0
     for at, task in enumerate(np.unique(tasks).tolist()):
         mine = tasks == task

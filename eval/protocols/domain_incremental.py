@@ -12,14 +12,14 @@ from ...curation.store import Rows
 from ..metrics.clear import IID_METRICS, STREAMING_METRICS
 from ..results import Value, measured
 from .predictions import Predictions
-from .streams import Position, Samples, Stream, Test
+from .streams import LabelledSamples, Position, Stream, Test
 
 Protocol = Literal["iid", "streaming"]
 METRICS: Mapping[Protocol, Mapping[str, Callable[[ArrayLike], float]]] = {"iid": IID_METRICS, "streaming": STREAMING_METRICS}
 
 
 def iid_stream(
-    bucket: ArrayLike, split: Sequence[str], samples: Callable[[NDArray[np.int64]], Samples], classes: Sequence[str]
+    bucket: ArrayLike, split: Sequence[str], samples: Callable[[NDArray[np.int64]], LabelledSamples], classes: Sequence[str]
 ) -> Stream:
     """The iid protocol (one seed's split): learn the train rows of a bucket, test the test rows of every bucket.
 
@@ -57,7 +57,9 @@ def iid_stream(
     return Stream(tuple(positions), tuple(Test(str(name), "test", samples(rows[name, "test"])) for name in names))
 
 
-def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], Samples], classes: Sequence[str]) -> Stream:
+def streaming_stream(
+    bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], LabelledSamples], classes: Sequence[str]
+) -> Stream:
     """The streaming protocol: today's model meets tomorrow. All rows of a bucket are tested first, as the future, and learned
     later.
 
@@ -76,7 +78,7 @@ def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], S
     buckets = np.asarray(bucket)
     names = np.unique(buckets).tolist()
     if len(names) < 2:
-        raise ValueError(f"{len(names)} bucket: the streaming protocol tests the future, and there is none")
+        raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, and there are none")
     parts = [samples(np.flatnonzero(buckets == name)) for name in names]
     # The last bucket has no future that could be tested: it need not be learned.
     positions = [
@@ -87,7 +89,7 @@ def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], S
 
 
 def offline_stream(
-    bucket: ArrayLike, split: Sequence[str], samples: Callable[[NDArray[np.int64]], Samples], classes: Sequence[str]
+    bucket: ArrayLike, split: Sequence[str], samples: Callable[[NDArray[np.int64]], LabelledSamples], classes: Sequence[str]
 ) -> Stream:
     """No time at all: learn the train rows of all buckets at once, test the test rows of each (supplement, "train offline").
 

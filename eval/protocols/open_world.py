@@ -426,7 +426,7 @@ def _union(known: list[int], labels: Labels) -> list[int]:
 
 def _check(increments: Sequence[Increment], classes: Sequence[str]) -> None:
     if not increments or not len(increments[0].train.y):
-        raise ValueError("increment 0 has no training rows: there is nothing to learn first")
+        raise ValueError("increment 0 has no training rows: there is nothing to train on first")
     every = [samples for one in increments for samples in one.splits.values()]
     widths = sorted({samples.X.shape[1] for samples in every})
     if len(widths) != 1:

@@ -25,7 +25,7 @@ from .predictions import LABEL_SETS, ONE_LABEL, as_column, asked, row
 _LOGGER = logging.getLogger("benchwright.training")
 
 
-class Samples(Protocol):
+class LabelledSamples(Protocol):
     """Labelled samples, of which a protocol looks at keys and labels alone; what they are is the learner's business.
 
     >>> from benchwright.training.data.examples import ArrayExamples
@@ -105,7 +105,7 @@ class Test:
 
     tested: str
     split: str
-    samples: Samples
+    samples: LabelledSamples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,10 +126,10 @@ class Position:
     """
 
     name: str
-    train: Samples
+    train: LabelledSamples
     classes: tuple[str, ...]
     tests: tuple[int, ...]
-    validate: tuple[Samples, ...] = ()
+    validate: tuple[LabelledSamples, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         if not self.positions or not self.tests:
-            raise ValueError("a stream without positions or without tests: there is nothing to learn, or nothing to test")
+            raise ValueError("a stream without positions or without tests: there is nothing to train on, or nothing to test")
         known = 0
         for one in self.positions:
             known += len(one.classes)
@@ -169,7 +169,7 @@ class Stream:
     def _check(self, what: str, labels: NDArray[np.int64], known: int) -> None:
         if labels.dtype != np.int64 or labels.ndim != (2 if self.sets else 1):
             wanted = "(n, k) sets of class indices" if self.sets else "(n,) class indices"
-            raise ValueError(f"{what}: labels {labels.dtype} {labels.shape}: int64 {wanted} are wanted")
+            raise ValueError(f"{what}: labels {labels.dtype} {labels.shape}: expected int64 {wanted}")
         if not len(labels):
             raise ValueError(f"{what}: there is no sample")
         first = labels[:, 0] if self.sets else labels
@@ -266,6 +266,6 @@ def _tested(label: pa.DataType, position: int, stream: Stream, learner: StreamLe
         fits = guess.dtype == np.bool_ and guess.shape == (len(rows), known) if stream.sets else guess.dtype.kind in "iu"
         if not fits or len(guess) != len(rows):
             wanted = f"bool ({len(rows)}, {known})" if stream.sets else f"class indices ({len(rows)},)"
-            raise ValueError(f"predictions {guess.dtype} {guess.shape}: {wanted} are wanted")
+            raise ValueError(f"predictions {guess.dtype} {guess.shape}: expected {wanted}")
         key = f"{position:04}/{test.tested}/{test.split}"
         yield row(label, key, position, test.tested, test.split, len(rows), predicted=as_column(guess))

@@ -22,7 +22,7 @@ class Text:
 
     def __post_init__(self) -> None:
         if isinstance(self.paragraphs, str):  # its letters would be the paragraphs
-            raise TypeError(f"paragraphs {self.paragraphs!r}: a list of them is wanted")
+            raise TypeError(f"paragraphs {self.paragraphs!r}: expected a list of them")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Figure:
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
-            raise ValueError(f"figure {self.caption!r} has no alt text: say in words what it shows")
+            raise ValueError(f"figure {self.caption!r} has no alt text: describe what it shows")
 
 
 @dataclasses.dataclass(frozen=True)

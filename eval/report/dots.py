@@ -43,7 +43,7 @@ def dot_chart(
         shapes = {name: one.shape for name, one in [*values.items(), *papers.items()]}
         raise ValueError(f"dots {shapes} for {len(labels)} labels: one to twelve series, with a value a label")
     if all(np.isnan(one).all() for one in values.values()):
-        raise ValueError("dots of NaN alone show nothing")
+        raise ValueError("dots of only NaN show nothing")
     both, places = np.array(list(values.values())), np.arange(len(labels))
     there = ~np.isnan(both).all(0)
 

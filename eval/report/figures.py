@@ -80,7 +80,7 @@ def heat_map(
     if values.shape != (len(rows), len(columns)) or values.size == 0:
         raise ValueError(f"matrix {values.shape} with {len(rows)} row and {len(columns)} column labels")
     if np.isnan(values).all():
-        raise ValueError("a heat map of NaN alone shows nothing")
+        raise ValueError("a heat map of only NaN shows nothing")
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pale, deep = common_scale([values]) if scale is None else scale
     if not pale - 1e-6 <= low <= high <= deep + 1e-6:
@@ -226,7 +226,7 @@ def line_chart(
     known = {name: ~np.isnan(curve) for name, curve in curves.items()}
     drawn = {name: curve for name, curve in curves.items() if known[name].any()}
     if not drawn:
-        raise ValueError("curves of NaN alone show nothing")
+        raise ValueError("curves of only NaN show nothing")
     widths = {name: times * np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
     ends = _PERCENT if shares else (-math.inf, math.inf)
     labels = [str(place) if named else f"{place:g}" for place in places]

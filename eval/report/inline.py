@@ -54,31 +54,32 @@ class Shapes:
     def _content(self, picture: bytes, colours: Mapping[str, str]) -> tuple[Mapping[str, str], Markup]:
         root = ET.fromstring(picture)
         size = {name: f"{float(root.get(name, '0').removesuffix('pt')) * 4 / 3:.0f}" for name in ("width", "height")}
-        return {"viewBox": root.get("viewBox", ""), **size}, self._inner(root, colours)
+        return {"viewBox": root.get("viewBox", ""), **size}, Markup(self._inner(root, colours))
 
-    def _inner(self, element: ET.Element, colours: Mapping[str, str]) -> Markup:
-        return Markup("").join(self._element(child, colours) for child in element)
+    # Markup as plain strings, whose values are escaped where they are put in: there are thousands of elements.
 
-    def _element(self, element: ET.Element, colours: Mapping[str, str]) -> Markup:
+    def _inner(self, element: ET.Element, colours: Mapping[str, str]) -> str:
+        return "".join([self._element(child, colours) for child in element])
+
+    def _element(self, element: ET.Element, colours: Mapping[str, str]) -> str:
         tag = element.tag.rpartition("}")[2]
         if tag == "defs":
             for shape in element:
                 name, kind = shape.get("id", ""), shape.tag.rpartition("}")[2]
                 if name and name not in self.found and kind in ("path", "clipPath"):
-                    self.found[name] = Markup('<{} id="{}"{}>{}</{}>').format(
-                        Markup(kind), name, _attributes(shape, {}), self._inner(shape, {}), Markup(kind)
-                    )
-            return Markup("")
+                    told, inner = _attributes(shape, {}), self._inner(shape, {})
+                    self.found[name] = Markup(f'<{kind} id="{escape(name)}"{told}>{inner}</{kind}>')
+            return ""
         if tag not in _DRAWN:
-            return Markup("")
+            return ""
         inner, told = self._inner(element, colours), _attributes(element, colours)
         own = element.get("id", "")
-        told += Markup(' class="{}"').format(own) if _SERIES.match(own) else Markup("")
+        told += f' class="{escape(own)}"' if _SERIES.match(own) else ""
         if tag == "a" and "href=" in told:  # its letters are shapes, which are not read out
-            told += Markup(' aria-label="{}"').format(_place(element))
+            told += f' aria-label="{escape(_place(element))}"'
         if tag == "g" and not told:
             return inner
-        return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), told, inner) if inner else Markup(f"<{tag}{told}/>")
+        return f"<{tag}{told}>{inner}</{tag}>" if inner else f"<{tag}{told}/>"
 
 
 def _place(link: ET.Element) -> str:
@@ -86,8 +87,8 @@ def _place(link: ET.Element) -> str:
     return next((value for name, value in link.attrib.items() if name.rpartition("}")[2] == "href"), "").rpartition("/")[2]
 
 
-def _attributes(element: ET.Element, colours: Mapping[str, str]) -> Markup:
-    told = Markup("")
+def _attributes(element: ET.Element, colours: Mapping[str, str]) -> str:
+    told = ""
     for key, value in element.attrib.items():
         name = key.rpartition("}")[2]
         if name not in _KEPT or (name == "href" and not (value.startswith("#") or _LINK.match(value))):
@@ -95,11 +96,15 @@ def _attributes(element: ET.Element, colours: Mapping[str, str]) -> Markup:
         if name == "d":
             value = " ".join(value.split())
         if name != "transform":
-            value = _NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").removesuffix("."), value)
+            value = _NUMBER.sub(_rounded, value)
         if name == "style":
             value = _COLOUR.sub(lambda found: colours.get(found[0], found[0]), value)
-        told += Markup(' {}="{}"').format(Markup(name), escape(value))
+        told += f' {name}="{escape(value)}"'
     return told
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").removesuffix(".")
 
 
 def page_style() -> str:

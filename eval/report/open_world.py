@@ -172,7 +172,7 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
         ValueError: a table without rows or without a column ``predictor``, or a split that it does not have.
     """
     if "predictor" not in tidy.column_names or not tidy.num_rows:
-        raise ValueError(f"a tidy table with rows and a column 'predictor' is wanted: {tidy.num_rows} of {tidy.column_names}")
+        raise ValueError(f"expected a tidy table with rows and a column 'predictor': {tidy.num_rows} of {tidy.column_names}")
     there = _names(tidy, "split")
     chosen = split or next(name for name in _SPLITS if name in there)
     if chosen not in there:

@@ -131,7 +131,7 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
     box.set_url(stage.href or None)
     axes.add_patch(box)
     axes.text(0.12, top + 0.24, short_labels([stage.name], 22)[0], fontsize=9, weight="bold", va="center")
-    axes.text(0.12, top + 0.46, short_labels([stage.kind or "not made yet"], 20)[0], fontsize=7, va="center", color=theme.faint)
+    axes.text(0.12, top + 0.46, short_labels([stage.kind or "not run yet"], 20)[0], fontsize=7, va="center", color=theme.faint)
     if made:
         axes.text(_WIDE - 0.12, top + 0.24, f"{stage.rows:,}", fontsize=9, ha="right", va="center")
         axes.text(

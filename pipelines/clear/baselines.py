@@ -24,8 +24,7 @@ from ...eval.protocols.domain_incremental import measure_domains, measure_offlin
 from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
-from ...training.models.backbone import HUB, check_backbone_net, check_hub_weights, hub_weights
-from ...training.models.picture_net import check_picture_net
+from ...training.models.backbone import HUB, check_hub_weights, hub_weights
 from ...training.models.registry import MODELS
 from ..config import check_file_not_empty
 from ..errors import WrongUse, unknown
@@ -33,7 +32,7 @@ from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import quoted, reference_of, short
-from ..streams import Runs, trainings_of, weights_sha256
+from ..streams import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, Source
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource
@@ -65,18 +64,18 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         raise unknown("protocol", strange[0], (*PROTOCOLS, OFFLINE, PRETRAIN))
     if PRETRAIN in asked:
         if len(asked) > 1:
-            raise WrongUse(f"protocol {PRETRAIN!r} has methods of its own: train it by itself")
+            raise WrongUse(f"protocol {PRETRAIN!r} has its own methods: train it separately")
         return pretrainings(config, out, list(methods))
-    names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
+    names = expanded(map(METHODS.present, list(methods) or config.baselines.methods))
     pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
     asked = list(dict.fromkeys(protocol for protocol, _ in pairs))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
-        told = f"{out} has one bucket: the streaming protocol tests the future, and there is none"
+        told = f"{out} has only one bucket: the streaming protocol tests on later buckets, and there are none"
         if protocols:
             raise WrongUse(told)
-        LOGGER.warning("%s: it is left out", told)
+        LOGGER.warning("%s: skipping it", told)
         pairs = [pair for pair in pairs if pair[0] != "streaming"]
     _check_samples(config, out)
     split = [name for name in asked if name in ("iid", OFFLINE)]
@@ -85,7 +84,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         told = f"{out} has no iid splits, since its release has none"
         if protocols:
             raise WrongUse(told)
-        LOGGER.warning("%s: that protocol is left out", told)
+        LOGGER.warning("%s: skipping this protocol", told)
         pairs = [pair for pair in pairs if pair[0] not in split]
     elif split:
         _check_splits(config, table, seeds)
@@ -97,7 +96,7 @@ def check_settings(config: ClearConfig) -> None:
     that shows before there is a dataset."""
     _check_source(config.source)
     _check_weights(config)
-    names = expanded(METHODS.former.get(name, name) for name in config.baselines.methods)
+    names = expanded(map(METHODS.present, config.baselines.methods))
     pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
 
@@ -158,7 +157,7 @@ def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chose
         chosen: whether the methods were named.
     """
     if OFFLINE in protocols and (others := [name for name in names if name != JOINT]) and chosen:
-        raise WrongUse(f"protocol {OFFLINE} learns all buckets at once: by method {JOINT!r} alone, and not by {others[0]!r}")
+        raise WrongUse(f"protocol {OFFLINE} trains on all buckets at once: it takes only method {JOINT!r}, not {others[0]!r}")
     pairs = [(each, name) for each in protocols if each != OFFLINE for name in names if named or name != JOINT]
     offline = OFFLINE in protocols or (not named and JOINT in names)
     return pairs + ([(OFFLINE, JOINT)] if offline else [])
@@ -214,7 +213,7 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
-    changes = {short(METHODS.former.get(each, each)): values for each, values in config.baselines.method_settings.items()}
+    changes = {short(METHODS.present(each)): values for each, values in config.baselines.method_settings.items()}
     return reference, {**settings, **changes.get(short(name), {})}
 
 
@@ -261,7 +260,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
         except ValueError as error:
             raise WrongUse(f"baselines.view: {error}") from None
     try:
-        _check_model(b.model or model, settings["model"], vectors=settings["features"] != PIXELS)
+        check_net(b.model or model, settings["model"], "images" if settings["features"] == PIXELS else "vectors")
     except ValueError as error:
         raise WrongUse(f"baselines.model_settings, baselines.features = {settings['features']!r}: {error}") from None
     return b.model or model, settings
@@ -280,17 +279,9 @@ def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
         for name, value in stated.items()
         if value not in (None, presets[name])
     ]
-    told = f"baselines.preset = {b.preset!r}: settings that the file states stay: {', '.join(kept)}"
+    told = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
     told += "; --set changes them, and a whole table baselines={...} replaces them"
     return [told] if kept else []
-
-
-def _check_model(name: str, settings: Mapping[str, Any], *, vectors: bool) -> None:
-    """Raise ValueError where a built-in model has no such network; what is missing or unknown is told elsewhere."""
-    if name == "backbone" and "name" in settings:
-        check_backbone_net(settings["name"], settings.get("head", "linear"))
-    if name == "pictures" and settings.keys() >= {"backbone", "head"}:
-        check_picture_net(settings["backbone"], settings["head"], vectors=vectors)
 
 
 def _check_samples(config: ClearConfig, out: str) -> None:
@@ -301,7 +292,7 @@ def _check_samples(config: ClearConfig, out: str) -> None:
     elif _learned(config) == EMBEDDING and not config.vectors:
         own = "those of the release in source.features, or " if isinstance(config.source, ReleaseSource) else ""
         raise WrongUse(
-            f"{out} has no vectors, which baselines learn: name {own}an encoder in encoder.kind, and run again; or train on "
+            f"{out} has no vectors to train on: name {own}an encoder in encoder.kind, and run again; or train on "
             "images, by baselines.features = 'pixels'"
         )
 
@@ -314,7 +305,7 @@ def _check_splits(config: ClearConfig, table: pa.Table, seeds: Sequence[int]) ->
             told = f"the {part} set of bucket {empty[0]} is empty"
             if config.splits is None:
                 raise WrongUse(
-                    f"{told} in the release's split of seed {seed}: leave the bucket out by source.buckets, and run again"
+                    f"{told} in the release's split of seed {seed}: exclude the bucket with source.buckets, and run again"
                 )
             count = np.count_nonzero(buckets == empty[0])
             rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")

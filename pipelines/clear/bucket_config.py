@@ -29,10 +29,10 @@ Time = Annotated[str, AfterValidator(_time)]
 
 @dataclass(frozen=True, config=_STRICT)
 class EqualCountBuckets:
-    """Buckets of equal count.
+    """Buckets with equal counts.
 
     Attributes:
-        count: of buckets.
+        count: number of buckets.
     """
 
     kind: Literal["equal_count"]
@@ -41,10 +41,10 @@ class EqualCountBuckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class CalendarBuckets:
-    """A bucket a year or a month.
+    """One bucket per year or month.
 
     Attributes:
-        period: what a bucket spans.
+        period: time span of a bucket.
     """
 
     kind: Literal["calendar"]
@@ -53,7 +53,7 @@ class CalendarBuckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class TimeLimits:
-    """First and last time of a bucket, both in it.
+    """First and last time of a bucket, inclusive.
 
     Attributes:
         start: the first, such as 2007-04-09 03:27:17.
@@ -69,7 +69,7 @@ class LimitedBuckets:
     """Buckets between given times.
 
     Attributes:
-        limits: of each bucket, in order of time.
+        limits: limits of each bucket, in order of time.
     """
 
     kind: Literal["limits"]

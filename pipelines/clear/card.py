@@ -25,7 +25,7 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
     origins = made_by(config.features)
     if isinstance(config.source, ReleaseSource):
         origins |= {name: {"released": name} for name in config.source.features}
-        columns["bucket"] = "time bucket, in order of time, with the number that the release gives it"
+        columns["bucket"] = "time bucket, in order of time, numbered as in the release"
     files, features = write_features(run, origins, folder)
     card = DatasetCard(
         title="A CLEAR-style benchmark",
@@ -58,7 +58,7 @@ def _members(config: ClearConfig, rows: Rows) -> dict[str, dict[str, Any]]:
 _CONFIRMED = {
     "imported": " and confirmed by annotators",
     "simulated": " and confirmed by annotators (SIMULATED ones)",
-    "none": "; no annotator has looked at them",
+    "none": "; not checked by annotators",
 }
 
 
@@ -67,9 +67,7 @@ def _summary(config: ClearConfig, rows: Rows) -> str:
     if config.recipe is not None:
         names = ", ".join(escaped(each.name) for each in config.recipe.classes)
         confirmed = _CONFIRMED[config.recipe.qa.votes]
-        return (
-            f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, after the recipe of the CLEAR benchmark."
-        )
+        return f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, following the CLEAR recipe."
     names = ", ".join(escaped(name) for name in names_by_label(rows).values())
     if isinstance(config.source, ReleaseSource):
         what = "Photos" if config.source.images else "Vectors of photos"

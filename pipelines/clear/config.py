@@ -19,8 +19,8 @@ from ..config import Location, Rejects, ShardSizes
 from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind
 from ..near_duplicates import NearDuplicates
-from ..own import OwnEncoder, OwnSource, shown
 from ..sources import SOURCES
+from ..user_code import OwnEncoder, OwnSource, shown
 from .bucket_config import Buckets, count_of_buckets
 from .label_config import Class, Qa
 from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
@@ -33,16 +33,16 @@ _OF_SOURCE: Any = Field(default=None, validate_default=True)
 
 @dataclass(frozen=True, config=_STRICT)
 class Images:
-    """Which images are taken, from any source.
+    """Which images are accepted, from any source.
 
     Attributes:
-        max_rejects: the budget of every stage that meets bad input: rows, or a share below 1.
+        max_rejects: reject budget of every stage that reads input: rows, or a share below 1.
         min_bytes: smaller files are rejected.
         max_bytes: larger files are rejected.
         max_pixels: width times height above this is rejected before it is decoded.
         min_edge_px: length of the shorter edge, below which an image is rejected.
         max_aspect: longer edge by shorter edge, above which an image is rejected.
-        drop_duplicates: whether to reject all but the first of images whose bytes are equal.
+        drop_duplicates: whether to reject all but the first of byte-identical images.
         take_first: how many usable images are taken, in the order of the source; all by default.
     """
 
@@ -61,9 +61,9 @@ class EncoderRun:
     """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``.
 
     Attributes:
-        checkpoint: file of weights, where the encoder takes one.
+        checkpoint: file of weights, if the encoder takes one.
         device: ``cpu``, ``cuda`` or ``cuda:1``.
-        stored: how vectors are stored: whole, or in half the space.
+        stored: precision of the stored vectors.
     """
 
     checkpoint: Location = ""
@@ -73,12 +73,12 @@ class EncoderRun:
 
 @dataclass(frozen=True, config=_STRICT)
 class FinalChoice:
-    """Final choice: how many images a class and bucket, and how they are chosen.
+    """Final choice: how many images per class and bucket, and how they are chosen.
 
     Attributes:
-        per_class: images of each class and bucket.
-        method: drawn from the seed, or the best of the retrieval.
-        on_shortage: where there are fewer: ``keep`` what there is, with a warning, or stop with an ``error``.
+        per_class: images per class and bucket.
+        method: random by seed, or the best of the retrieval.
+        on_shortage: if there are fewer: ``keep`` what there is, with a warning, or stop with an ``error``.
     """
 
     per_class: Annotated[int, Field(ge=1)]
@@ -92,7 +92,7 @@ class Splits:
 
     Attributes:
         rule: ``as_released`` as the released lists, ``as_written`` stratified by class.
-        test_share: share of the images that test.
+        test_share: share of the images in the test set.
     """
 
     rule: Literal["as_released", "as_written"]
@@ -101,10 +101,10 @@ class Splits:
 
 @dataclass(frozen=True, config=_STRICT)
 class Unlabelled:
-    """What is published whole and without labels beside the dataset, for pre-training.
+    """Complete buckets published as a separate unlabelled dataset, for pre-training.
 
     Attributes:
-        buckets: numbers of buckets, or "all".
+        buckets: bucket numbers, or "all".
     """
 
     buckets: list[Annotated[int, Field(ge=0)]] | Literal["all"] = Field(default_factory=list[int])
@@ -136,24 +136,24 @@ class ClearConfig:
 
     Attributes:
         seed: draws the final choice and the simulated votes.
-        source: where the images come from.
-        images: which of them are taken.
-        baselines: what ``train`` learns.
+        source: source of the images.
+        images: which of them are accepted.
+        baselines: what ``train`` trains.
         buckets: how they are divided by time.
-        encoder: what makes vectors of images and prompts.
-        retrieval: how images are given to classes.
+        encoder: encoder of images and prompts.
+        retrieval: how images are retrieved for classes.
         classes: the classes, in the order of their labels.
-        qa: whether and how people confirm them.
+        qa: whether and how annotators confirm them.
         choice: how many are kept.
-        splits: what trains and what tests.
+        splits: training and test sets.
         features: further vectors of each image, by name; see ``feature_sets``.
-        blurring: of faces or the like, before anything is looked at, retrieved or published; None: nothing is blurred.
-        near_duplicates: looked for before anything is retrieved or chosen; None: they are not.
+        blurring: blurs faces or other objects before images are shown, retrieved or published; None: off.
+        near_duplicates: detected before retrieval and choice; None: off.
         encoder_run: where the encoder runs.
-        unlabelled: what is published without labels.
-        pretraining: what is learned from that.
-        shards: their sizes.
-        rows_per_part: rows that are made at once and lost together in a crash; changes no result.
+        unlabelled: the unlabelled dataset.
+        pretraining: training on the unlabelled dataset.
+        shards: sizes of shards.
+        rows_per_part: rows computed, and lost in a crash, together; does not affect results.
     """
 
     seed: int
@@ -194,7 +194,7 @@ class ClearConfig:
     @classmethod
     def _something_of_each_row(cls, source: Source) -> Source:
         if isinstance(source, ReleaseSource) and not source.images and not source.features:
-            raise ValueError("images = false and no features: nothing would be left to learn from: set one of the two")
+            raise ValueError("images = false and no features: there would be nothing to train on: set one of the two")
         return source
 
     @field_validator("source")
@@ -218,7 +218,7 @@ class ClearConfig:
     def _of_images(cls, sets: FeatureSets, info: ValidationInfo) -> FeatureSets:
         source = info.data.get("source")
         if sets and isinstance(source, ReleaseSource) and not source.images:
-            raise ValueError("source.images = false leaves no image to make features of: set it to true")
+            raise ValueError("source.images = false leaves no images to compute features from: set it to true")
         released = source.features if isinstance(source, ReleaseSource) else []
         if twice := [name for name in sets if RELEASED.get(name, name) in released]:
             same = RELEASED.get(twice[0], twice[0])
@@ -229,14 +229,14 @@ class ClearConfig:
     @classmethod
     def _not_of_a_release(cls, blurring: Blurring | None, info: ValidationInfo) -> Blurring | None:
         if blurring is not None and isinstance(info.data.get("source"), ReleaseSource):
-            raise ValueError("source.kind = 'release' is taken as its files are: leave blurring out")
+            raise ValueError("source.kind = 'release' uses the files of the release unchanged: remove blurring")
         return blurring
 
     @field_validator("near_duplicates")
     @classmethod
     def _before_splits(cls, near: NearDuplicates | None, info: ValidationInfo) -> NearDuplicates | None:
         if near is not None and isinstance(info.data.get("source"), ReleaseSource):
-            raise ValueError("source.kind = 'release' is taken as its lists have it: leave near_duplicates out")
+            raise ValueError("source.kind = 'release' uses the lists of the release unchanged: remove near_duplicates")
         if near is not None and near.keep == "drop_across_splits":
             raise ValueError("keep = 'drop_across_splits': splits are drawn later: keep_all, keep_first or keep_best")
         if near is not None and near.by == "embedding" and info.data.get("encoder") is None:
@@ -247,7 +247,7 @@ class ClearConfig:
     @classmethod
     def _of_other_images(cls, unlabelled: Unlabelled, info: ValidationInfo) -> Unlabelled:
         if unlabelled.buckets and isinstance(info.data.get("source"), ReleaseSource):
-            raise ValueError("source.kind = 'release' has no image without a label: leave out buckets")
+            raise ValueError("source.kind = 'release' has no unlabelled images: remove buckets")
         count = count_of_buckets(info.data.get("buckets"))
         named = [] if unlabelled.buckets == "all" else unlabelled.buckets
         if count is not None and (strange := [number for number in named if number >= count]):
@@ -286,10 +286,10 @@ def _check_section(name: str, section: Any, source: Any) -> None:
     told = ""
     if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
         has = "labels, buckets and splits" if source.kind == "release" else "labels"
-        told = f"source.kind = '{source.kind}' brings its {has}: leave this table out"
+        told = f"source.kind = '{source.kind}' comes with its own {has}: remove this table"
     elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
         told = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
-        told = "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is"
+        told = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
     if told:
         raise PydanticCustomError("refused", "{told}", {"told": told})

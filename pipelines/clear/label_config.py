@@ -30,10 +30,10 @@ class Class:
     """A class: its name, its prompts, and the option that annotators read.
 
     Attributes:
-        name: in labels and lists.
+        name: name in labels and lists.
         prompts: texts that retrieve its images.
-        option: what annotators choose; by default the name.
-        hint: what the form adds in brackets.
+        option: text of the annotators' option; by default the name.
+        hint: added in brackets on the form.
     """
 
     name: Annotated[Shown, Field(min_length=1)]
@@ -48,13 +48,13 @@ class Class:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rates(ErrorRates):
-    """Chances of a wrong answer of simulated annotators; the first three exclude one another.
+    """Probabilities of wrong answers of simulated annotators; the first three are mutually exclusive.
 
     Attributes:
-        none: of "None of the above" in place of the class.
-        extra: of a second class beside the right one.
-        wrong: of another class.
-        sensitive: of a Yes to the question about sensitive content.
+        none: probability of "None of the above" instead of the class.
+        extra: probability of a second class in addition to the right one.
+        wrong: probability of another class.
+        sensitive: probability of a Yes to the question about sensitive content.
     """
 
     none: Chance = 0.05
@@ -73,13 +73,13 @@ class Qa:
 
     Attributes:
         votes: ``imported`` from people, ``simulated`` from the column ``truth``, or ``none``.
-        workers: who are asked about each image.
+        workers: annotators per image.
         majority: votes that an image needs for its class.
-        sensitive: votes of Yes that drop an image: a number, ``as_released`` (one) or ``as_written`` (all).
+        sensitive: number of Yes votes that drop an image: a number, ``as_released`` (one) or ``as_written`` (all).
         rule: ``majority_exact``, or ``draft``, the rule of the authors' draft script.
         max_sensitive_score: images that the packaged model scores above this (0 to 1) are not shown to annotators.
-        truth: column of the right classes, for simulated annotators.
-        errors: chances of their wrong answers.
+        truth: column of the true classes, for simulated annotators.
+        errors: probabilities of their wrong answers.
     """
 
     votes: Literal["imported", "simulated", "none"]

@@ -11,7 +11,7 @@ from ...curation.encoders.spec import OpenClip
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
 from ...datasets.features.networks import Network
 from ...eval.report.blocks import Block, Cell, Table, Text, Value
-from ...eval.report.trained import PublishedRow, changed_settings
+from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS, stage_of

@@ -15,9 +15,9 @@ from typing import Any, cast
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, rows_of, source, step
 from ...curation.keys import how, where
+from ...curation.placing import Placed
 from ...curation.qa.rounds import Round, Simulated, ask
 from ...curation.qa.sensitive import screen_sensitive
-from ...curation.shards import Placed
 from ...curation.stages.buckets import (
     Bucketed,
     BucketLimits,
@@ -55,8 +55,8 @@ from ..blurring import with_blurring
 from ..config import check_file_not_empty
 from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
-from ..own import encoder_of, source_of
 from ..sources import SOURCES
+from ..user_code import encoder_of, source_of
 from . import card, release
 from .bucket_config import Buckets, CalendarBuckets, EqualCountBuckets, PublishedBuckets
 from .config import ClearConfig, LabelRecipe

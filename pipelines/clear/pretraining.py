@@ -53,13 +53,13 @@ def pretrainings(config: ClearConfig, out: str, methods: Sequence[str]) -> list[
     folder = posixpath.join(out, UNLABELLED)
     if not config.unlabelled.buckets or not Store(folder).exists("dataset.json"):
         raise WrongUse(
-            f"{out} has no images without labels to learn from: name their buckets with --set unlabelled.buckets=[0] of "
+            f"{out} has no unlabelled images to train on: name their buckets with --set unlabelled.buckets=[0] of "
             "`benchwright run`, and run again"
         )
     chosen, shards = (load_artifact(Store(out), name) for name in (CHOSEN, SHARDS))
     asked = chosen is not None and chosen.recipe["settings"].get("buckets") == config.unlabelled.buckets
     if not asked or shards is None or shards.digest != dataset_digest(out, UNLABELLED):
-        raise WrongUse(f"{out}: {UNLABELLED}/ is not what the settings of the run make: run again")
+        raise WrongUse(f"{out}: {UNLABELLED}/ does not match the settings of the run: run again")
     images = len(DatasetIndex.open(folder))
     if strange := [name for name in methods if name not in moco_presets()]:
         raise unknown("method of pre-training", strange[0], moco_presets())
@@ -94,7 +94,11 @@ def _pretraining(config: ClearConfig, folder: str, name: str, backbone: str, set
     label = "moco_" + ("all" if buckets == "all" else "b" + "_".join(map(str, buckets)))
     lines = ["weights in {path}"]
     if backbone in RESNETS:  # which feature sets know by name
-        lines += ["for their vectors put this into the settings, and run again:", f"[features.{label}]", 'weights = "{path}"']
+        lines += [
+            "to compute features with them, add this to the settings and run again:",
+            f"[features.{label}]",
+            'weights = "{path}"',
+        ]
         lines += [] if backbone == "resnet50" else [f'encoder = {{{{ kind = "network", model = "{backbone}" }}}}']
     return Training(
         PRETRAIN,
@@ -135,13 +139,13 @@ def learn_moco(
     from ...curation.checkpoint import Checkpoint
     from ...training.core.devices import device_of
     from ...training.data.pictures import shard_pictures
-    from ...training.moco.pretrain import Pictures, Pretraining
+    from ...training.moco.pretrain import Pretraining, PretrainingPictures
 
     index, seed = DatasetIndex.open(dataset), training["seed"]
     keys = index.table["key"].to_pylist()
     settings = moco_settings(training["method"], {**training["settings"], "backbone": training["model"]})
     pretraining = Pretraining(settings, seed=seed, device=device_of(device), workers=workers)
-    pictures = Pictures(shard_pictures(index), keys, lambda epoch: index.order(seed=seed, epoch=epoch))
+    pictures = PretrainingPictures(shard_pictures(index), keys, lambda epoch: index.order(seed=seed, epoch=epoch))
     try:
         pretraining.learn(
             pictures,

@@ -51,20 +51,22 @@ def write_release_layout(config: ClearConfig, out: str, folder: str, layout: str
 
     Raises:
         WrongUse: for any other folder or layout, or a run without images or splits.
-        Busy: where another release is at work in it.
+        Busy: where another release is in progress in it.
     """
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
     store = Store(out)
     root, run = Path(os.path.realpath(folder)), store.local and Path(os.path.realpath(store.local))
     if run and (root.is_relative_to(run) or run.is_relative_to(root)):
-        raise WrongUse(f"{folder}: a release is no part of the run {out}, nor the run of it: name a folder elsewhere")
+        raise WrongUse(f"{folder}: the release must be neither inside the run {out} nor contain it: choose another folder")
     root.mkdir(parents=True, exist_ok=True)
-    with locked(root / _UNFINISHED, f"another release is at work in {folder}: wait for it, or name another folder") as mark:
+    with locked(
+        root / _UNFINISHED, f"another release is in progress in {folder}: wait for it, or choose another folder"
+    ) as mark:
         others = [path for path in root.iterdir() if path.name != _UNFINISHED]
         if others and not os.fstat(mark.fileno()).st_size:  # nobody began here before
             (root / _UNFINISHED).unlink(missing_ok=True)
-            raise WrongUse(f"{folder}: it holds files, such as {min(others).name}: name a new or an empty folder")
+            raise WrongUse(f"{folder}: it holds files, such as {min(others).name}: choose a new or empty folder")
         mark.write(f"benchwright release has not ended here: {out}\n")
         mark.flush()
         for path in others:
@@ -85,7 +87,7 @@ _UNFINISHED = ".benchwright-unfinished"
 def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str) -> int:
     rows = _finished(store, "split")
     if "image" not in rows.column_names:
-        raise WrongUse("the run has no images, which a release has: set source.images = true, and run it again")
+        raise WrongUse("the run has no images, which a release needs: set source.images = true, and run it again")
     table = rows.table(["bucket", "label", "class_name", *(f"iid_seed{seed}" for seed in SEEDS)])
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
     names = _class_names(config, rows)
@@ -108,7 +110,7 @@ def _write_train_test(
 ) -> int:
     rows, parts = _finished(store, "split"), np.asarray(table["iid_seed0"].to_pylist())
     if not set(parts.tolist()) <= {"train", "test"}:
-        raise WrongUse("the run has no split of seed 0, which the layout train_test writes: take the other layout")
+        raise WrongUse("the run has no split of seed 0, which the layout train_test needs: use the other layout")
 
     def items(part: str) -> Iterator[Item]:
         return _items(config, store, rows, part)
@@ -156,9 +158,9 @@ def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
     try:  # a part of the release may have been taken
         known = published.class_names(config.source.root)
     except (OSError, ValueError) as error:
-        raise WrongUse(f"source.root: the names of all classes are read there again: {error}") from None
+        raise WrongUse(f"source.root: the class names are read from it again: {error}") from None
     if any(label >= len(known) or known[label] != name for label, name in names_by_label(rows).items()):
-        raise WrongUse(f"source.root = {config.source.root!r} is another release than the one that the run was made from")
+        raise WrongUse(f"source.root = {config.source.root!r} is not the release that the run was built from")
     return known
 
 

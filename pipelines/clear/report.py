@@ -17,9 +17,9 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.maps import drift_blocks, map_figures
 from ...eval.report.sections import counts_table, picture_sheets, sample_sheet
 from ..feature_sets import EMBEDDING, stage_of
-from ..own import shown
 from ..report import OWNERS, ReportedRun, write_page
 from ..samples import sample_band
+from ..user_code import shown
 from .buckets import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
 from .pipeline import rounds

@@ -18,7 +18,7 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     Column,
     PublishedRow,
     accuracy_heats,

@@ -27,9 +27,9 @@ class FolderSource:
     """A folder of images.
 
     Attributes:
-        root: the folder, with all folders in it.
+        root: the folder, read recursively.
         dates_csv: CSV file with columns ``file``, ``date_taken`` and labels; by default dates are those of EXIF.
-        name: of the source, in the index and the card.
+        name: name of the source, in the index and the card.
     """
 
     kind: Literal["folder"]
@@ -44,8 +44,8 @@ class TarSource:
 
     Attributes:
         root: the folder.
-        form: ``webdataset`` where samples have ``.json`` files beside their images.
-        name: of the source, in the index and the card.
+        form: ``webdataset`` if samples have ``.json`` files with their images.
+        name: name of the source, in the index and the card.
     """
 
     kind: Literal["tars"]
@@ -59,7 +59,7 @@ class DrawnSource:
     """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file.
 
     Attributes:
-        count: of pictures.
+        count: number of pictures.
     """
 
     kind: Literal["drawn"]
@@ -71,7 +71,7 @@ class DownloadLimits:
     """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source.
 
     Attributes:
-        max_redirects: that are followed.
+        max_redirects: redirects that are followed.
         allow_private_hosts: whether addresses of the local network may be fetched.
         gone_urls: patterns of addresses to which a server redirects where a picture is gone.
         disallowed_directives: words of the header ``X-Robots-Tag`` by which a server says that a picture is not to be taken;
@@ -115,7 +115,7 @@ class ReleaseSource:
     """A release of CLEAR, whole or in part: labels, buckets and splits are those of its lists.
 
     Attributes:
-        root: its folder.
+        root: folder of the release.
         features: types of the release's own vectors, such as ``moco_b0``: each becomes a feature set of this name.
         published: digests of the authors' archive, stated by whoever holds it: ``dataset``, and any of ``features``. The report
             of a run with the published counts prints its own. Where they are the run's, the paper's figures stand beside it.

@@ -36,8 +36,8 @@ class Baselines:
     Attributes:
         preset: hyper-parameters and model of the paper.
         methods: by name, or groups of them such as ``table1``.
-        method_settings: changes of single ones, by their names.
-        model: another one than the preset's, by name or reference.
+        method_settings: changes for single methods, by name.
+        model: replaces the preset's model, by name or reference.
         model_settings: its keyword arguments.
         features: what is learned from: "embedding", the vectors by which the images were retrieved; the name of a feature set;
             or "pixels". By default what the preset learns from, and of a release without ``encoder``, in place of
@@ -45,9 +45,9 @@ class Baselines:
         view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
         weights: of the model: a file, or ``hub://NAME``, which torchvision or timm publishes (of the model ``backbone``).
         workers: threads that load batches ahead; changes the speed only.
-        metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
+        metrics: your own, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         epochs: this, and what follows, in place of the preset's, see ``training.core.schedule``.
-        batch_size: samples a step.
+        batch_size: samples per step.
         learning_rate: of the first epoch.
         decay_after_epochs: the epoch after which the rate falls to a tenth, once.
         decay_every_epochs: or the number of epochs after each of which it does.
@@ -87,7 +87,7 @@ class PretrainingSettings:
     Attributes:
         preset: settings by name: "moco_v2".
         settings: changes of them, by the names of ``training.moco.settings.MocoSettings``; ``view`` is a table of its own.
-        seed: of all draws.
+        seed: seed of all random draws.
         workers: threads that load pictures ahead; changes the speed only, as does what follows.
         checkpoint_minutes: time between two checkpoints.
     """

@@ -6,9 +6,9 @@ import dataclasses
 import posixpath
 
 from ...curation.flow import Flow, step
+from ...curation.placing import Placed
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
-from ...curation.shards import Placed
 from ...curation.store import Store
 from ...curation.verify import UNLABELLED
 from ...datasets.clear.unlabelled import COLUMNS, LABELS, place_unlabelled, unlabelled_sample
@@ -49,7 +49,7 @@ def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
     told = "all buckets" if buckets == "all" else f"bucket{'s' * (len(buckets) > 1)} {', '.join(map(str, buckets))}"
     card = DatasetCard(
         title="Images of a CLEAR-style benchmark without labels",
-        summary=f"All images of {told} of a CLEAR-style benchmark, for pre-training. None is looked at by annotators.",
+        summary=f"All images of {told} of a CLEAR-style benchmark, for pre-training. Not checked by annotators.",
         pipeline="clear",
         digest=branch.result.digest,
         licence="other",

@@ -16,8 +16,8 @@ from typing import Any
 
 import typer
 
+from ...curation.code_loading import own_line
 from ...curation.extras import lacking
-from ...curation.own_code import own_line
 from ..errors import WrongUse
 
 STOPPED = 130

@@ -1,10 +1,11 @@
-"""The command line, ``benchwright``: the functions of ``pipelines.api``, for people.
+"""The command line, ``benchwright``: a front end to the functions of ``pipelines.api``.
 
-Exit codes: 0 done; 1 failed, rejects over budget, or not what the records say; 2 wrong use; 130 stopped by Ctrl-C.
+Exit codes: 0 done; 1 failed, rejects over budget, or records not matched; 2 usage error; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -63,7 +64,7 @@ def options(
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Turn raw sources into benchmark shards, byte for byte the same every time.
+    """Turn raw sources into benchmark shards, reproducible byte for byte.
 
     \b
     Examples:
@@ -78,10 +79,10 @@ def options(
 
 @app.command("list")
 def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
-    """List the benchmarks, or the names of another kind.
+    """List benchmarks, or the names of another kind.
 
     Kinds: benchmarks, detectors, encoders, estimators, methods, metrics, models, predictors, sources, trackers, transforms.
-    Columns: name, what it fits, where it comes from, one line.
+    Columns: name, what it fits, origin, description.
 
     \b
     Examples:
@@ -106,7 +107,7 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print the settings of a benchmark, as a start for your own file.
+    """Print the settings of a benchmark, as a starting point for your own file.
 
     \b
     Examples:
@@ -123,7 +124,7 @@ def print_config(name: Name, config: Config = None) -> None:
 def print_schema(name: Name) -> None:
     """Print the JSON schema of a benchmark's settings, for editors.
 
-    With a line "#:schema clear.schema.json" at the top of a TOML file, editors with taplo complete names and mark mistakes.
+    With a line "#:schema clear.schema.json" at the top of a TOML file, editors with taplo complete names and mark errors.
 
     \b
     Examples:
@@ -144,29 +145,38 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="STAGE=ROWS",
-            help="Estimate from the run in --out what it would cost if the stage gave so many rows (repeatable).",
+            help="Estimate the cost if this stage yielded ROWS rows, from the run in --out (repeatable).",
+        ),
+    ] = None,
+    smaller: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="A run on fewer rows: the two tell what a stage takes to start from what its rows take."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the stages, and why some are not up to date.
 
-    Runs nothing. For a stale stage it names what changed: code, a setting or a source.
+    Runs nothing. For a stale stage, names what changed: code, a setting or a source.
 
     \b
     Examples:
       benchwright plan clear --config tiny --out out
       benchwright plan clear --config tiny --out out --set choice.per_class=10
       benchwright plan clear --config tiny --out out --estimate listed=100e6 --estimate chosen=33e3
+      benchwright plan clear --config tiny --out out --estimate listed=100e6 --smaller smaller
     """
     from .. import api
     from .text import estimate_lines
 
     todo = api.job(name, config=config, overrides=overrides or ())
     if not estimate:
+        if smaller:
+            raise typer.BadParameter("it goes with --estimate", param_hint="--smaller")
         _print_plan(todo, out, as_json=as_json)
         return
-    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)))
+    found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)), smaller=smaller or "")
     if as_json:
         print(json.dumps([vars(each) for each in found], indent=1))
     else:
@@ -183,14 +193,14 @@ def run(
     workers: Workers = None,
     retry: Annotated[
         list[str] | None,
-        typer.Option("--retry", metavar="REASON", help="Try again rows that were rejected for this reason (repeatable)."),
+        typer.Option("--retry", metavar="REASON", help="Retry rows that were rejected for this reason (repeatable)."),
     ] = None,
     keep_stale: Annotated[
         list[str] | None,
         typer.Option(
             "--keep-stale",
             metavar="STAGE",
-            help="Use this stage as it is although its code has changed; `show` and `verify` will say so (repeatable).",
+            help="Keep this stage although its code has changed; `show` and `verify` will say so (repeatable).",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and run nothing.")] = False,
@@ -199,7 +209,7 @@ def run(
 ) -> None:
     """Run a pipeline, or resume an interrupted run.
 
-    Stages that are up to date (same code, settings and sources) are used as they are.
+    Stages that are up to date (same code, settings and sources) are reused.
 
     \b
     Examples:
@@ -233,7 +243,7 @@ def run(
             on_progress=teller.tell,
         )
     if done.waiting:
-        print(f"{out}: the run waits: {done.waiting}")
+        print(f"{out}: the run is waiting: {done.waiting}")
         return
     dataset = api.dataset_of(out)
     print(f"{out}: {done.result.rows:,} rows, digest {done.result.digest}" + (f", dataset in {dataset}" if dataset else ""))
@@ -259,10 +269,10 @@ def _print_plan(todo: Any, out: str, *, as_json: bool = False) -> None:
 
 @app.command()
 def show(out: Out, as_json: AsJson = False) -> None:
-    """Print what a run made, and from which sources.
+    """Print the stages of a run: rows, rejects, cost, digests, lineage.
 
-    Rows, rejects by reason, cost and digest of every stage, and the chain from the result back to its sources. The cost is
-    seconds, CPU seconds of all its processes, the most memory that one of them had held by then, and the size of its files.
+    Shows the lineage from the result back to the sources. The cost is seconds, CPU seconds of all processes, the peak memory of
+    a process up to then, and the size of the files.
 
     \b
     Examples:
@@ -283,7 +293,7 @@ def show(out: Out, as_json: AsJson = False) -> None:
 def verify(
     out: Out,
     remake: Annotated[
-        str | None, typer.Option(metavar="SCRATCH", help="Also run everything again in this new folder, and compare.")
+        str | None, typer.Option(metavar="SCRATCH", help="Also rerun everything in this new folder, and compare.")
     ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
@@ -324,12 +334,12 @@ def verify(
 @app.command()
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of a run.", callback=local_folder)],
-    second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
+    second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another run.", callback=local_folder)],
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare only this stage.")] = None,
 ) -> None:
     """Print the stages and rows in which two runs differ.
 
-    Exits 0 if they are the same, and 1 if they differ. Stages with equal digests are not read; `verify` does that.
+    Exits 0 if they are equal, and 1 if they differ. Does not read stages with equal digests; `verify` does.
 
     \b
     Examples:
@@ -348,14 +358,14 @@ def compare(
 def view(
     out: Out,
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Folder of another run, to compare.", show_default=False)
+        str | None, typer.Argument(metavar="[OTHER]", help="Folder of another run to compare with.", show_default=False)
     ] = None,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any that is free.")] = 8470,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any free one.")] = 8470,
 ) -> None:
     """Show a run in the browser, finished or not.
 
-    Prints a link whose token lets its visitor in; Ctrl-C ends the server. Nothing is written.
+    Prints a link with an access token; Ctrl-C stops the server. Writes nothing.
 
     \b
     Examples:
@@ -369,7 +379,7 @@ def view(
     exits.warn_of_host(host, "sees the run")
     try:
         api.view(out, other and local_folder(other), host=host, port=port, tell=lambda link: print(link, flush=True))
-    except KeyboardInterrupt:  # the way in which a server ends: there is nothing to resume
+    except KeyboardInterrupt:  # the normal way to stop a server: nothing to resume
         return
 
 
@@ -379,7 +389,7 @@ def cluster(
 ) -> None:
     """Start a cluster of workers on this machine.
 
-    Prints the address for `run --scheduler`; Ctrl-C ends the cluster. Only this machine reaches it.
+    Prints the address for `run --scheduler`; Ctrl-C stops the cluster. Listens on localhost only.
 
     \b
     Examples:
@@ -391,7 +401,7 @@ def cluster(
     exits.warnings_as_lines()
     try:
         api.cluster(file, tell=lambda address: print(address, flush=True))
-    except KeyboardInterrupt:  # the way in which it ends: there is nothing to resume
+    except KeyboardInterrupt:  # the normal way to stop it: nothing to resume
         return
 
 
@@ -401,11 +411,11 @@ def rejects(
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Only this stage.")] = None,
     reason: Annotated[str | None, typer.Option(metavar="REASON", help="Only this reason.")] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum rows to print.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object on each line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Print the rows that were rejected, and why.
+    """Print the rejected rows, and why.
 
-    A line has stage, key, reason and detail, separated by tabs.
+    Each line has stage, key, reason and detail, separated by tabs.
 
     \b
     Examples:
@@ -434,14 +444,14 @@ def push(
     to: Annotated[str, typer.Argument(metavar="WHERE", help="New folder, or fsspec URL such as hf://datasets/NAME.")],
     form: Annotated[
         Literal["parquet", "shards", "fiftyone", "label-studio"],
-        typer.Option(help="parquet, for Hugging Face's load_dataset; the shards as they are; or what these tools import."),
+        typer.Option(help="parquet for Hugging Face's load_dataset; shards unchanged; or the import formats of these tools."),
     ] = "parquet",
     quiet: Quiet = False,
 ) -> None:
     """Write the dataset to a hub, an object store or another folder.
 
     Payloads become columns of Parquet files, and the splits of the benchmark become configurations, which load_dataset(WHERE)
-    reads. Repeat an interrupted push to resume it. A repository that does not exist on the hub is created, and is private.
+    reads. Repeat an interrupted push to resume it. A repository that does not exist on the hub is created as private.
 
     \b
     Examples:
@@ -461,7 +471,7 @@ def release(
     out: Out,
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
     layout: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of CLEAR: training_folder (default) or train_test.")
+        str | None, typer.Option(metavar="NAME", help="For CLEAR: training_folder (default) or train_test.")
     ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
@@ -469,7 +479,7 @@ def release(
     """Write a run in the layout of the published release.
 
     For CLEAR: images by bucket and class, metadata, the lists of both protocols, features. The layout train_test has the images
-    of one split in two folders, as CLEAR-10 and CLEAR-100 have them since 2022.
+    of one split in two folders, as in CLEAR-10 and CLEAR-100 since 2022.
 
     \b
     Examples:
@@ -491,10 +501,10 @@ def demo(
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a small benchmark from real photos.
+    """Build a small benchmark from real photos.
 
-    It makes an album of dated photos, and from it a benchmark with baselines and a report, in a few minutes. Each step is
-    one of the other commands, and is printed before it runs.
+    Creates an album of dated photos, and from it a benchmark with baselines and a report, in a few minutes. Each step is
+    one of the other commands, printed before it runs.
 
     \b
     Examples:
@@ -508,12 +518,18 @@ def demo(
         run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
-def call(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line, that of the process by default, and return its exit code; see ``exits``."""
+@functools.cache
+def _command() -> Any:
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
+    return command
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, by default that of the process, and return its exit code; see ``exits``."""
+    command = _command()
     given = None if arguments is None else list(arguments)
     return exits.guarded(
         lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]

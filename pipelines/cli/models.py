@@ -1,4 +1,4 @@
-"""The commands ``export`` and ``estimate``: a trained network that is to be used, and its use on a pair of pictures."""
+"""The commands ``export`` and ``estimate``: export a trained network, and apply it to a pair of pictures."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ def export(
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
     network: Annotated[
         str | None,
-        typer.Option("--network", metavar="NAME", help="Of the settings, where they have several; or linear_regression."),
+        typer.Option(
+            "--network", metavar="NAME", help="A network of the settings, if there are several; or linear_regression."
+        ),
     ] = None,
     direction: Annotated[
-        Literal["1to2", "2to1"] | None, typer.Option("--direction", help="Whose light, where the settings have both.")
+        Literal["1to2", "2to1"] | None, typer.Option("--direction", help="Required if the settings have both.")
     ] = None,
-    average: Annotated[bool, typer.Option("--average", help="The average of all seeds, not the first alone.")] = False,
+    average: Annotated[bool, typer.Option("--average", help="Export the average of all seeds instead of the first.")] = False,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Train on all data, and write the model as an ONNX file.
 
-    Of two_camera: the folds, which `train` has trained, tell what to expect; it learns from all pairs. Beside the file
-    stand a card and what was measured here: how far onnxruntime is from what was trained, and how long an estimate takes.
+    For two_camera. The folds trained by `train` give the expected error; the exported network is trained on all pairs. Also
+    writes a card, and measurements on this machine: deviation of onnxruntime from the trained network, and latency.
 
     \b
     Examples:
@@ -52,27 +54,29 @@ def estimate(
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the pictures and the page.")],
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="Whose homography of the training to take, where it had several."),
+        typer.Option("--device", metavar="NAME", help="Device whose homography to use, if the training had several."),
     ] = None,
     align: Annotated[
         Literal["training", "pair", "none"] | None,
-        typer.Option(help="By the training's homography, by what this pair tells, or not: they lie on one grid."),
+        typer.Option(help="Use the training's homography, one computed from this pair, or none (same pixel grid)."),
     ] = None,
     least_agreement: Annotated[
         float | None,
         typer.Option(
-            "--least-agreement", metavar="SHARE", min=-1, max=1, help="Of two pictures of one scene; -1 takes any two."
+            "--least-agreement",
+            metavar="SHARE",
+            min=-1,
+            max=1,
+            help="Least agreement of two pictures of one scene; -1 accepts any two.",
         ),
     ] = None,
     factor: Annotated[
         int | None,
-        typer.Option(
-            metavar="PIXELS", min=1, help="Raw pixels a side that are averaged, where the training had no raw pictures."
-        ),
+        typer.Option(metavar="PIXELS", min=1, help="Raw pixels per side to average, if the training had no raw pictures."),
     ] = None,
     demosaic: Annotated[
         Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"] | None,
-        typer.Option(help="How colours are interpolated, where the training had no raw pictures."),
+        typer.Option(help="Demosaicing, if the training had no raw pictures."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

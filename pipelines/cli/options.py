@@ -17,7 +17,7 @@ def local_folder(value: str) -> str:
 
 
 def trust(out: str, wanted: bool) -> None:
-    """Where it is wanted, take the code that a run names for code that the user has named."""
+    """If ``wanted``, trust the code that a run names as if the user had named it."""
     from .. import api
 
     if wanted:
@@ -62,7 +62,7 @@ NewOut = Annotated[
 ]
 Config = Annotated[
     str | None,
-    typer.Option("--config", "-c", metavar="FILE.toml", help="Settings: a file, or a packaged variant such as 'tiny'."),
+    typer.Option("--config", "-c", metavar="FILE.toml", help="Settings: a file, or a preset such as 'tiny'."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -77,9 +77,7 @@ Scheduler = Annotated[
         autocompletion=lambda: list(SCHEDULERS),
     ),
 ]
-Workers = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Threads or processes; as many as there are cores by default.")
-]
+Workers = Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of threads or processes; default: one per core.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings, errors and the result.")]
 Name = Annotated[
     str,
@@ -96,13 +94,13 @@ Kind = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pipeline = Annotated[
     str | None,
-    typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
+    typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline; default: the recorded one."),
 ]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that is named only in the record of the run.")]
-Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen. By default only this machine is served.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that only the run's record names.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; default: localhost only.")]
 Round = Annotated[
     str | None,
-    typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),
+    typer.Option("--round", metavar="NAME", help="The round of questions, if the pipeline has several."),
 ]
 
 Methods = Annotated[
@@ -111,7 +109,7 @@ Methods = Annotated[
         "--method",
         "-m",
         metavar="METHOD",
-        help="A baseline, or a group of them such as table1 (clear); may be repeated. Default: those in the settings.",
+        help="A baseline, or a group such as table1 (clear); repeatable. Default: those in the settings.",
     ),
 ]
 Protocols = Annotated[
@@ -120,7 +118,7 @@ Protocols = Annotated[
         "--protocol",
         "-p",
         metavar="PROTOCOL",
-        help="A protocol or experiment, such as iid or pretrain (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
+        help="A protocol or experiment, such as iid or pretrain (clear), 0.5 (kowl), task_order (skeleton); repeatable. "
         "Default: those in the settings.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""How a run tells what it does: bars with rate and time left on a terminal, one plain line a stage elsewhere."""
+"""Progress of a run: bars with rate and remaining time on a terminal, one plain line per stage elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Teller:
-    """Context manager whose ``tell`` is given to a run as ``on_progress``. Writes to standard error."""
+    """Context manager whose ``tell`` is passed to a run as ``on_progress``. Writes to standard error."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -49,7 +49,7 @@ class Teller:
             self._bars.stop()
 
     def tell(self, progress: Progress) -> None:
-        """Show where the run is."""
+        """Display the progress of the run."""
         if self._quiet:
             return
         if self._bars and progress.state == "stale":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 qa = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Ask annotators: in the browser, or by files of other tools.
+    help="""Ask annotators: in the browser, or with other tools.
 
     \b
     Examples:
@@ -40,20 +40,18 @@ def _tool(value: str) -> str:
 @qa.command("export")
 def qa_export(
     out: Out,
-    folder: Annotated[
-        str | None, typer.Option("--to", metavar="FOLDER", help="Where the files go; DIR/qa/export by default.")
-    ] = None,
+    folder: Annotated[str | None, typer.Option("--to", metavar="FOLDER", help="Output folder; default: DIR/qa/export.")] = None,
     tool: Annotated[
         str, typer.Option(metavar="TOOL", help="mturk, or label-studio.", callback=_tool, autocompletion=lambda: list(TOOLS))
     ] = "mturk",
     batch_size: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Maximum images per batch. Default: one batch per group (bucket).")
     ] = None,
-    urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
+    urls: Annotated[bool, typer.Option("--urls", help="Send image URLs instead of thumbnails.")] = False,
     gold: Annotated[
         str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file or url, class_name.")
     ] = None,
-    gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions a batch.")] = 5,
+    gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions per batch.")] = 5,
     round: Round = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
@@ -95,9 +93,9 @@ def qa_import(
     ],
     salt: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default."),
+        typer.Option(metavar="TEXT", help="Secret salt for the hashes of worker ids; default: stored in DIR/qa/salt."),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Forget the votes of earlier imports.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Discard the votes of earlier imports.")] = False,
     round: Round = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
@@ -126,14 +124,14 @@ def qa_serve(
     out: Out,
     annotator: Annotated[
         list[str] | None,
-        typer.Option("--annotator", "-a", metavar="NAME", help="Invite somebody of this name; may be repeated."),
+        typer.Option("--annotator", "-a", metavar="NAME", help="Invite an annotator of this name; repeatable."),
     ] = None,
     gold: Annotated[
         str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file, class_name.")
     ] = None,
-    gold_every: Annotated[int, typer.Option(metavar="N", min=2, help="Of so many questions one is a gold question.")] = 20,
+    gold_every: Annotated[int, typer.Option(metavar="N", min=2, help="One in N questions is a gold question.")] = 20,
     host: Host = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any that is free.")] = 8471,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0 for any free one.")] = 8471,
     round: Round = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,

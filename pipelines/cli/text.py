@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...curation.artifact import Artifact
-    from ...curation.cost import Estimate
+    from ...curation.cost import CostEstimate
     from ...curation.flow import Stage
 
 
@@ -28,8 +28,9 @@ def line_teller(*, quiet: bool) -> Callable[[str], None]:
     """What prints lines of progress to standard error; nothing when ``quiet``."""
 
     def tell(line: str) -> None:
-        if not quiet:
-            print(on_one_line(line), file=sys.stderr, flush=True)
+        if not quiet:  # whole: print would write the end of the line by itself, and another thread's line before it
+            sys.stderr.write(f"{on_one_line(line)}\n")
+            sys.stderr.flush()
 
     return tell
 
@@ -105,7 +106,7 @@ def printed_time(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days" if seconds < 864000 else f"{seconds / 86400:,.0f} days"
 
 
-def estimate_lines(found: Sequence[Estimate]) -> list[str]:
+def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
     """What ``api.estimate_costs`` found: a line a stage, their sums, and what the figures leave out."""
     rows = [
         [
@@ -129,7 +130,9 @@ def estimate_lines(found: Sequence[Estimate]) -> list[str]:
     ]
     lines += ["", "Time: on the machine of the sample, with as many workers. Memory: as in the sample, of one process."]
     if any(each.rough for each in found):
-        lines.append("* too few parts to tell the time to start from that of the work: a larger sample says more.")
+        lines.append(
+            "* too few parts to tell the time to start from that of the work: a larger sample, or --smaller, says more."
+        )
     return [line.rstrip() for line in lines]
 
 
@@ -213,7 +216,7 @@ _BLANK = "\u00a0"
 
 def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[str]:
     found = _apart(results)
-    lines = ["In what else they differ:"] if found else []
+    lines = ["Other differences:"] if found else []
     for text, name in found.items():
         lines += textwrap.wrap(f"{name}: {text}", max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(_BLANK, " ") for line in lines]
@@ -248,5 +251,8 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
     count = "Stale results are left out" if len(stale) > 1 else "A stale result is left out"
     named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
     more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
-    again = f"`benchwright train {out}` trains them again; methods that the settings do not name need --method"
+    again = (
+        f"`benchwright train {out}` trains them again, or keeps them with --keep-stale; "
+        "methods that the settings do not name need --method"
+    )
     return f"{count} ({named}{more}): {again}"

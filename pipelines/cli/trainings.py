@@ -1,4 +1,4 @@
-"""The commands ``train``, ``eval`` and ``report``: baselines, their metrics, and the page that shows them."""
+"""The commands ``train``, ``eval`` and ``report``: baselines, their metrics, and the report."""
 
 from __future__ import annotations
 
@@ -21,8 +21,16 @@ def train(
     scheduler: Scheduler = "sync",
     workers: Workers = None,
     retry: Annotated[
-        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
+        list[str] | None,
+        typer.Option("--retry", metavar="REASON", help="Retry trainings that were rejected for REASON: diverged."),
     ] = None,
+    keep_stale: Annotated[
+        bool,
+        typer.Option(
+            "--keep-stale",
+            help="Use trainings as they are although their code has changed; `show` and `verify` will say so.",
+        ),
+    ] = False,
     track: Annotated[
         str | None,
         typer.Option(
@@ -37,8 +45,8 @@ def train(
 ) -> None:
     """Train baselines on the published shards.
 
-    Interrupt it at any time, and repeat the command to resume it. Trainings that are up to date are not trained again; those of
-    other settings stay beside them. Prints the metrics at the end.
+    Interrupt it at any time, and repeat the command to resume it. Skips trainings that are up to date, and keeps those with
+    other settings. Prints the metrics at the end.
 
     \b
     Examples:
@@ -47,6 +55,7 @@ def train(
       benchwright train out --method table1
       benchwright train out --set baselines.preset=mlp --set baselines.epochs=50
       benchwright train out --scheduler processes --workers 8
+      benchwright train out --method er --keep-stale
       benchwright train out --track tensorboard=runs
       torchrun --standalone --nproc-per-node 2 --no-python benchwright train out
     """
@@ -64,11 +73,12 @@ def train(
             scheduler=scheduler,
             workers=workers,
             retry=retry or (),
+            keep_stale=keep_stale,
             track=track,
             pipeline=pipeline,
             progress=line_teller(quiet=quiet),
         )
-        if results is not None:  # the first of torchrun's processes tells of them
+        if results is not None:  # only torchrun's first process reports them
             _print_scores(out, results, pipeline)
 
 

@@ -18,8 +18,6 @@ from ...eval.protocols.refined_classification import measure_sets
 from ...training.baselines.iirc import paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
-from ...training.models.backbone import check_backbone_net
-from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
 from ..config import with_changes
 from ..errors import WrongUse
@@ -54,7 +52,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     measures = {number: with_metrics({"sets": Step(measure_sets, kinds[number])}, e.metrics) for number in numbers}
 
     def baselines() -> Iterator[dict[str, Any]]:
-        for name in [METHODS.former.get(name, name) for name in [*methods] or e.methods]:
+        for name in map(METHODS.present, [*methods] or e.methods):
             method, settings = settings_of(config, name)
             if config.vectors is not None:
                 settings["data"]["vectors"] = vectors_digest(out)
@@ -92,9 +90,7 @@ def check_settings(config: IircConfig) -> None:
     """Raise ``WrongUse`` where the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
     settings' own baselines do not fit, as far as that shows before pictures are read."""
     _check_hierarchy(config)
-    chosen = {
-        name: settings_of(config, name) for name in (METHODS.former.get(name, name) for name in config.evaluation.methods)
-    }
+    chosen = {name: settings_of(config, name) for name in map(METHODS.present, config.evaluation.methods)}
     baselines = (
         {"method": (name, method), "settings": settings, "measures": {}, "places": places_of(name)}
         for name, (method, settings) in chosen.items()
@@ -141,7 +137,7 @@ def _check_class_folders(root: str, tree: Hierarchy, path: str) -> None:
     """That there is a folder of every class."""
     if lacking := missing_folders(root, tree.subclasses):
         told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {root}"
-        raise WrongUse(f"{told}, the first is {lacking[0]!r}: where they are to be left out, set hierarchy.only_found=true")
+        raise WrongUse(f"{told}, the first is {lacking[0]!r}: to exclude them, set hierarchy.only_found=true")
 
 
 def _number(text: str, config: IircConfig) -> int:
@@ -168,7 +164,9 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
         for changes in (e.settings, e.method_settings.get(short(name), {})):
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}
             settings = with_changes(settings, {table: values for table, values in changes.items() if table not in free})
-        _check(config, settings)
+        picture_view(settings["view"])
+        if (samples := settings["data"]["samples"]) not in SAMPLES:
+            raise ValueError(f"data.samples {samples!r}: one of {', '.join(SAMPLES)}")
     except ValueError as error:
         raise WrongUse(f"{name}: {error}") from None
     labels = e.information if settings["data"]["samples"] == "task" else "complete"
@@ -176,13 +174,3 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
     if config.vectors is not None:
         del settings["view"]
     return reference, settings
-
-
-def _check(config: IircConfig, settings: dict[str, Any]) -> None:
-    picture_view(settings["view"])
-    if (samples := settings["data"]["samples"]) not in SAMPLES:
-        raise ValueError(f"data.samples {samples!r}: one of {', '.join(SAMPLES)}")
-    if config.evaluation.model == PICTURES:
-        check_picture_net(settings["model"]["backbone"], settings["model"]["head"], vectors=config.vectors is not None)
-    if config.evaluation.model == "backbone" and "name" in settings["model"]:
-        check_backbone_net(settings["model"]["name"], settings["model"].get("head", "linear"))

@@ -59,5 +59,5 @@ def _summary(config: IircConfig, index: pa.Table) -> list[str]:
         "| role | samples |\n| --- | --- |\n" + "\n".join(f"| {role} | {roles[role]:,} |" for role in ROLES),
     ]
     if isinstance(config.source, DrawnSource):
-        told.append("The pictures are DRAWN from a seed.")
+        told.append("The pictures are SYNTHETIC, generated from a seed.")
     return told

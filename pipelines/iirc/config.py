@@ -16,8 +16,8 @@ from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
-from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnEncoder, OwnSource
 
 PICTURES = "pictures"
 """The built-in model: ``training.models.picture_net``."""
@@ -42,8 +42,8 @@ class ImageSource:
     """Pictures in class folders, or in tars; see ``datasets/class_images/folders.py``.
 
     Attributes:
-        root: their folder.
-        splits: topmost folder -> ``train`` or ``test``; none: ``shares.test`` says what tests.
+        root: folder of the files.
+        splits: top-level folder -> ``train`` or ``test``; none: ``shares.test`` defines the test set.
         classes: list of the classes of files whose path does not tell it.
         max_rejects: files that are no pictures, or stand elsewhere: a number, or a share below 1.
     """
@@ -115,7 +115,7 @@ class FolderHierarchy:
     """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` of lone ones.
 
     Attributes:
-        min_subclasses: superclasses with fewer go, and their subclasses become lone.
+        min_subclasses: superclasses with fewer are removed, and their subclasses become lone.
     """
 
     kind: Literal["folders"]
@@ -135,7 +135,7 @@ class TasksFile:
 
     Attributes:
         path: JSON file of the configurations.
-        configurations: numbers of those that are made, from 0.
+        configurations: numbers of the configurations to use, from 0.
     """
 
     kind: Literal["file"]
@@ -148,8 +148,8 @@ class TasksDrawn:
     """Configurations drawn from the seed.
 
     Attributes:
-        first: labels of the first task, superclasses where there are any.
-        later: labels of each later task; the last has what is left.
+        first: labels of the first task, superclasses if there are any.
+        later: labels of each later task; the last has the rest.
         configurations: numbers of those that are drawn, from 0; each has draws of its own.
     """
 
@@ -164,10 +164,10 @@ class Evaluation:
     """Training and evaluation of baselines.
 
     Attributes:
-        dataset: whose settings of the paper are used.
+        dataset: dataset whose settings in the paper are used.
         methods: names of ``training.baselines.iirc``, or of any other method.
         model: of all methods; ``settings.model`` are its own.
-        metrics: of your own, beside the paper's: see ``pipelines.metrics.measure_by``.
+        metrics: your own, in addition to the paper's: see ``pipelines.metrics.measure_by``.
         configurations: of the tasks, a run each; those of ``tasks`` by default. Joint training, which has one task, runs in
             those that differ in their labels.
         seeds: a run each.
@@ -175,7 +175,7 @@ class Evaluation:
         er_sizes: samples of each class that ``er`` keeps, a line of the results each, as in the paper's Appendix E; none: the
             one of the settings.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
-        roles: what is evaluated after each task; the first is reported.
+        roles: roles evaluated after each task; the first is reported.
         confusion_after: tasks after which the report shows the confusion matrix.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``,
             ``data``, ``method``.
@@ -210,12 +210,12 @@ class IircConfig:
     Attributes:
         seed: draws what is drawn: pictures, configurations, shares.
         setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
-        source: where the pictures come from; its ``kind`` says which of these tables it is.
+        source: source of the pictures; ``kind`` selects one of these tables.
         hierarchy: superclasses and subclasses: those of a file, or proposed, or those of the drawn pictures.
         tasks: which labels come in which task.
         shares: which samples validate, and which are given under which label.
-        shards: their sizes.
-        evaluation: what ``train`` learns.
+        shards: sizes of shards.
+        evaluation: what ``train`` trains.
         max_broken: pictures that do not decode: a number, or a share below 1.
         max_outside: pictures whose class the hierarchy lacks: likewise.
         vectors: a frozen encoder, by which every picture is one vector for the baselines, which then need the backbone ``mlp``.

@@ -24,8 +24,8 @@ from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..near_duplicates import with_near_duplicates
-from ..own import encoder_of, source_of
 from ..sources import SOURCES
+from ..user_code import encoder_of, source_of
 from . import card
 from .config import (
     CifarSource,

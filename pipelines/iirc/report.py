@@ -20,8 +20,8 @@ from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import picture_sheets
 from ...eval.results import Line
 from ..experiments import FOLDER, finished_trainings
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .config import DrawnSource, IircConfig
 from .results import first_digest, protocol_sections
 
@@ -66,11 +66,17 @@ def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
 def _notes(config: IircConfig) -> list[str]:
     notes: list[str] = []
     if isinstance(config.source, DrawnSource):
-        notes.append("The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods.")
+        notes.append(
+            "The pictures of this run are SYNTHETIC, generated from the seed: coloured shapes. "
+            "Scores say nothing about methods."
+        )
     if config.vectors is not None:
-        told = f"Methods were given one frozen vector a picture, by the encoder {shown(config.vectors.kind)}, and no pixels."
+        told = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
         if isinstance(config.vectors, EfficientNetLite):
-            told += " Its weights were trained on ImageNet's 1,000 classes: compare methods here, not heights with other runs."
+            told += (
+                " Its weights were trained on ImageNet's 1,000 classes: "
+                "compare methods within this run, not absolute scores with other runs."
+            )
         notes.append(told)
     return notes
 
@@ -89,7 +95,7 @@ def _hierarchy(index: pa.Table) -> Section:
             [sizes[size] for size in order],
             label_axis="subclasses",
             value_axis="superclasses",
-            caption="How many subclasses superclasses have.",
+            caption="Number of subclasses per superclass.",
         )
         blocks.append(figure)
     verdict = _official(groups, lone)
@@ -199,7 +205,7 @@ def _shares(config: IircConfig, index: pa.Table) -> Section:
         "then. Some are given under neither: of superclasses with more than twice the cap of subclasses, and where the share "
         "of a superclass comes to no sample."
     )
-    return Section("Who is given under what", [Table(headings, rows), Text([told])])
+    return Section("Assignment of labels", [Table(headings, rows), Text([told])])
 
 
 def _pictures(index: pa.Table, store: Store) -> Section:

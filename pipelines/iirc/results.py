@@ -14,7 +14,7 @@ from ...eval.protocols.predictions import Predictions
 from ...eval.protocols.refined_classification import sets_after
 from ...eval.report.blocks import Block, Details, Section, Text
 from ...eval.report.label_trees import confusion_figure
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     changed_settings,
     lines_table,
     own_metrics,
@@ -57,7 +57,7 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     for metric in ("pw_js", "js"):
         told = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
         blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=told, split=_role)
-    told = f"pw-JS over the {roles} samples of a task alone, just after it was learned (R_jj), as in the paper's Figure 5"
+    told = f"pw-JS over the {roles} samples of a task alone, right after it was learned (R_jj), as in the paper's Figure 5"
     blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=told, split=_role, same=True)
     kinds = {
         f"{name}, {what}": (lambda line, kind=kind, metric=metric: line.values(metric, stratum=kind))
@@ -90,7 +90,7 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     confusions = [block for line in found for block in _confusions(line, Predictions(predicted[line.label]), after)]
     if confusions:
         told = (
-            "Figure 6 of the paper, for this run's labels. On the left of each row is what would be right: a superclass's row "
+            "Figure 6 of the paper, for this run's labels. The left of each row is the ground truth: a superclass's row "
             "shows how its samples are spread over the subclasses that are known by then."
         )
         sections.append(Section(f"Confusion, {protocol}", [Text([told]), *confusions]))
@@ -145,7 +145,7 @@ def _matrix(line: Line) -> tuple[str, list[str], np.ndarray]:
 
 
 def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Block]:
-    """A row of matrices, one a task: what would be right, and what was predicted, by the line's first run."""
+    """A row of matrices, one a task: ground truth, and what was predicted, by the line's first run."""
     test, kept = found.tests[0], [task for task in after if task < len(found.positions)] or [len(found.positions) - 1]
     made: list[Block] = []
     for task in kept:
@@ -153,7 +153,7 @@ def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Bl
         shown, breaks = _shown(found, [each for each in kept if each <= task])
         with np.errstate(invalid="ignore"):
             matrices = {
-                "what would be right": _shares(co_predictions(truth, truth), truth)[np.ix_(shown, shown)],
+                "ground truth": _shares(co_predictions(truth, truth), truth)[np.ix_(shown, shown)],
                 f"{line.label}, after task {task}": _shares(co_predictions(truth, guess), truth)[np.ix_(shown, shown)],
             }
         labels = [found.classes[at] for at in shown]

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.code_loading import UnknownName
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
-from ...curation.named import UnknownName
 from ...curation.registry import BUILT_IN, load_entry, load_name
 from ...curation.store import Store
 from ...curation.streams import read_file
@@ -27,8 +27,8 @@ from ...training.predictors.registry import PREDICTORS, new_predictor, paper_set
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
-from ..own import shown
 from ..streams import short
+from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures
 from .people import by_people, check_people
 from .pipeline import stage_apart
@@ -157,7 +157,7 @@ def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
     for kind, stage in stages.items():
         artifact = load_artifact(Store(out), stage)
         if artifact is None:
-            raise WrongUse(f"{out} has no stage {stage!r} yet: run it to its end first")
+            raise WrongUse(f"{out} has no stage {stage!r} yet: finish the run first")
         found[kind] = f"{stage}:{artifact.digest}"
     return found
 
@@ -237,4 +237,4 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
             raise WrongUse(f"evaluation.{place}.{strange[0]}: {told}")
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
-            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")
+            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, not of open-world predictions")

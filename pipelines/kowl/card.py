@@ -7,8 +7,8 @@ from ...curation.run import Run
 from ...curation.store import Rows, Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
 from ...datasets.kowl.tables import as_text, increment_table, published_table, recordings
-from ..own import OwnSource
 from ..publish import publish_shards, write_files
+from ..user_code import OwnSource
 from .clips import with_clips
 from .config import KowlConfig, TableSource
 
@@ -46,8 +46,8 @@ def publish(run: Run, config: KowlConfig, folder: str) -> None:
     rows = run.rows("increments")
     table = rows.table([*NEEDED, "label", *recorded(rows)])
     summary = (
-        f"The samples of {', '.join(config.labels.releases)} in one label space, each used once, in increments that bring "
-        f"new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
+        f"The samples of {', '.join(config.labels.releases)} in one label space, each used once, in increments that "
+        f"introduce new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
         f"Classes and samples of every increment, val and test together from increment 1 on, as in the paper's Table 1:\n\n"
         f"```\n{as_text(published_table(increment_table(table)))}```\n\n"
         f"{recordings(table, youtube=youtube_ids(config)).told()}"

@@ -13,15 +13,15 @@ from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later, Preset
-from ...datasets.kowl.own_lists import Shares, TableColumns, TableFile
+from ...datasets.kowl.own_lists import ListColumns, SplitShares, TableFile
 from ...datasets.kowl.splits import Turn
 from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -61,8 +61,8 @@ class TableSource:
     kind: Literal["tables"]
     root: Location
     files: Annotated[list[TableFile], Field(min_length=1)]
-    columns: TableColumns = field(default_factory=TableColumns)
-    without_split: Shares = field(default_factory=Shares)
+    columns: ListColumns = field(default_factory=ListColumns)
+    without_split: SplitShares = field(default_factory=SplitShares)
     max_rejects: Rejects = 0
 
 
@@ -365,8 +365,8 @@ class KowlConfig:
         labels: one label space over all releases.
         turns: releases and splits in the order in which they take their samples; a sample belongs to the first that lists it.
         increments: how the classes of later releases come.
-        shards: their sizes.
-        evaluation: what ``train`` learns.
+        shards: sizes of shards.
+        evaluation: what ``train`` trains.
         videos: list of the clips that there are, or are not; samples without a video are rejected. None: all are there.
         features: a vector for each sample; samples without one are rejected. None: the result is the table of increments, and
             nothing can be trained.

@@ -40,7 +40,7 @@ def check_people(config: KowlConfig, out: str) -> None:
         rule = "it must be more than half of them, and no more than there are"
         raise WrongUse(f"evaluation.people.majority = {people.majority} of {people.workers} workers: {rule}")
     if people.address is None and not with_clips(config):
-        raise WrongUse("evaluation.people.address: give it, since features of this kind come without frames to look at")
+        raise WrongUse("evaluation.people.address: required, since features of this kind have no frames to show")
     if people.address is not None:
         check_address(people.address, DatasetIndex.open(posixpath.join(out, DATASET)).table.column_names)
 

@@ -22,7 +22,7 @@ from ...eval.protocols.open_world_predictions import OpenWorldPredictions
 from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
 from ..experiments import FOLDER, Trained, finished_trainings, results
-from ..own import shown
+from ..user_code import shown
 from .clips import pixels_of, places, with_clips
 from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 from .protocols import START
@@ -30,7 +30,7 @@ from .protocols import START
 _CLIPS = 3
 _PREDICTORS = 4
 _ABOUT = (
-    "Validation clips of the starting release as they are and through each visual transform, with what predictors say of them "
+    "Validation clips of the starting release as they are and under each visual transform, with the predictions "
     "after increment 0, and whether that is the label that they were to give. Nothing was learned from the transformed clips."
 )
 

@@ -51,8 +51,8 @@ from ...datasets.kowl.unify import unified_row, unify
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in, later
 from ..config import ConfigError
-from ..own import OwnSource, own_source, shown, source_of
 from ..sources import SOURCES
+from ..user_code import OwnSource, own_source, shown, source_of
 from . import card
 from .config import (
     AvaLists,
@@ -109,7 +109,9 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _stratified(flow, c.ava)
     if c.features is None:
         if c.feature_sets:
-            raise ConfigError(f"feature_sets.{next(iter(c.feature_sets))}: sets stand beside [features], and there are none")
+            raise ConfigError(
+                f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], and there is none"
+            )
         return flow
     shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
     return join(*apart(placed, c).values(), shards)
@@ -266,7 +268,7 @@ def _first_of(c: KowlConfig, kind: type[_F], alike: Sequence[str]) -> _F | None:
     found = {name: each for name, each in sets.items() if isinstance(each, kind)}
     if len({tuple(getattr(each, name) for name in alike) for each in found.values()}) > 1:
         of = next(iter(found.values())).kind
-        raise ConfigError(f"{', '.join(found)}: {', '.join(alike)}: the same of all features of kind {of!r} are wanted")
+        raise ConfigError(f"{', '.join(found)}: {', '.join(alike)}: expected the same of all features of kind {of!r}")
     return next(iter(found.values()), None)
 
 

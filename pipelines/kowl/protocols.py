@@ -48,6 +48,6 @@ def read_protocol(text: str) -> str:
     except ValueError:
         amount = -1.0
     if not 0 <= amount <= 1:
-        wanted = f"a share of labels from 0 to 1 is wanted, such as 0.5 or people-0.1, or 'scores', or {START!r}"
+        wanted = f"expected a share of labels from 0 to 1, such as 0.5 or people-0.1, or 'scores', or {START!r}"
         raise WrongUse(f"no protocol {text!r}: {wanted}")
     return protocol_of(amount, people=people)

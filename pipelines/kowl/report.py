@@ -29,10 +29,10 @@ from ...eval.report.flows import Change, flow_chart
 from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
 from ...eval.report.starting import starting_sections
-from ...eval.report.trained import own_metrics, settings_details
+from ...eval.report.trainings import own_metrics, settings_details
 from ..experiments import results
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .card import NEEDED, recorded, youtube_ids
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
 from .people import answers_table
@@ -79,18 +79,18 @@ def write_report(config: KowlConfig, out: str) -> str:
 def _notes(config: KowlConfig) -> list[str]:
     told: list[str] = []
     if isinstance(config.source, DrawnLists):
-        told.append("The lists of this run are DRAWN from a seed: ids, labels and missing videos are made up.")
+        told.append("The lists of this run are SYNTHETIC, generated from a seed: ids, labels and missing videos are invented.")
     if isinstance(config.features, DrawnFeatures):
         told.append(
-            f"The features of this run are DRAWN: Gaussians whose centres lie about {config.features.distance:g} standard "
+            f"The features of this run are SYNTHETIC: Gaussians whose centres lie about {config.features.distance:g} standard "
             f"deviations apart. Of the later classes a share of {config.features.hidden:g} lies around the centres of "
             "starting classes: before feedback nobody can tell these from known ones. Scores say nothing about videos."
         )
     if told:
-        told.append("Drawn data: the paper's figures cannot be compared with these.")
+        told.append("Synthetic data: not comparable with the paper's figures.")
     told.append(
         "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
-        + (", but in trainings by people." if config.evaluation.people else ".")
+        + (", except in trainings with annotators." if config.evaluation.people else ".")
     )
     for name, features in {"": config.features, **config.feature_sets}.items():
         if not isinstance(features, ExtractedFeatures | VideoFeatures):
@@ -105,7 +105,7 @@ def _notes(config: KowlConfig) -> list[str]:
 
 def _people(config: KowlConfig, out: str) -> list[Section]:
     rows = answers_table(config, out) if config.evaluation.people else []
-    about = "Labels that annotators gave in place of the lists. A sample without majority stays without label."
+    about = "Labels from annotators instead of the lists. A sample without a majority stays unlabelled."
     columns = ["round", "increment", "asked about", "answered", "labelled", "as in the lists"]
     return [Section("Feedback by people", [Text([about]), Table(columns, rows)])] if rows else []
 
@@ -237,7 +237,7 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
         same = _is_published(config, published_table(ours))
         verdict = "This run's table is the published one, number for number." if same else "This run's table differs from it."
         blocks += [_numbers(_table_1(), "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
-    blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test apart")]))
+    blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test separately")]))
     blocks.append(Text([shared.told()], tone="note" if shared.shared or shared.unknown else "good"))
     return Section("Increments", blocks)
 

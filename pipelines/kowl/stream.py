@@ -135,7 +135,7 @@ def _kept(experiments: str, training: str, increment: int) -> tuple[State, np.nd
             arrays = {key: file[key] for key in file.files}
         return arrays, arrays.pop(_LABELS)
     except (StoreError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        remedy = "--set evaluation.keep_states=false learns again, and scores transforms meanwhile"
+        remedy = "--set evaluation.keep_states=false trains again, and scores transforms meanwhile"
         raise WrongUse(f"{experiments}/{name}: no kept state: `benchwright train` with {remedy}") from error
 
 
@@ -356,7 +356,7 @@ def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
 def _stage(run: str, name: str) -> Rows:
     store = Store(run)
     if (artifact := load_artifact(store, name)) is None:
-        raise WrongUse(f"{run} has no stage {name!r} yet: run it to its end first")
+        raise WrongUse(f"{run} has no stage {name!r} yet: finish the run first")
     return artifact.rows_view(store)
 
 

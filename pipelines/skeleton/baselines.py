@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from ...curation.code_loading import load
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import ArraysShape, Orders, load_orders, load_shape
@@ -53,10 +53,10 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
             run without data set.
     """
     e, protocols = config.evaluation, list(protocols)
-    asked = list(dict.fromkeys(METHODS.former.get(name, name) for name in list(methods) or e.methods))
+    asked = list(dict.fromkeys(map(METHODS.present, list(methods) or e.methods)))
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
     if "grid" in wanted and not config.split.validates:
-        raise WrongUse("experiment 'grid' chooses by what validates, and split.val = 0: nothing does")
+        raise WrongUse("experiment 'grid' selects on validation data, and split.val = 0 leaves none")
     if isinstance(config.source, NtuNamesSource):
         raise WrongUse(f"source.kind = {config.source.kind!r}: names have no joints, so nothing can be trained on them")
     dataset_digest(out)
@@ -87,7 +87,7 @@ def check_settings(config: SkeletonConfig) -> None:
         raise WrongUse(f"evaluation.class_orders = {e.class_orders}: orders.classes = {config.orders.classes} are listed")
     shape = ArraysShape(layout_for(config), len(form.space), form.frames, form.bodies)
     for experiment, method in itertools.product(e.experiments, e.methods):
-        name = METHODS.former.get(method, method)
+        name = METHODS.present(method)
         for tried, width, depth in _variants(e, experiment, name):
             _parts(e, name, training_settings(e, name, tried, width, depth), shape)
 

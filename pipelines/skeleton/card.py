@@ -100,5 +100,5 @@ def _summary(config: SkeletonConfig, index: pa.Table) -> list[str]:
         "\n".join(lines),
     ]
     if isinstance(config.source, DrawnSource):
-        told.append("The sequences are DRAWN from a seed.")
+        told.append("The sequences are SYNTHETIC, generated from a seed.")
     return told

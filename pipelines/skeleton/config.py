@@ -19,8 +19,8 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 from .source_config import (
     ArraySource,
     BvhLayout,
@@ -217,7 +217,7 @@ class SkeletonConfig:
         tensor: shape of the array that a sequence becomes.
         split: which sequences train, validate and test, and the classes of each task.
         orders: orders of classes and tasks that the data set lists.
-        shards: their sizes.
+        shards: sizes of shards.
         evaluation: what ``train`` learns, and in which orders.
         bodies: of the ``.skeleton`` files that make a sequence: a preset, or a rule; see ``datasets/skeleton/bodies.py``.
         only: protocol -> side that takes part, such as ``{x_sub = "train"}``.

@@ -15,7 +15,7 @@ from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.figures import heat_map, line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     Column,
     comparable,
     lines_table,
@@ -335,7 +335,7 @@ def grid_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | Non
         "": lambda one: Cell("chosen", tone="good") if best[one.method, network_of(one)] is one else "",
         "Table 3": lambda one: "best" if one.model == "gcn" and _is_best(one, papers) else None,
     }
-    told = "The setting with the highest AA on the sequences that validate is chosen, the first of equals."
+    told = "The setting with the highest validation AA is chosen; ties go to the first."
     return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
 
 

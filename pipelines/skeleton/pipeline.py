@@ -13,8 +13,8 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
+from ...curation.placing import Placed, assign_shards
 from ...curation.rows import BLOB, Reject
-from ...curation.shards import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
 from ...curation.streams import read_file
 from ...datasets.skeleton.arrays import read_arrays
@@ -32,8 +32,8 @@ from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
 from ..benchmark import built_in, later
 from ..config import ConfigError
-from ..own import OwnSource, source_of
 from ..sources import SOURCES
+from ..user_code import OwnSource, source_of
 from . import card, results
 from .config import SkeletonConfig
 from .source_config import (
@@ -89,13 +89,13 @@ def _parted(c: SkeletonConfig) -> Step:
     """The step that gives every sequence its role."""
     s = c.split
     if s.rule == "shares" and not s.test:
-        raise ConfigError("split.test = 0: with split.rule = 'shares' a share above 0 is wanted, for nothing would test")
+        raise ConfigError("split.test = 0: with split.rule = 'shares' it must be above 0, or there is no test data")
     if not s.validates and "grid" in c.evaluation.experiments:
         raise ConfigError("split.val = 0: the experiment 'grid' chooses by what validates, see evaluation.experiments")
     if s.rule in ("performer", "camera") and not s.test_groups:
-        raise ConfigError(f"split.test_groups is empty: with split.rule = {s.rule!r} it says which ones test")
+        raise ConfigError(f"split.test_groups is empty: with split.rule = {s.rule!r} it selects the test groups")
     if (s.rule == "list") != (s.roles is not None):
-        raise ConfigError(f"split.roles = {s.roles!r} and split.rule = {s.rule!r}: a list goes with the rule 'list'")
+        raise ConfigError(f"split.roles = {s.roles!r} and split.rule = {s.rule!r}: roles need the rule 'list'")
     return step(
         split,
         rule=s.rule,
@@ -133,7 +133,7 @@ def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
             return flow.each_batch("tensors", reading, gives=gives, max_rejects=most, rows_per_part=_ROWS_OF_ARRAYS)
         case DrawnSource():
             if layout != packaged()[DRAWN_LAYOUT]:
-                raise ConfigError(f"layout {layout.name!r}: drawn sequences have the packaged layout {DRAWN_LAYOUT!r}")
+                raise ConfigError(f"layout {layout.name!r}: synthetic sequences use the built-in layout {DRAWN_LAYOUT!r}")
             drawing = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
             return flow.each("tensors", drawing, gives=gives, max_rejects=most)
         case OwnSource() | TableSource() | NpzSource() | PysklSource():

@@ -16,8 +16,8 @@ from ...datasets.skeleton.splits import ROLES
 from ...eval.report.blocks import Block, Card, Details, Figure, Section, Table, Value
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .config import SkeletonConfig
 from .figures import architecture_section, default_section, grid_section, order_section
 from .results import by_network, data_differs, over_orders
@@ -67,7 +67,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     network = " and ".join(trained_by) or f"{net.architecture} {net.depth} x {net.width}"
     frames = f"{config.tensor.frames} frames" if config.source.kind != "ntu_names" else "names alone"
     notes = {
-        "drawn": ["The sequences of this run are DRAWN from the seed: scores say nothing about methods."],
+        "drawn": ["The sequences of this run are SYNTHETIC, generated from the seed: scores say nothing about methods."],
         "nwucla": [] if getattr(config.source, "lists", None) else [_BY_NAME],
     }
     return write_page(

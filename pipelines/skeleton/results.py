@@ -19,7 +19,7 @@ from ...datasets.skeleton.facts import facts, table_2
 from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.report.blocks import Cell
-from ...eval.report.trained import PublishedRow, changed_settings
+from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line, flat, line_label, lines, told_of_all
 from ..config import find_config, load
 from ..experiments import results
@@ -245,8 +245,8 @@ def _order_differs(store: Store, lists: str | None) -> str:
     if sha256("\n".join(keys)) == facts().nwucla.lists_sha256:
         return ""
     if lists is None:
-        return "source.lists is not set, so that sequences stand in the order of their names, which decides what tests"
-    return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which decides what tests"
+        return "source.lists is not set, so sequences are ordered by name, which changes the test set"
+    return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which changes the test set"
 
 
 def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:

@@ -63,7 +63,7 @@ class ArraySource:
     """Arrays in circulation; see ``datasets/skeleton/arrays.py``.
 
     Attributes:
-        root: their folder.
+        root: folder of the files.
         files: which of them to read.
         names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
         protocol: which one the sides of the files belong to; with ``split.rule = "source"`` none is needed.

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
+from ...curation.code_loading import load
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, sha256, work_folder
-from ...curation.named import load
 from ...curation.registry import BUILT_IN
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
@@ -182,7 +182,7 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
         raise unknown("method", strange[0], known)
     if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
-        raise WrongUse(f"network {shadowed[0]!r}: a name of letters, digits, - and _ that no baseline has is wanted")
+        raise WrongUse(f"network {shadowed[0]!r}: expected a name of letters, digits, - and _ that no baseline has")
 
 
 def _check_pictures(config: TwoCameraConfig, name: str) -> None:
@@ -194,7 +194,7 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     if (network.parameters is None) == (network.hidden is None):
-        raise ValueError(f"evaluation.networks.{name}: give parameters or hidden, one of the two")
+        raise ValueError(f"evaluation.networks.{name}: give either parameters or hidden")
     own: dict[str, Any] = {"hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
     own |= {"hidden": network.hidden} if network.parameters is None else {"parameters": network.parameters}
     own |= {"activation": network.activation} if network.activation != "relu" else {}
@@ -205,7 +205,7 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
         raise ValueError(f"taught by {network.taught_by!r}: a network that has no teacher, and a preset with a decay")
     same = ("reilluminated", "augmented", "lights_of_test")
     if unlike := [field for field in same if getattr(network, field) != getattr(teacher, field)]:
-        raise ValueError(f"{unlike[0]} = {getattr(teacher, unlike[0])} is wanted, as {network.taught_by!r} has it")
+        raise ValueError(f"expected {unlike[0]} = {getattr(teacher, unlike[0])}, as {network.taught_by!r} has it")
     own |= {"rows": network.taught_rows, "teacher": _network(networks, network.taught_by, teacher)[1]}
     return "distilled", own
 
@@ -238,7 +238,7 @@ def write_artifacts(out: str, folder: str) -> list[Path]:
         place = Path(folder) / f"{facts['method'].replace(':', '-')}-{sha256(str(sorted(facts.items())))[:8]}"
         for name, data in zip(table["name"].to_pylist(), table["file"].to_pylist(), strict=True):
             if name in ("", ".", "..") or Path(name).name != name:
-                raise ValueError(f"{facts['method']} calls a file {name!r}: a plain name without folders is wanted")
+                raise ValueError(f"{facts['method']} calls a file {name!r}: expected a plain file name without folders")
             found.append(place / name)
             write_whole(found[-1], data)
     return found

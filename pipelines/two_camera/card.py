@@ -7,8 +7,8 @@ from typing import Any
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.two_camera.samples import COLUMNS, IMAGES, RELIT_COLUMNS, VALID
-from ..own import shown
 from ..publish import publish_shards
+from ..user_code import shown
 from .config import Metadata, Radiometric, TwoCameraConfig
 
 _CITATION = """A. Abdelhamed, A. Punnappurath, M. S. Brown.

@@ -12,8 +12,8 @@ from ...training.illuminants.registry import ESTIMATORS, candidates
 from ...training.two_camera.shapes import ActivationName
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 
 _STRICT = ConfigDict(extra="forbid")
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]
@@ -25,9 +25,9 @@ class Radiometric:
     """Pairs drawn from spectra; see ``datasets/two_camera/radiometric.py``. Spectra that are not given are colour-science's.
 
     Attributes:
-        pairs: how many are drawn.
+        pairs: number of pairs.
         cameras: names of the main camera and of the second, as the file of sensitivities has them.
-        without: names of lights that are left out.
+        without: names of lights to exclude.
         surfaces: in each picture, drawn without repetition; at most as many as there are reflectances.
         step_nm: step of the common grid of wavelengths, nanometres.
         columns: patches side by side in a picture; it divides ``surfaces``.
@@ -187,8 +187,8 @@ class Rotating:
     """Folds that are tested in turn: a permutation of numpy's legacy generator, cut into parts.
 
     Attributes:
-        count: how many folds.
-        seed: of the permutation; 999 gives the published folds.
+        count: number of folds.
+        seed: seed of the permutation; 999 yields the published folds.
     """
 
     kind: Literal["rotating"]
@@ -234,7 +234,7 @@ class NetworkTraining:
     Attributes:
         parameters: of the paper's networks, with hidden layers of nine units: 90 a layer and 20. For other shapes ``hidden``.
         hidden: units of each hidden layer, in place of ``parameters``.
-        activation: of the hidden units; ``relu`` in the paper.
+        activation: activation of the hidden units; ``relu`` in the paper.
         preset: table of ``training/two_camera/two_camera.toml``.
         seeds: a run each; all are trained side by side.
         settings: changes to the preset.
@@ -270,7 +270,7 @@ class Evaluation:
             ``2to1`` that in the second; ``both`` does both.
         baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
             of your own (``path/to/file.py:name``): see docs/illuminants.md.
-        networks: by the name that tables show.
+        networks: networks by the name shown in tables.
         longest_px: pictures are averaged down to at most this before baselines see them.
         relit_pictures: pictures under other lights, of those that ``augmentation`` makes, that baselines with something to
             learn are given beside each training picture. The paper's 99 take 6 GB a thousand pictures of 256 x 256.
@@ -297,13 +297,13 @@ class TwoCameraConfig:
 
     Attributes:
         seed: draws pairs, shares and re-illumination; rotating folds have a seed of their own.
-        source: where the pairs come from; its ``kind`` says which of these tables it is.
-        folds: which pairs train and which test.
-        shards: their sizes.
+        source: source of the pairs; ``kind`` selects one of these tables.
+        folds: training and test pairs.
+        shards: sizes of shards.
         evaluation: what is trained and tested.
         transform: how the colour transform between the cameras is fitted.
         augmentation: re-illuminated copies of pictures with charts; None: none are made.
-        compare_with: data set whose published table stands beside ours; None: none does.
+        compare_with: dataset whose published table is shown next to ours; None: none.
     """
 
     seed: int

@@ -7,10 +7,10 @@ from typing import Any
 
 from ...eval.report.blocks import Block, Table
 from ...eval.results import Line
-from ...training.two_camera.shapes import Shape, chosen_shape
+from ...training.two_camera.shapes import NetworkShape, chosen_shape
 
 
-def shape_in(settings: Mapping[str, Any]) -> Shape | None:
+def shape_in(settings: Mapping[str, Any]) -> NetworkShape | None:
     """Of a network, by the settings of its training; None for what is none."""
     names = ("parameters", "hidden", "activation")
     given = {name: settings[f"estimator.{name}"] for name in names if f"estimator.{name}" in settings}

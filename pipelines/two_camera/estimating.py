@@ -62,7 +62,7 @@ class Estimate:
         """What is said where numbers of T are outside; "" where none is."""
         each = ", ".join(f"{name} {value:.4f} ({low:.4f} to {high:.4f})" for name, (value, low, high) in self.outside.items())
         count = f"{len(self.outside)} of the {len(NUMBERS)} numbers of T"
-        return f"{count} lie outside of what was learned from, where the estimate is a guess: {each}" if each else ""
+        return f"{count} are outside the training range, where the estimate is a guess: {each}" if each else ""
 
 
 def estimate(
@@ -169,7 +169,7 @@ def _read(path: str, reading: Reading) -> tuple[Linear, int]:
         raise ValueError(f"{path}: {reject.reason}: {reject.detail}{wanted}") from None
 
 
-_WANTED = ": a camera's raw file or a linear 16-bit PNG is wanted; in JPEGs the white balance has been done"
+_WANTED = ": expected a camera's raw file or a linear 16-bit PNG; JPEGs are already white-balanced"
 
 
 def _homography(reading: Reading, pictures: list[Linear], device: str | None, align: Align | None) -> tuple[np.ndarray, str]:

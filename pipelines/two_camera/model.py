@@ -94,7 +94,7 @@ def load_model(folder: str) -> tuple[Model, OnnxNetwork]:
     """
     path = Path(folder) / FACTS
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is not there: a folder of `benchwright export` is wanted")
+        raise FileNotFoundError(f"{path} not found: expected a folder written by `benchwright export`")
     try:
         found = TypeAdapter(Model).validate_json(path.read_bytes())
     except ValidationError as error:

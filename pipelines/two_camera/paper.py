@@ -11,7 +11,7 @@ from ...curation.artifact import Artifact
 from ...curation.registry import BUILT_IN
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ...eval.report.blocks import Block, Cell, Details, Table, Text, Value
-from ...eval.report.trained import Column, PublishedRow, comparable, lines_table, record_differences, whole_columns
+from ...eval.report.trainings import Column, PublishedRow, comparable, lines_table, record_differences, whole_columns
 from ...eval.results import Line
 from ...training.illuminants.registry import ESTIMATORS, functions
 from ...training.two_camera.settings import settings

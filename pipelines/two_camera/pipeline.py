@@ -29,8 +29,8 @@ from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, plain_sample
 from ..benchmark import built_in, later
 from ..config import ConfigError
-from ..own import OwnSource, source_of
 from ..sources import SOURCES
+from ..user_code import OwnSource, source_of
 from . import card
 from .config import LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
@@ -146,7 +146,7 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     check=later(f"{__package__}.baselines:check_settings"),
-    export=later(f"{__package__}.product:export"),
+    export=later(f"{__package__}.exporting:export"),
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
         "looked at the test": "looks_at_test",

@@ -19,11 +19,11 @@ from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import estimates_of
 from ...eval.report.blocks import Band, Block, Cell, ImageGrid, Section, Table, Text, Value
 from ...eval.report.boxes import box_chart
-from ...eval.report.trained import own_metrics, settings_details
+from ...eval.report.trainings import own_metrics, settings_details
 from ...eval.results import Line
 from ..experiments import predictions, skipped_trainings
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .baselines import directions
 from .config import LitPictures, Metadata, Radiometric, TwoCameraConfig
 from .cost import cost_blocks

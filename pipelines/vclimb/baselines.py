@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.code_loading import UnknownName
 from ...curation.flow import Step
-from ...curation.named import UnknownName
 from ...curation.registry import load_entry
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...eval.protocols.class_incremental import measure_classes
 from ...training.baselines.vclimb import CONSISTENT, MODEL, paper_methods, paper_settings, present_name
 from ...training.methods.registry import METHODS
-from ...training.models.backbone import check_backbone_net
 from ...training.models.registry import MODELS
 from ...training.models.tsn import check_tsn
 from ..config import with_changes
@@ -98,7 +97,7 @@ def split_file(out: str) -> str | None:
 def _frames(text: str) -> Any:
     frames = text.removeprefix("frames-").removeprefix("frames ")
     if frames != "all" and not (frames.isdecimal() and int(frames)):
-        raise WrongUse(f"no protocol {text!r}: frames of a stored clip are wanted, such as frames-4 or frames-all")
+        raise WrongUse(f"no protocol {text!r}: expected frames of a stored clip, such as frames-4 or frames-all")
     return "all" if frames == "all" else int(frames)
 
 
@@ -160,8 +159,6 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
         settings = with_changes(settings, changes, own)
         if e.model in (None, MODEL):
             check_tsn(settings["model"]["backbone"], None if e.weights is None else Path(e.weights))
-        elif e.model == "backbone" and "name" in e.model_settings:
-            check_backbone_net(e.model_settings["name"], e.model_settings.get("head", "linear"), clips=True)
     except ValueError as error:
         raise WrongUse(f"{name}: {error}") from None
     return settings

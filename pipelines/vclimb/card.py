@@ -54,7 +54,7 @@ def _summary(config: VclimbConfig, index: Any, chosen: str) -> str:
     lines = ["| task | classes | train | val | test |", "| --- | --- | --- | --- | --- |"]
     lines += ["| {task} | {classes} | {train} | {val} | {test} |".format(**row) for row in per_task(index).to_pylist()]
     return (
-        f"Video clips in classes that come in {len(lines) - 2} tasks, after the recipe of the vCLIMB benchmark; of every clip "
+        f"Video clips in classes that come in {len(lines) - 2} tasks, following the vCLIMB recipe; of every clip "
         f"{chosen}, decoded by {config.frames.decoder}.\n\n" + "\n".join(lines)
     )
 
@@ -64,7 +64,7 @@ def _warnings(config: VclimbConfig, artifacts: Sequence[Artifact], index: Any) -
     about = cut_warning(config), leak_warning(index, role) or unknown_warning(config, index, role)
     told = [warning for warning in about if warning]
     if isinstance(config.source, DrawnVideos):
-        told.append("The videos are DRAWN from a seed.")
+        told.append("The videos are SYNTHETIC, generated from a seed.")
     lost = sum(sum(a.rejects.values()) for a in artifacts if a.stage in ("matched", "probed", "sampled"))
     if lost:
         told.append(f"{lost:,} clips of the split are not in it: no video, or none that can be used.")

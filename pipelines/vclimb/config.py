@@ -16,8 +16,8 @@ from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
-from ..own import OwnSource
 from ..sources import SOURCES
+from ..user_code import OwnSource
 
 _STRICT = ConfigDict(extra="forbid")
 Role = Literal["train", "val", "test"]
@@ -74,7 +74,7 @@ class TspSource:
     """ActivityNet as the CSV files of TSP.
 
     Attributes:
-        root: their folder.
+        root: folder of the files.
         files: role -> name of its file.
         max_rejects: lines that may be bad, or a share below 1; regions without action do not count.
     """
@@ -90,7 +90,7 @@ class KineticsSource:
     """Lists of one release of Kinetics.
 
     Attributes:
-        root: their folder.
+        root: folder of the files.
         files: the lists, each with its split.
         max_rejects: lines of them that may be bad or without a label, or a share below 1.
         id_pattern: regular expression of a whole video id; that of YouTube by default.
@@ -134,10 +134,10 @@ class DrawnVideos:
     """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``.
 
     Attributes:
-        classes: of videos.
-        groups: of each class.
-        clips_per_group: of each group.
-        broken: whether two more are added that cannot be used.
+        classes: number of classes.
+        groups: groups per class.
+        clips_per_group: clips per group.
+        broken: whether to add two unusable ones.
     """
 
     kind: Literal["drawn"]
@@ -173,7 +173,7 @@ class Videos:
         max_rejects: files and folders that cannot be listed, or a share below 1; those that are hidden or no videos do not
             count.
         max_missing: clips without a video that may be rejected: rows, or a share below 1.
-        max_broken: clips that cannot be used, likewise.
+        max_broken: unusable clips, likewise.
         stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
         cpu_limit_s: seconds of processor time for one file; what takes more is rejected.
         wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is rejected.
@@ -216,13 +216,13 @@ class ClassSplit:
     """Classes, tasks and roles; of a split file only ``untrim`` is looked at.
 
     Attributes:
-        tasks: their number.
+        tasks: number of tasks.
         roles: ``listed``, ``by_class`` or ``by_group``, or a list of roles: every video is then cut into as many segments.
             Drawn roles are drawn over the clips that can be used.
-        order: of classes: ``drawn``, ``sorted``, or their names.
+        order: order of classes: ``drawn`` (random), ``sorted``, or their names.
         classes: the only ones used; None: all.
         train_share: share of the groups or clips of a class that train, where roles are drawn.
-        val_share: likewise, of those that choose epochs.
+        val_share: likewise, share of the validation set.
         untrim: None: every segment is a clip.
         on_lost_role: what to do where a class has no usable clip left of a role of ``evaluation.roles``: stop (``error``), or
             go on (``keep``).
@@ -244,12 +244,12 @@ class Frames:
 
     Attributes:
         kind: ``uniform``, ``segments`` or ``all``.
-        n: how many; None for ``all``.
+        n: number of frames; None for ``all``.
         fps: clock on which they are counted; None: the file's own frames.
         min_frames: clips with fewer are rejected.
-        short_side_px: None: as they are.
+        short_side_px: scaled to this shorter side; None: unscaled.
         jpeg_quality: 1 to 100.
-        decoder: ``pyav`` or ``ffmpeg``.
+        decoder: ``pyav`` or ``ffmpeg``, whose frames are the same; on a processor.
     """
 
     kind: Literal["uniform", "segments", "all"]
@@ -266,20 +266,20 @@ class VclimbEvaluation:
     """Training and evaluation of baselines.
 
     Attributes:
-        dataset: whose settings of the paper are used.
+        dataset: dataset whose settings in the paper are used.
         preset: where paper and code differ.
         methods: names of ``training.baselines.vclimb``, of any other method, or references, each with ``+tc`` for temporal
             consistency on top.
         frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
         seeds: a run each.
         roles: which train, choose the epoch (``none``: the last is taken) and are reported.
-        variant: of temporal consistency, where it is not the paper's.
+        variant: variant of temporal consistency, if not the paper's.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``, and,
             of those with ``+tc``, ``consistency``: ``weight``, and ``frames`` and ``variant`` of the second view.
         method_settings: likewise for single methods; those of a method that the paper does not have, in ``method``.
         model: another one than the paper's, by name or reference; ``settings.model`` is of the paper's alone.
         model_settings: its keyword arguments.
-        metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
+        metrics: your own, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         weights: file of the model's weights; None: random ones.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches ahead.
@@ -314,10 +314,10 @@ class VclimbConfig:
         videos: the files.
         split: classes, tasks and roles.
         frames: which frames are stored.
-        shards: their sizes.
-        evaluation: what ``train`` learns.
+        shards: sizes of shards.
+        evaluation: what ``train`` trains.
         near_duplicates: clips of near-equal frames, of which the report tells across roles; None: they are not looked for.
-        rows_per_part: rows that are made at once and lost together in a crash; changes no result.
+        rows_per_part: rows computed, and lost in a crash, together; does not affect results.
     """
 
     seed: int

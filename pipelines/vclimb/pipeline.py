@@ -39,8 +39,8 @@ from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, matc
 from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..near_duplicates import with_near_duplicates
-from ..own import source_of
 from ..sources import SOURCES
+from ..user_code import source_of
 from . import card
 from .config import (
     ActivityNetSource,

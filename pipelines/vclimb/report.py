@@ -18,8 +18,8 @@ from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, Details, Section, Table, Text, Thumb, Value
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
-from ..own import shown
 from ..report import ReportedRun, write_page
+from ..user_code import shown
 from .card import cut_warning, leak_warning, split_stage, unknown_warning
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
 from .results import data_of, memories_section, memory_section, results_section
@@ -69,7 +69,9 @@ def write_report(config: VclimbConfig, out: str) -> str:
 def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
     told = [cut_warning(config)]
     if isinstance(config.source, DrawnVideos):
-        told.append("The videos of this run are DRAWN from the seed: coloured squares. Scores say nothing about methods.")
+        told.append(
+            "The videos of this run are SYNTHETIC, generated from the seed: coloured squares. Scores say nothing about methods."
+        )
     if (rows := run.rows("shards")) is not None:
         told.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
     return [warning for warning in told if warning]

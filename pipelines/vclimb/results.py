@@ -18,7 +18,7 @@ from ...datasets.vclimb.facts import facts, published_figures
 from ...datasets.vclimb.tables import memory_lines, memory_share
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.dots import dot_chart
-from ...eval.report.trained import (
+from ...eval.report.trainings import (
     PublishedRow,
     changed_settings,
     comparable,
@@ -54,7 +54,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     """
     blocks: list[Block] = []
     if any(_selected_on_test(line) for line in lines):
-        told = "Epochs were chosen on the clips that are reported, as the paper does on ActivityNet: scores are too good."
+        told = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
         blocks.append(Text([told], tone="note"))
     names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
     same = "released split file, settings of the paper, ImageNet weights"

@@ -81,7 +81,7 @@ class Asking:
     def _picture(self, key: str) -> bytes:
         image = self.images[key]
         if isinstance(image, str):
-            raise NotPossible("there is an address of this, and no picture")
+            raise NotPossible("this question shows a URL, not a picture")
         return picture(payload_of("image", image.read() if isinstance(image, Blob) else image), LARGE_PX)
 
     def found(self) -> pages.Found:
@@ -114,8 +114,8 @@ class Asking:
     def run(self) -> None:
         """Let the run go on, beside the server."""
         if self.runs is not None and self.runs.is_alive():
-            raise NotPossible("the run is going on already")
-        self.going = "The run goes on."
+            raise NotPossible("the run is already in progress")
+        self.going = "The run is in progress."
         self.runs = threading.Thread(target=self._go_on, daemon=True)
         self.runs.start()
 
@@ -171,7 +171,7 @@ def _for(asking: Asking, roles: Roles, answer: Answering) -> Any:
         except (NotPossible, Refused) as error:
             return _page(pages.error_page(str(error)), 400)
         except (Busy, StoreError, OSError, ValueError) as error:
-            return _page(pages.error_page(f"This did not work: {error}"), 500)
+            return _page(pages.error_page(f"Failed: {error}"), 500)
 
     return endpoint
 
@@ -215,7 +215,7 @@ def _join(asking: Asking, request: Request) -> Response:
     try:
         asking.desk.invite(name)
     except NotPossible as error:
-        return _page(pages.join_page(name[:200], f"{error}. Choose another, or open the link of your own."), 400)
+        return _page(pages.join_page(name[:200], f"{error}. Choose another, or open your own link."), 400)
     return RedirectResponse(f"/question?token={asking.desk.token(name)}", 303)
 
 

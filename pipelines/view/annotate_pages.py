@@ -157,16 +157,20 @@ def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal
     ]
     lines = [_line(desk, name, row, answers) for name, row in found.workers.items()]
     headings = ["annotator", "answered", "left", "agreement", "gold right", "gold asked", "median seconds", "flags"]
-    of_people: Block = Table(headings, lines, decimals=2) if lines else Text(["Nobody is invited yet."])
+    of_people: Block = Table(headings, lines, decimals=2) if lines else Text(["No annotators invited yet."])
     missing = total - complete
-    lack = f"{missing:,} images still lack votes: a run rejects them as missing_votes." if missing else "No image lacks votes."
+    lack = (
+        f"{missing:,} images still lack votes: a run rejects them as missing_votes."
+        if missing
+        else "All images have their votes."
+    )
     finish = f"{lack} The answers are in {journal}; `benchwright qa import` reads that file, too."
     return _filled(
         "overview",
         f"Questions of stage {desk.asked.stage}",
         subtitle=f"Round {desk.asked.name}" if desk.asked.name else "",
         live=True,
-        sections=[Section("How far it is", [Cards(cards)]), Section("Annotators", [of_people])],
+        sections=[Section("Progress", [Cards(cards)]), Section("Annotators", [of_people])],
         join=next(link for _, link in links(desk, address)),
         links=[{"name": name, "href": link} for name, link in links(desk, address)][1:],
         to_decide=found.to_decide,

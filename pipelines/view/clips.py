@@ -12,7 +12,7 @@ from ...curation.video.child import in_child
 from ...curation.video.limits import VideoLimits
 from ...curation.video.plans import FramePlan
 from ...curation.video.work import FrameSettings
-from .kept import Kept
+from .cache import Cache
 from .query import Refused
 
 FRAMES = 12
@@ -28,7 +28,7 @@ _CONTAINERS = (
     (8, b"AVI "),
 )
 """Where in a file what stands, of those that browsers do not play."""
-_held: Kept[list[bytes]] = Kept(64 << 20, lambda jpegs: sum(map(len, jpegs)))
+_held: Cache[list[bytes]] = Cache(64 << 20, lambda jpegs: sum(map(len, jpegs)))
 
 
 def is_other_clip(data: bytes) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...eval.report.blocks import Block, Heat, Heats
 from ...eval.report.figures import common_scale
-from ...eval.report.trained import method_curves, position_curves
+from ...eval.report.trainings import method_curves, position_curves
 from ...eval.results import Line
 
 _MOST_TESTED = 60

@@ -85,7 +85,7 @@ class Guard:
                 receive = _again(scope["body"], receive)
             except TimeoutError:
                 answer = _told(
-                    408, f"the body of the request did not come within {_SLOWEST_BODY_S:g} s", {"connection": "close"}
+                    408, f"the body of the request did not arrive within {_SLOWEST_BODY_S:g} s", {"connection": "close"}
                 )
         if answer is None:
             await self._app(scope, receive, sending)
@@ -97,7 +97,7 @@ class Guard:
         headers = Headers(scope=scope)
         posted = scope["method"] == "POST" and scope["path"] in self._takes
         if not posted and scope["method"] not in ("GET", "HEAD"):
-            return _told(405, f"{scope['method'][:20]}: this address can only be read", {"allow": "GET, HEAD"})
+            return _told(405, f"{scope['method'][:20]}: this address is read-only", {"allow": "GET, HEAD"})
         if len(scope["raw_path"]) + len(scope["query_string"]) > LONGEST_ADDRESS:
             return _told(414, f"an address of more than {LONGEST_ADDRESS} bytes")
         length, most = headers.get("content-length", "0"), self._takes[scope["path"]] if posted else 0

@@ -16,10 +16,10 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from ...curation.encoders.encoder import unit_rows
-from .kept import Kept
+from .cache import Cache
 from .query import Query, Refused
-from .table import Rows
-from .vectors import Vectors
+from .table import ParquetRows
+from .vectors import VectorColumn
 
 KINDS = ("pca", "umap")
 SIDE = 65535
@@ -57,7 +57,7 @@ class Plane:
     step: int
 
 
-_planes: Kept[Plane] = Kept(4, lambda _: 1)
+_planes: Cache[Plane] = Cache(4, lambda _: 1)
 _drawing = threading.Lock()
 
 
@@ -66,7 +66,7 @@ def has_umap() -> bool:
     return importlib.util.find_spec("umap") is not None
 
 
-def plane(vectors: Vectors, kind: str) -> Plane:
+def plane(vectors: VectorColumn, kind: str) -> Plane:
     """Where the rows lie; kept, so that it is computed once.
 
     Args:
@@ -84,14 +84,14 @@ def plane(vectors: Vectors, kind: str) -> Plane:
     if (held := _planes.get(key)) is not None:
         return held
     if not _drawing.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"another map has been drawn for {_PATIENCE_S:.0f} s: ask again")
+        raise Refused(f"another map has been computing for {_PATIENCE_S:.0f} s: try again")
     try:
         return _planes.get(key) or _planes.keep(key, _drawn(vectors, kind))
     finally:
         _drawing.release()
 
 
-def _drawn(vectors: Vectors, kind: str) -> Plane:
+def _drawn(vectors: VectorColumn, kind: str) -> Plane:
     rows = vectors.artifact.rows
     step = max(1, -(-rows // (_MOST_UMAP if kind == "umap" else _MOST_POINTS)))
     place = _by_umap(vectors, step) if kind == "umap" else _by_axes(vectors, rows)
@@ -104,7 +104,7 @@ def _drawn(vectors: Vectors, kind: str) -> Plane:
     return Plane(np.concatenate([np.empty(0, np.int64), *numbers]), _fitted(found), step)
 
 
-def _by_axes(vectors: Vectors, rows: int) -> Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]:
+def _by_axes(vectors: VectorColumn, rows: int) -> Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]:
     """Projection to the two axes along which evenly spaced rows vary most; their signs are those of their largest values."""
     some = np.concatenate([_units(block) for _, block in vectors.blocks(max(1, -(-rows // _AXES_ROWS)))] or [np.zeros((1, 2))])
     mean = some.mean(axis=0)
@@ -115,7 +115,7 @@ def _by_axes(vectors: Vectors, rows: int) -> Callable[[NDArray[np.int64], NDArra
     return lambda _, block: (_units(block) - mean) @ main
 
 
-def _by_umap(vectors: Vectors, step: int) -> Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]:
+def _by_umap(vectors: VectorColumn, step: int) -> Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]:
     units = np.concatenate([_units(block) for _, block in vectors.blocks(step)] or [np.zeros((0, 2))])
     if len(units) < 4:
         raise Refused(f"UMAP of {len(units)} rows: at least 4")
@@ -175,7 +175,7 @@ class Legend:
     missing: int = 0
 
 
-def coloured(rows: Rows, query: Query, plane: Plane) -> tuple[NDArray[np.uint8], Legend]:
+def coloured(rows: ParquetRows, query: Query, plane: Plane) -> tuple[NDArray[np.uint8], Legend]:
     """The colour of every point: of few values one each, of many numbers a shade from low to high; and what they say.
 
     Args:

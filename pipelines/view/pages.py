@@ -25,10 +25,10 @@ from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections
 from ..samples import rejects_sections
 from .curves import curve_blocks
-from .likeness import find_part, groups, map_part, view_of
 from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
-from .shown import Picture, ShownRun, pictured, row_address
-from .table import MOST_DOWNLOADED, Bars, Rows
+from .run_view import ShownPicture, ShownRun, pictured, row_address
+from .similarity import find_part, groups, map_part, view_of
+from .table import MOST_DOWNLOADED, Bars, ParquetRows
 from .trainings import training_blocks
 from .vectors import vector_columns
 
@@ -45,7 +45,7 @@ _PATIENCE_S = 30.0
 def drawing() -> Iterator[None]:
     """matplotlib keeps its settings in one place for all threads: one at a time. ``Refused`` where others draw for too long."""
     if not _DRAWING.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"other pages have been drawn for {_PATIENCE_S:.0f} s: ask again")
+        raise Refused(f"other pages have been rendering for {_PATIENCE_S:.0f} s: try again")
     try:
         yield
     finally:
@@ -127,7 +127,7 @@ def _searched(run: ShownRun, made: Sequence[Artifact]) -> Block:
     """The stages whose rows can be looked for by what they are like."""
     found = [(one.stage, ", ".join(columns)) for one in made if (columns := vector_columns(run.rows(one.stage).schema))]
     if not found:
-        return Text(["No stage holds vectors: rows are found by their columns alone."])
+        return Text(["No stage has vectors: rows can be searched only by their columns."])
     rows: list[Sequence[Value]] = [[Cell(stage, href=f"{run.base}/stage/{stage}"), columns] for stage, columns in found]
     return Table(["stage that can be searched and drawn as a map", "vectors"], rows)
 
@@ -224,7 +224,7 @@ def groups_page(run: ShownRun, stage: str, asked: Mapping[str, str]) -> str:
     return filled_page(run, "groups", f"{stage}: near-duplicates", subtitle, stage=stage, **found)
 
 
-def _headings(rows: Rows, query: Query, here: str, *, rejected: bool) -> list[tuple[str, str, str]]:
+def _headings(rows: ParquetRows, query: Query, here: str, *, rejected: bool) -> list[tuple[str, str, str]]:
     """Name, address of the view sorted by it (the other way round where it is), and the way of sorting now."""
     if query.group:
         return [(query.group, "", ""), ("rows", "", "")]
@@ -237,7 +237,7 @@ def _headings(rows: Rows, query: Query, here: str, *, rejected: bool) -> list[tu
     return found
 
 
-def _shown_columns(rows: Rows) -> list[str]:
+def _shown_columns(rows: ParquetRows) -> list[str]:
     """The key first, then the similarity of rows that were looked for, then payloads, then the others."""
     names = rows.schema.names
     first = ["key", *[SIMILARITY] * (rows.chosen is not None and rows.chosen.shown)]
@@ -245,7 +245,7 @@ def _shown_columns(rows: Rows) -> list[str]:
     return [*first, *payload, *(name for name in rows.plain if name not in first)]
 
 
-def _groups(rows: Rows, query: Query, found: Sequence[Mapping[str, Any]], here: str) -> list[Mapping[str, Any]]:
+def _groups(rows: ParquetRows, query: Query, found: Sequence[Mapping[str, Any]], here: str) -> list[Mapping[str, Any]]:
     lines: list[Mapping[str, Any]] = []
     for row in found:
         chosen = (*query.conditions, *rows.being(query.group, row["value"]))
@@ -254,7 +254,9 @@ def _groups(rows: Rows, query: Query, found: Sequence[Mapping[str, Any]], here: 
     return lines
 
 
-def _lines(run: ShownRun, stage: str, rows: Rows, found: list[dict[str, Any]], *, rejected: bool) -> list[Mapping[str, Any]]:
+def _lines(
+    run: ShownRun, stage: str, rows: ParquetRows, found: list[dict[str, Any]], *, rejected: bool
+) -> list[Mapping[str, Any]]:
     if rejected:
         return [{"href": "", "pictures": [], "cells": [cell(row[name]) for name in rows.schema.names]} for row in found]
     run.remember(stage, found)
@@ -263,7 +265,7 @@ def _lines(run: ShownRun, stage: str, rows: Rows, found: list[dict[str, Any]], *
     return [
         {
             "href": row_address(run, stage, row["key"]),
-            "pictures": [Picture.of(run, stage, row["key"], name) for name in seen],
+            "pictures": [ShownPicture.of(run, stage, row["key"], name) for name in seen],
             "cells": [cell(row[name], fields[name]) for name in _shown_columns(rows)],
         }
         for row in found
@@ -310,7 +312,7 @@ def _linked(bars: Bars, query: Query, here: str) -> Mapping[str, Any]:
     return {"column": bars.column, "bars": lines, "told": bars.told}
 
 
-def _trees(rows: Rows) -> list[Section]:
+def _trees(rows: ParquetRows) -> list[Section]:
     """The labels of rows that have labels of two levels, as a tree."""
     if not {"superclass", "subclass"} <= {*rows.plain}:
         return []

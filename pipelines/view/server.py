@@ -29,11 +29,11 @@ from ...curation.artifact import load_run
 from ...curation.store import Store, StoreError
 from ...eval.report.html import style
 from ..errors import WrongUse
-from . import compared, likeness, one_row, pages, payloads
+from . import comparison, pages, payloads, row_page, similarity
+from .cache import Cache
 from .guard import Guard
-from .kept import Kept
 from .query import Refused
-from .shown import NotThere, ShownRun, row_address
+from .run_view import NotThere, ShownRun, row_address
 from .table import MOST_DOWNLOADED, Database
 
 _CHOICES = 64
@@ -55,7 +55,7 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
     def compare(request: Request) -> Response:
         if second is None:
             raise NotThere("no other run: `benchwright view OUT OTHER` shows two")
-        return _page(compared.compare_page(first, second, request.query_params.get("stage", "")))
+        return _page(comparison.compare_page(first, second, request.query_params.get("stage", "")))
 
     routes = [
         *files_of_pages("view"),
@@ -71,7 +71,7 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, takes={_PICTURE: likeness.MOST_PICTURE_BYTES})],
+        middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, takes={_PICTURE: similarity.MOST_PICTURE_BYTES})],
         exception_handlers={HTTPException: _not_found},
     )
 
@@ -98,7 +98,7 @@ def _routes(run: ShownRun) -> list[Route]:
         "/stage/{stage}/rejects": lambda run, request: _page(
             pages.stage_page(run, request.path_params["stage"], _asked(request), rejected=True)
         ),
-        "/stage/{stage}/row": lambda run, request: _page(one_row.row_page(run, request.path_params["stage"], _key(request))),
+        "/stage/{stage}/row": lambda run, request: _page(row_page.row_page(run, request.path_params["stage"], _key(request))),
         "/stage/{stage}/at": lambda run, request: _row_at(run, request),
         "/stage/{stage}/groups": lambda run, request: _page(
             pages.groups_page(run, request.path_params["stage"], dict(request.query_params))
@@ -191,18 +191,18 @@ def _picture(data: bytes) -> Response:
     return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
 
 
-_pictures: Kept[bytes] = Kept(1 << 26, len)
+_pictures: Cache[bytes] = Cache(1 << 26, len)
 """As they were sent lately: what a stage of that digest holds does not change."""
 
 
 def _row_at(run: ShownRun, request: Request) -> Response:
     stage = request.path_params["stage"]
-    key = likeness.key_at(run, stage, request.query_params.get("number", ""))
+    key = similarity.key_at(run, stage, request.query_params.get("number", ""))
     return RedirectResponse(row_address(run, stage, key), 303)
 
 
 def _map(run: ShownRun, request: Request) -> Response:
-    data = likeness.map_data(run, request.path_params["stage"], _asked(request))
+    data = similarity.map_data(run, request.path_params["stage"], _asked(request))
     return Response(data, media_type="application/octet-stream")
 
 
@@ -211,15 +211,15 @@ async def _take_picture(run: ShownRun, request: Request) -> Response:
     try:
         async with asyncio.timeout(_SLOWEST_S):
             data = await request.body()
-        return JSONResponse({"picture": likeness.keep_picture(run, data)})
+        return JSONResponse({"picture": similarity.keep_picture(run, data)})
     except TimeoutError:
-        return JSONResponse({"told": f"the picture did not come within {_SLOWEST_S:.0f} s"}, 408)
+        return JSONResponse({"told": f"the picture did not arrive within {_SLOWEST_S:.0f} s"}, 408)
     except Refused as error:
         return JSONResponse({"told": str(error)}, 400)
 
 
 def _sent_picture(run: ShownRun, request: Request) -> Response:
-    data = likeness.kept_picture(run, request.path_params["digest"])
+    data = similarity.kept_picture(run, request.path_params["digest"])
     return Response(payloads.picture(payloads.Payload("picture", "picture", data), payloads.THUMB_PX), media_type="image/jpeg")
 
 
@@ -251,7 +251,7 @@ def _download(run: ShownRun, request: Request) -> Response:
     stage, form = request.path_params["stage"], request.path_params["form"]
     if form not in ("csv", "parquet"):
         raise NotThere(f"no form {form[:40]!r}: csv or parquet")
-    rows, query = likeness.view_of(run, stage, _asked(request))
+    rows, query = similarity.view_of(run, stage, _asked(request))
     found = rows.download(query, rows.plain)
     memory = io.BytesIO()
     if form == "parquet":

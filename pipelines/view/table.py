@@ -32,7 +32,7 @@ _SQL = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class RowsPage:
     """Rows of a page: ``rows`` as tables of names, and ``total`` of all pages."""
 
     rows: list[dict[str, Any]]
@@ -80,9 +80,9 @@ class Database:
         try:
             yield cursor
         except duckdb.InterruptException:
-            raise Refused(f"this took more than {SECONDS:.0f} s: name a narrower view, without sorting or grouping") from None
+            raise Refused(f"this took more than {SECONDS:.0f} s: narrow the view, without sorting or grouping") from None
         except duckdb.OutOfMemoryException:
-            raise Refused(f"this needs more than {_MEMORY}: name a narrower view, without sorting or grouping") from None
+            raise Refused(f"this needs more than {_MEMORY}: narrow the view, without sorting or grouping") from None
         except duckdb.Error as error:
             raise Refused(" ".join(str(error).split())[:300]) from error
         finally:
@@ -91,7 +91,7 @@ class Database:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class ParquetRows:
     """The rows of some Parquet files of one schema.
 
     Attributes:
@@ -113,7 +113,7 @@ class Rows:
         """Columns that can be filtered by: those that hold no payload."""
         return [field.name for field in self.schema if not (is_blob(field) or is_array(field))]
 
-    def choosing(self, chosen: Chosen) -> Rows:
+    def choosing(self, chosen: Chosen) -> ParquetRows:
         """Some of these rows."""
         chosen = dataclasses.replace(chosen, shown=chosen.shown and SIMILARITY not in self.schema.names)
         schema = self.schema.append(pa.field(SIMILARITY, pa.float64())) if chosen.shown else self.schema
@@ -148,7 +148,7 @@ class Rows:
             return f" ORDER BY {_quoted(query.sort)} {'DESC' if query.down else 'ASC'} NULLS LAST"
         return f" ORDER BY {_RANK}" if self.chosen is not None else ""
 
-    def page(self, query: Query) -> Found:
+    def page(self, query: Query) -> RowsPage:
         """The rows of a page, payloads as references; or of a grouped view the values and their counts."""
         where, values = self._where(query)
         skipped = (query.page - 1) * query.size
@@ -160,15 +160,15 @@ class Rows:
         values = {**values, "size": query.size, "skipped": skipped}
         named = "*" if self.chosen is None else ", ".join(map(_quoted, self.schema.names))
         sql = f"SELECT {named} FROM {self._from}{where}{self._ordered(query)} LIMIT $size OFFSET $skipped"
-        return Found(self._all(sql, values), total)
+        return RowsPage(self._all(sql, values), total)
 
-    def _groups(self, query: Query, where: str, values: Mapping[str, Any]) -> Found:
+    def _groups(self, query: Query, where: str, values: Mapping[str, Any]) -> RowsPage:
         column = _quoted(query.group)
         order = f"{column} {'DESC' if query.down else 'ASC'}" if query.sort == query.group else f"2 DESC, {column}"
         counted = f"SELECT {column} AS value, count(*) AS rows FROM {self._from}{where} GROUP BY 1"
         sql = f"{counted} ORDER BY {order} LIMIT {_MOST_GROUPS}"
         total = self._one(f"SELECT count(*) FROM (SELECT DISTINCT {column} FROM {self._from}{where})", values)[0]
-        return Found(self._all(sql, values), total)
+        return RowsPage(self._all(sql, values), total)
 
     def by_keys(self, keys: Sequence[str]) -> list[dict[str, Any]]:
         """The rows of some keys, in the order of the stage."""

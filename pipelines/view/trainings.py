@@ -14,7 +14,7 @@ from ...curation.rows import visible
 from ...curation.store import Store
 from ...eval.report.blocks import Block, Table, Text, Value
 from ..experiments import FOLDER
-from .shown import ShownRun
+from .run_view import ShownRun
 
 _LEARNED = "learned_"
 _MOST = 100

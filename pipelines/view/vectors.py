@@ -25,7 +25,7 @@ from ...curation.rows import Reject, is_array, printable
 from ...curation.stages.topk import TopK
 from ...curation.store import StoreError, gather_arrays
 from .query import Refused
-from .shown import NotThere, ShownRun
+from .run_view import NotThere, ShownRun
 
 MOST_ALIKE = 1000
 """Rows that a search finds at most."""
@@ -43,7 +43,7 @@ def vector_columns(schema: pa.Schema) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Vectors:
+class VectorColumn:
     """A column of vectors of a finished stage.
 
     Attributes:
@@ -57,7 +57,7 @@ class Vectors:
     column: str
 
     @classmethod
-    def of(cls, run: ShownRun, stage: str, column: str = "") -> Vectors:
+    def of(cls, run: ShownRun, stage: str, column: str = "") -> VectorColumn:
         """Those of a column, or of the first that has some. Raises ``NotThere`` where there are none, or not yet."""
         if run.artifact(stage) is None:
             raise NotThere(f"stage {stage} is not finished: its vectors are searched once it is")
@@ -130,7 +130,7 @@ class Vectors:
         if wanted.shape != (self.width,):
             raise Refused(f"a vector of {wanted.size} values: those of {self.column} have {self.width}")
         if not np.isfinite(unit).all() or not unit.any():
-            raise Refused("its vector is zero or not finite: nothing is like it")
+            raise Refused("its vector is zero or not finite: it has no similar rows")
         try:
             best = TopK(unit, most)
             for numbers, block in self.blocks():
@@ -161,7 +161,7 @@ class Made:
     told: str = ""
 
 
-def made_by(vectors: Vectors) -> Made:
+def made_by(vectors: VectorColumn) -> Made:
     """By the recipe of the stage that first had the column."""
     artifact, column = vectors.artifact, f"{vectors.column}: "
     while True:
@@ -176,7 +176,7 @@ def made_by(vectors: Vectors) -> Made:
         return Made(None, told=f"stage {artifact.stage}, which made {vectors.column}, names no encoder")
     if told.get("type") not in _SPECS:
         return Made(
-            None, told=f"the encoder of {vectors.column} is {str(told.get('of', 'code'))[:80]}: code of one's own is not run"
+            None, told=f"the encoder of {vectors.column} is {str(told.get('of', 'code'))[:80]}: user code is not run here"
         )
     try:
         spec = _SPECS[told["type"]](**{name: value for name, value in told.items() if name != "type"})
@@ -185,7 +185,7 @@ def made_by(vectors: Vectors) -> Made:
     return Made(spec, str(checkpoint.get("content", "")) if isinstance(checkpoint, dict) else "")
 
 
-def encode(vectors: Vectors, wanted: str | bytes) -> NDArray[np.float32]:
+def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
     """The vector of a text, or of a file of a picture, by the encoder that made the column, which is loaded when it is needed.
 
     Raises:
@@ -195,7 +195,7 @@ def encode(vectors: Vectors, wanted: str | bytes) -> NDArray[np.float32]:
     if made.spec is None:
         raise Refused(made.told)
     if not _ENCODING.acquire(timeout=SECONDS):
-        raise Refused(f"another search has kept the encoder for {SECONDS:.0f} s: ask again")
+        raise Refused(f"another search has used the encoder for {SECONDS:.0f} s: try again")
     try:
         encoder = _loaded(made.spec, _checkpoint(vectors.run, made.weights))
         if isinstance(wanted, str):
@@ -213,7 +213,8 @@ def encode(vectors: Vectors, wanted: str | bytes) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(spec: EncoderSpec, checkpoint: str) -> Encoder:
-    return load_encoder(spec, checkpoint=checkpoint)
+    # One picture a pass: with others beside it the last bits would be those of the column, and it would take a block's time.
+    return load_encoder(dataclasses.replace(spec, block=1) if isinstance(spec, OpenClip) else spec, checkpoint=checkpoint)
 
 
 def _checkpoint(run: ShownRun, weights: str) -> str:
@@ -239,7 +240,7 @@ def _named(config: Any, name: str) -> Iterator[str]:
         yield path
 
 
-def near_groups(vectors: Vectors, least: float) -> list[list[int]]:
+def near_groups(vectors: VectorColumn, least: float) -> list[list[int]]:
     """Groups of rows whose vectors are near, see ``docs/near_duplicates.md``: the largest first; rows by their numbers.
 
     Raises:

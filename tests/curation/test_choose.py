@@ -95,11 +95,11 @@ def test_a_shortage_stops_or_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFi
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     rows = run(source("clean", step(clean, each=2, seed=1)), str(tmp_path), scheduler="sync").rows()
     with pytest.raises(ValueError, match="concept 'camera' is not among the classes bus"):
-        choose(rows, classes=("bus", "BACKGROUND"), per_class=1, method="random", seed=0)
+        list(choose(rows, classes=("bus", "BACKGROUND"), per_class=1, method="random", seed=0))
     with pytest.raises(ValueError, match="method is 'best'"):
-        choose(rows, classes=CLASSES, per_class=1, method="best", seed=0)  # type: ignore[arg-type]
+        list(choose(rows, classes=CLASSES, per_class=1, method="best", seed=0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="per_class 0"):
-        choose(rows, classes=CLASSES, per_class=0, method="random", seed=0)
+        list(choose(rows, classes=CLASSES, per_class=0, method="random", seed=0))
 
 
 def test_class_order_is_alphabetical_with_the_background_first() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -92,8 +93,32 @@ def test_an_estimate_grows_with_the_rows_besides_the_start(numbers: Path, tmp_pa
     assert resumed.seconds == 4.0 + 2 * 6.0
 
 
+def test_two_samples_tell_the_start_of_a_stage_of_one_part(numbers: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    run(plan(numbers), out, scheduler="sync")
+    sample = status(plan(numbers), out)
+
+    def record(rows: int, seconds: float, cpu: float) -> dict[str, Any]:
+        known = {"tasks": 1, "retries": 0, "peak_bytes": 5, "start_seconds": 0.0, "start_cpu_seconds": 0.0}
+        return {"seconds": seconds, "cost": {**known, "rows": rows, "cpu_seconds": cpu}}
+
+    made = {"listed": record(30, 1.0, 1.0), "spun": record(30, 10.0, 8.0)}
+    smaller = {"listed": (10, record(10, 1.0, 1.0)), "spun": (10, record(10, 6.0, 4.0))}
+    listed, spun = estimates(sample, made, {"listed": 300}, smaller)
+    assert not listed.rough
+    assert not spun.rough
+    assert listed.seconds == listed.cpu_seconds == 1.0  # takes as long for any number of rows
+    assert (spun.seconds, spun.cpu_seconds) == (4.0 + 10 * 6.0, 2.0 + 10 * 6.0)
+    made["spun"]["cost"]["rows"] = smaller["spun"][1]["cost"]["rows"] = 0  # as of a stage that takes all rows at once
+    assert estimates(sample, made, {"listed": 300}, smaller)[1] == spun
+    made["spun"]["cost"]["rows"] = 30
+    for bad in ((30, record(30, 6.0, 4.0)), (10, record(4, 6.0, 4.0)), (10, {"seconds": 6.0})):
+        _, spun = estimates(sample, made, {"listed": 300}, {"spun": bad})  # as many rows, resumed, or without a record
+        assert (spun.seconds, spun.cpu_seconds, spun.rough) == (100.0, 80.0, True)
+
+
 def test_an_estimate_without_a_sample_says_what_it_needs(numbers: Path, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"finished sample, and stage 'listed' is not made"):
+    with pytest.raises(PlanError, match=r"finished sample, and stage 'listed' has not"):
         estimates(status(plan(numbers), str(tmp_path)), {}, {})
     with pytest.raises(PlanError, match=r"no stage 'nope' to estimate from: there are listed, spun"):
         estimates(status(plan(numbers), str(tmp_path)), {}, {"nope": 3})

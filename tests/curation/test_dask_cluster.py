@@ -111,7 +111,7 @@ def test_a_part_at_which_a_machine_failed_is_tried_at_the_other_worker(
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert len(told) == 1, told
     assert told[0].startswith("stage 'met', row 'line2': OSError: [Errno 28] No space left on device: '/scratch'")
-    assert told[0].endswith(": it is tried again at another worker, 1 of 2 times")
+    assert told[0].endswith(": retrying it on another worker, 1 of 2 times")
 
 
 @pytest.mark.parametrize(("kind", "tries", "told"), [("disk", 3, "No space left on device"), ("bug", 1, "ValueError: a bug")])
@@ -343,7 +343,7 @@ def test_a_scheduler_that_is_killed_is_one_line(
         scheduler.wait()
     assert code == 1
     lines = [line for line in capfd.readouterr().err.splitlines() if "no worker is connected" not in line]
-    assert lines == [f"benchwright: the scheduler at {address} is gone; what was made stays: run again when it is back"]
+    assert lines == [f"benchwright: the scheduler at {address} is gone; finished parts are kept: run again when it is back"]
 
 
 def test_nobody_answers_at_the_address(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -65,14 +66,15 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "weights.pt")
 
 
-@pytest.fixture(scope="module", params=["colours", "conse", "open_clip"])
+@pytest.fixture(scope="module", params=["colours", "conse", "open_clip", "onnxruntime"])
 def loaded(request: pytest.FixtureRequest) -> tuple[EncoderSpec, str]:
     if request.param == "colours":
         return Colours(), ""
     if request.param == "conse":
         pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra 'demo'")
         return Conse(), ""
-    return OpenClip(TINY), str(request.getfixturevalue("tiny_checkpoint"))
+    backend = "torch" if request.param == "open_clip" else request.param
+    return OpenClip(TINY, backend=backend, block=4), str(request.getfixturevalue("tiny_checkpoint"))
 
 
 def encoder_of(loaded: tuple[EncoderSpec, str]) -> Encoder:
@@ -306,6 +308,52 @@ def test_bf16_is_another_spec_with_nearly_the_same_vectors(tiny_checkpoint: str)
     assert not np.array_equal(vectors_of(full, files), vectors_of(short, files))
 
 
+@pytest.mark.parametrize("kind", ["vision transformer", "ResNet"])
+def test_onnx_runtime_gives_the_vectors_of_torch(kind: str, tiny_checkpoint: str, tmp_path: Path) -> None:
+    import open_clip
+
+    name, checkpoint = TINY, tiny_checkpoint
+    if kind == "ResNet":
+        name, checkpoint = f"{TINY}-resnet", str(tmp_path / "weights.pt")
+        vision = {"image_size": 64, "layers": [1, 1, 1, 1], "width": 16}
+        (tmp_path / f"{name}.json").write_text(json.dumps({**TINY_CONFIG, "embed_dim": 32, "vision_cfg": vision}))
+        open_clip.add_model_config(tmp_path / f"{name}.json")
+        torch.manual_seed(0)
+        torch.save(open_clip.create_model(name, pretrained=None).state_dict(), checkpoint)
+    files, texts = [png(seed) for seed in range(5)], ["a dog", "a cat"]
+    by_torch = load_encoder(OpenClip(name, block=3), checkpoint=checkpoint)
+    by_onnx = load_encoder(OpenClip(name, block=3, backend="onnxruntime"), checkpoint=checkpoint)
+    assert "onnxruntime float32" in by_onnx.name
+    cosines = (vectors_of(by_torch, files) * vectors_of(by_onnx, files)).sum(axis=1)
+    assert cosines.min() > 0.9999
+    assert np.array_equal(by_torch.encode_texts(texts), by_onnx.encode_texts(texts))
+
+
+def test_onnx_runtime_is_for_processors_and_float32(tiny_checkpoint: str) -> None:
+    with pytest.raises(ValueError, match="backend = 'onnxruntime' computes on processors alone, and the device is 'meta'"):
+        load_encoder(OpenClip(TINY, backend="onnxruntime"), checkpoint=tiny_checkpoint, device="meta")
+    with pytest.raises(ValueError, match="backend='onnxruntime' computes in float32"):
+        OpenClip(TINY, backend="onnxruntime", precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("flags", "installed", "found"),
+    [
+        ("flags: fma amx_bf16 avx512f", True, ("bf16", "torch")),
+        ("flags: fma avx512f avx512_bf16", True, ("float32", "onnxruntime")),
+        ("flags: fma", False, ("float32", "torch")),
+    ],
+)
+def test_auto_is_decided_by_rule_and_stands_in_the_settings_as_what_it_became(
+    flags: str, installed: bool, found: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specs.Path, "read_text", lambda _: flags)
+    monkeypatch.setattr(specs.importlib.util, "find_spec", lambda _: object() if installed else None)
+    spec = OpenClip("RN50", "openai", precision="auto", backend="auto")
+    assert (spec.precision, spec.backend) == found
+    assert "auto" not in dataclasses.asdict(spec).values()
+
+
 def test_a_tag_decides_the_activation_even_where_the_architectures_name_does_not(tiny_checkpoint: str) -> None:
     """open_clip 3 only warns about RN50 with OpenAI's weights, which need QuickGELU."""
     from benchwright.curation.encoders.clip import _build
@@ -391,6 +439,8 @@ def test_damaged_checkpoints_are_one_line(name: str, tmp_path: Path) -> None:
 def test_specs_are_checked() -> None:
     with pytest.raises(ValueError, match="precision='fp8'"):
         OpenClip("RN50", "openai", precision="fp8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="backend='tpu' is none of torch, onnxruntime, auto"):
+        OpenClip("RN50", "openai", backend="tpu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="block=0"):
         OpenClip("RN50", "openai", block=0)
     with pytest.raises(ValueError, match="top_classes=0"):

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from benchwright.curation.files import replacing, write_whole, writing
+from benchwright.curation.files import Written, place, replacing, write_whole, writing
 
 
 def test_a_file_takes_the_place_of_the_old_one_when_it_is_whole(tmp_path: Path) -> None:
@@ -32,3 +32,15 @@ def test_an_error_leaves_the_old_one_and_nothing_beside(tmp_path: Path) -> None:
         raise OSError("the source went away")
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["file.bin"]
+
+
+def test_files_take_their_places_later_and_in_order(tmp_path: Path) -> None:
+    later: list[Written] = []
+    for name in ("a", "b", "c"):
+        with writing(tmp_path / name, later=later) as stream:
+            stream.write(name.encode())
+    assert not [each.name for each in tmp_path.iterdir() if not each.name.startswith(".")]
+    later[1].beside.unlink()  # somebody took it away
+    with pytest.raises(FileNotFoundError, match=r"No such file.*/b"):
+        place(later)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a", b"a")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.ledger import KeySum, key_hashes
+from benchwright.curation.digest import KeySum, key_hashes
 
 KEYS = ["", "\0", "a", "a\0", "abcdefgh", "abcdefg", "abcdefghi", "ä", "x" * 1024, "x" * 1025, "x" * 5000, "x" * 4999 + "y"]
 

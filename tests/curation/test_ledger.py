@@ -11,9 +11,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.digest import ContentDigest
+from benchwright.curation.digest import ContentDigest, Ledger
 from benchwright.curation.flow import Stage
-from benchwright.curation.ledger import Ledger
 from benchwright.curation.part_writer import PartRecord
 from benchwright.curation.rows import REJECTS
 
@@ -62,6 +61,8 @@ def test_parts_of_many_threads_in_any_order(seed: int, monkeypatch: pytest.Monke
 
     expected = in_order(count)
     monkeypatch.setattr(ContentDigest, "update", slowly)
+    if seed % 3:
+        monkeypatch.setattr("benchwright.curation.digest._AT_ONCE", 0)  # each part by itself
     many, _ = ledger()
 
     def make(number: int) -> None:
@@ -72,6 +73,25 @@ def test_parts_of_many_threads_in_any_order(seed: int, monkeypatch: pytest.Monke
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, numbers))
     assert told(many, count) == expected
+
+
+def test_small_parts_are_added_together_and_large_ones_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, added, update = in_order(40), list[int](), ContentDigest.update
+
+    def counted(self: ContentDigest, table: pa.Table) -> None:
+        added.append(table.num_rows)
+        update(self, table)
+
+    monkeypatch.setattr(ContentDigest, "update", counted)
+    for most in (5, 12, 4096):
+        monkeypatch.setattr("benchwright.curation.digest._AT_ONCE", most)
+        one, _ = ledger()
+        for number in range(40):
+            one.offer(number, part(number), NO_REJECTS)
+        assert told(one, 40) == expected
+        assert max(added) <= most
+        assert (len(added) == 3) == (most == 4096)
+        added.clear()
 
 
 def test_the_part_that_many_wait_for_is_taken() -> None:
@@ -100,6 +120,7 @@ def test_nobody_waits_for_one_who_failed(monkeypatch: pytest.MonkeyPatch) -> Non
         raise MemoryError("no room for these rows")
 
     monkeypatch.setattr(ContentDigest, "update", fails)
+    monkeypatch.setattr("benchwright.curation.digest._AT_ONCE", 0)
     with ThreadPoolExecutor(20) as pool:
         first = pool.submit(one.offer, 0, part(0), NO_REJECTS)
         assert adding.wait(10)

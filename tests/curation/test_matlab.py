@@ -42,7 +42,7 @@ def test_arrays_and_cells(compressed: bool) -> None:
     ("data", "names", "told"),
     [
         (written(), ["gone"], "no variable 'gone'"),
-        (written(), ["inner"], "variable 'inner' holds .*: numbers or text are wanted"),
+        (written(), ["inner"], "variable 'inner' holds .*: expected numbers or text"),
         (b"", ["level"], "no MATLAB file with level"),
         (b"0,1,2\n" * 100, ["level"], "no MATLAB file with level"),
         (written(compressed=True)[:-40], ["text"], "no MATLAB file with text"),

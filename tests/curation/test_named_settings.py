@@ -115,7 +115,7 @@ def test_a_stage_is_kept_only_where_nothing_but_code_changed(tmp_path: Path) -> 
     other = plan(named(f"{methods}:twice"))
     with pytest.raises(PlanError, match="'applied' cannot be kept: setting method = ") as refused:
         keep(other, "applied")
-    assert str(refused.value).endswith("; --keep-stale applied is for changed code alone: run without it")
-    with pytest.raises(PlanError, match="'applied' cannot be kept: its input read has other rows"):
+    assert str(refused.value).endswith("; --keep-stale applied applies only to changed code: run without it")
+    with pytest.raises(PlanError, match="'applied' cannot be kept: its input read has different rows"):
         keep(plan(named(f"{methods}:plus"), count=4), "applied")
     assert keep(plan(named(f"{methods}:plus"), count=4)) == ["stale", "done"]

@@ -13,6 +13,7 @@ from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run
+from benchwright.curation.stages import near_duplicates, near_pairs
 from benchwright.curation.stages.near_duplicates import (
     DuplicateRule,
     NearDuplicate,
@@ -22,8 +23,9 @@ from benchwright.curation.stages.near_duplicates import (
 )
 from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, hash_pairs, vector_pairs
 from benchwright.curation.stages.picture_hash import FramedClip, Picture, hash_clip, hash_picture, picture_hash
-from benchwright.curation.store import Rows
+from benchwright.curation.store import PartInfo, Rows, Store
 from PIL import Image, ImageEnhance
+from scipy.sparse.csgraph import connected_components
 
 PHOTOS = Path(__file__).parents[3] / "shared/data/photos/imagenet_samples"
 
@@ -91,14 +93,17 @@ def test_clips_are_hashed_by_frames_that_lie_evenly() -> None:
 # ---------------------------------------------------------------------------------------------------------------- pairs
 
 
-@pytest.mark.parametrize(("words", "distance"), [(1, 0), (1, 6), (1, 11), (3, 6)])
-def test_every_pair_of_near_hashes_is_found_once_a_band(words: int, distance: int) -> None:
+@pytest.mark.parametrize("held", [16, 1 << 18])
+@pytest.mark.parametrize(("words", "distance"), [(1, 0), (1, 1), (1, 6), (1, 11), (1, 40), (3, 6)])
+def test_every_pair_of_near_hashes_is_found(words: int, distance: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_pairs, "_SORTED", held)
     draw = np.random.default_rng(7)
     codes = draw.integers(0, 1 << 63, (300, words)).astype(np.uint64)
     codes[150:] = codes[:150]
     for row in range(150, 300):
         for bit in draw.choice(64, draw.integers(0, 14)):
             codes[row, draw.integers(words)] ^= np.uint64(1 << int(bit))
+    codes[-20:] = codes[-20:-19] ^ np.arange(1, 21).astype(np.uint64)[:, None]  # many that are equal in most blocks
     codes = np.unique(codes, axis=0)
     apart = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2)
     wanted = {(a, b) for a, b in np.argwhere(apart <= distance * words).tolist() if a < b}
@@ -108,6 +113,7 @@ def test_every_pair_of_near_hashes_is_found_once_a_band(words: int, distance: in
         for a, b, near in zip(*(column.tolist() for column in pairs), strict=True)
     ]
     assert {(a, b) for a, b, _ in found} == wanted
+    assert words > 1 or len(found) == len(wanted)  # each once
     assert all(near == 1 - apart[a, b] / (64 * words) for a, b, near in found)
 
 
@@ -173,6 +179,34 @@ def test_groups_are_connected_and_named_by_their_smallest_key() -> None:
         near = 1 - 4 / 64
         assert found == {"a": ("a", near), "b": ("a", near), "c": ("a", near), "d": ("d", 63 / 64), "e": ("d", 63 / 64)}
         assert not rejected.num_rows
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_groups_of_many_rows_are_those_of_all_pairs(words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_duplicates, "_HELD_PAIRS", 5)  # so that groups grow from groups
+    draw = np.random.default_rng(11)
+    codes = draw.integers(0, 1 << 62, (40, words)).astype(np.uint64)[draw.integers(0, 40, 200)]
+    codes ^= np.uint64(1) << draw.integers(0, 64, codes.shape).astype(np.uint64)
+    codes[::7] = codes[0]  # equal ones
+    hashes: list[str | None] = ["".join(f"{word:016x}" for word in row) for row in codes.tolist()]
+    hashes[3] = hashes[50] = None
+    keys = [f"{at:03}" for at in draw.permutation(200)]
+    every = pa.table({"key": keys, "phash": pa.array(hashes, pa.string())})
+    parts = {f"{start}": every.slice(start, 30) for start in range(0, 200, 30)}
+    rows = Rows(Store("."), every.schema, tuple(PartInfo(name, len(part)) for name, part in parts.items()), parts)
+
+    apart = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2) / words
+    near = (apart <= 3) & ~np.isin(np.arange(200), [3, 50])[:, None] & ~np.isin(np.arange(200), [3, 50])
+    label = connected_components(near)[1]
+    np.fill_diagonal(near, False)
+    linked = near.any(axis=1)
+    groups = [min(keys[other] for other in np.flatnonzero(label == label[at])) if linked[at] else None for at in range(200)]
+    similarity = [1 - min(apart[at][near[at]]) / 64 if linked[at] else None for at in range(200)]
+    kept = pa.concat_tables(each.kept for each in near_duplicates_by_hash(rows, max_distance=3))
+    assert 20 < linked.sum() < 198
+    assert kept["key"].to_pylist() == keys
+    assert kept["duplicate_group"].to_pylist() == groups
+    assert kept["duplicate_similarity"].to_pylist() == similarity
 
 
 def test_which_row_of_a_group_stays() -> None:

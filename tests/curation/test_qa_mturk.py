@@ -145,7 +145,7 @@ def test_a_record_of_an_earlier_export_removes_files_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is not JSON"), ("\xff", "is not JSON"), ("[]", "not a gold key: it is no object")],
+    [("{", "is not JSON"), ("\xff", "is not JSON"), ("[]", "not a gold key: it is not an object")],
 )
 def test_a_damaged_gold_key_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "gold_key.json"

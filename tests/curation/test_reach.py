@@ -18,7 +18,7 @@ from types import CodeType
 
 import benchwright
 import pytest
-from benchwright.curation.named import load
+from benchwright.curation.code_loading import load
 from benchwright.curation.reach import Reached, code_digest, one_look, reached
 
 Files = dict[str, str]
@@ -297,6 +297,7 @@ def bound_in(path: Path) -> tuple[set[str], dict[str, tuple[str, int, str]]]:
 
 
 @pytest.mark.parametrize("room", ["curation", "datasets", "training", "eval", "pipelines"])
+@one_look()  # there are thousands of them
 def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
     """Of every function and class of the package: judged by Python's own compiler, which knows scopes better than anyone."""
     files = {
@@ -328,7 +329,7 @@ def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
 
 CODES = """
 import json, os, sys
-from benchwright.curation.stale import codes
+from benchwright.curation.code_changes import codes
 from benchwright.pipelines import api
 
 stages = api.job("clear", config="tiny").flow("out").stages

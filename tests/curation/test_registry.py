@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from benchwright.curation.code_loading import UnknownName, load, load_file
 from benchwright.curation.flow import Step
 from benchwright.curation.keys import as_json
-from benchwright.curation.named import UnknownName, load, load_file
 from benchwright.curation.reach import code_digest
 from benchwright.curation.registry import Entry, Registry, described, file_of, load_entry, load_name
 
@@ -80,7 +80,7 @@ def test_what_an_installed_package_offers(install: Install, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("sqare", "no shape 'sqare': there are circle, square, or name one of your own as .*; did you mean 'square'?"),
+        ("sqare", "no shape 'sqare': there are circle, square, or name your own as .*; did you mean 'square'?"),
         ("", "no shape ''"),
         ("nothing.py:x", "shape 'nothing.py': no such file"),
         ("a b:c", "no shape 'a b:c'"),

@@ -18,8 +18,8 @@ from benchwright.curation.artifact import load_artifact, load_run
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
+from benchwright.curation.placing import Placed, assign_shards
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
-from benchwright.curation.shards import Placed, assign_shards
 from benchwright.curation.store import Store, StoreError
 
 from tests.curation import steps
@@ -336,7 +336,7 @@ def test_two_runs_in_one_folder_are_refused(numbers: Path, tmp_path: Path) -> No
     out = str(tmp_path / "out")
 
     def meddle(_: Progress) -> None:
-        with pytest.raises(Busy, match="another run is at work"):
+        with pytest.raises(Busy, match="another run is in progress"):
             run(numbers_flow(numbers), out, scheduler="sync")
 
     run(numbers_flow(numbers), out, scheduler="sync", on_progress=meddle)

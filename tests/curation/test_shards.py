@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
+from benchwright.curation.placing import assign_shards
 from benchwright.curation.publish import DatasetCard, dataset_files, escaped
 from benchwright.curation.rows import BLOB
 from benchwright.curation.shards import (
-    assign_shards,
     encode_member,
     read_sample,
     samples_in,
@@ -127,7 +127,7 @@ def test_extensions_that_webdataset_would_change_or_skip_are_refused(extension: 
 
 
 def test_limits_of_a_shard_are_named() -> None:
-    with pytest.raises(ValueError, match="key 'a' comes twice in the shard, first as sample 0"):
+    with pytest.raises(ValueError, match="key 'a' occurs twice in the shard, first as sample 0"):
         tar_bytes([("a", {"x": b""}), ("b", {"x": b""}), ("a", {"x": b""})])
     with pytest.raises(ValueError, match="sample 'a' has no member"):
         tar_bytes([("a", {})])
@@ -171,7 +171,7 @@ def test_values_that_have_no_such_form_are_refused(extension: str, value: Any, e
 def test_a_failed_write_leaves_the_old_shard_and_nothing_else(tmp_path: Path) -> None:
     write_shard_file(tmp_path / "a.tar", [("a", {"x": b"old"})])
     before = (tmp_path / "a.tar").read_bytes()
-    with pytest.raises(ValueError, match="comes twice"):
+    with pytest.raises(ValueError, match="occurs twice"):
         write_shard_file(tmp_path / "a.tar", [("a", {"x": b"new"}), ("a", {"x": b"new"})])
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
     assert (tmp_path / "a.tar").read_bytes() == before
@@ -288,10 +288,10 @@ def test_a_prefix_a_folder_and_a_pax_size_are_read(tmp_path: Path) -> None:
 
 def test_a_sample_whose_members_are_apart_or_twice_is_refused() -> None:
     split = by_tarfile([("a", {"jpg": b"1"}), ("b", {"jpg": b"2"}), ("a", {"json": b"{}"})])
-    with pytest.raises(ShardError, match=r"byte 2048: member 'a\.json' comes twice, or apart"):
+    with pytest.raises(ShardError, match=r"byte 2048: member 'a\.json' occurs twice, or apart"):
         scan_shard(split, place="x")
     twice = by_tarfile([("a", {"jpg": b"1"}), ("a", {"jpg": b"2"})])
-    with pytest.raises(ShardError, match="comes twice"):
+    with pytest.raises(ShardError, match="occurs twice"):
         scan_shard(twice, place="x")
     with pytest.raises(ShardError, match=r"x, byte 5000: member 'a\.jpg' stands where the index has sample 'b'"):
         read_sample(GOOD[:1536], "b", place="x", base=5000)
@@ -429,7 +429,7 @@ def test_an_index_that_does_not_fit_is_refused() -> None:
     fact = {"size": 1, "sha256": ""}
     with pytest.raises(ValueError, match=r"differ in these shards: \['t\.tar'\]"):
         dataset_files(index, CARD, {"s-00000.tar": fact, "t.tar": fact})
-    with pytest.raises(ValueError, match="key 'k0' comes twice"):
+    with pytest.raises(ValueError, match="key 'k0' occurs twice"):
         dataset_files(pa.concat_tables([index, index.slice(0, 1)]), CARD, {"s-00000.tar": fact})
     with pytest.raises(ValueError, match="needs a column 'offset'"):
         dataset_files(index.drop_columns(["offset"]), CARD, {"s-00000.tar": fact})

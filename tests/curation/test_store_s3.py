@@ -19,6 +19,7 @@ from benchwright.curation.run import Progress, run, status
 from benchwright.curation.store import Store, StoreError
 from benchwright.curation.verify import compare, verify
 from benchwright.pipelines import api
+from werkzeug.serving import WSGIRequestHandler
 
 from tests.curation.test_run import numbers, numbers_flow
 
@@ -120,6 +121,23 @@ def test_damage_in_s3_is_found(numbers: Path, out: str) -> None:
         store.read("stages/shards/s01.tar")
 
 
+def test_a_stretch_of_a_file_is_read_by_one_request(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(bucket)
+    store.write("a", b"0123456789")
+    asked: list[str] = []
+    monkeypatch.setattr(WSGIRequestHandler, "log_request", lambda request, *_: asked.append(request.requestline))
+    assert [store.read("a", 2, 3), store.read("a", 0, 10), store.read("a", 9, 1)] == [b"234", b"0123456789", b"9"]
+    assert [line.split()[0] for line in asked] == ["GET"] * 3
+    assert store.read("a") == b"0123456789"
+    assert store.read("a", 7) == b"789"
+    assert store.read("a", 4, 0) == b""
+    for start, size in ((8, 3), (10, 1), (20, 5)):
+        with pytest.raises(StoreError, match=f"file a ends before byte {start + size}$"):
+            store.read("a", start, size)
+    with pytest.raises(StoreError, match="file b is missing"):
+        store.read("b", 1, 2)
+
+
 def test_a_source_in_s3_is_known_by_its_content(numbers: Path, bucket: str) -> None:
     fsspec.filesystem("s3").put_file(str(numbers), f"{bucket}/in/numbers.txt")
     first = f"{bucket}/in/numbers.txt"
@@ -131,7 +149,7 @@ def test_a_source_in_s3_is_known_by_its_content(numbers: Path, bucket: str) -> N
 
 def test_clear_in_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    job = api.job("clear", config="tiny", overrides=["source.count=150"])
+    job = api.job("clear", config="tiny", overrides=["source.count=60"])
     remote = api.run(job, f"{bucket}/clear", workers=2)
     local = api.run(job, str(tmp_path / "local"), workers=2)
     assert not remote.waiting

@@ -69,7 +69,7 @@ def test_missing_extra_and_short_files_are_found(out: Path) -> None:
     text = [str(problem) for problem in verify(str(out))]
     assert len(text) == 3
     assert "part-00000.blobs: the file is missing" in text[0]
-    assert "stray.txt: the file is there, and the record says nothing of it" in text[1]
+    assert "stray.txt: the file is there, but the record says nothing of it" in text[1]
     assert "s00.tar: 0 bytes" in text[2]
 
 
@@ -90,9 +90,9 @@ def edit(path: Path, *, seal: bool, **changes: object) -> None:
 @pytest.mark.parametrize("change", [{"digest": "0" * 64}, {"rows_in": 5}, {"kind": "table"}, {"rejects": {}}, {"parts": "x"}])
 def test_an_edited_record_does_not_fit_its_seal(out: Path, change: dict[str, object]) -> None:
     edit(out / "stages/drawn/artifact.json", seal=False, **change)
-    assert "stages/drawn/artifact.json does not fit its seal" in str(verify(str(out))[0])
+    assert "stages/drawn/artifact.json does not match its seal" in str(verify(str(out))[0])
     edit(out / "run.json", seal=False, result="listed")
-    with pytest.raises(StoreError, match=r"run.json does not fit its seal"):
+    with pytest.raises(StoreError, match=r"run.json does not match its seal"):
         verify(str(out))
 
 
@@ -103,7 +103,7 @@ def test_a_record_that_was_sealed_again_still_tells(out: Path) -> None:
     text = " ".join(str(problem) for problem in verify(str(out)))
     assert "record says 000000000000" in text
     assert "stage ordered: input drawn has digest 000000000000" in text
-    assert "{'has_bad_digit': 4}, and the record says {'has_bad_digit': 3}" in text
+    assert "{'has_bad_digit': 4}, but the record says {'has_bad_digit': 3}" in text
     path.write_text(whole)
     edit(path, seal=True, recipe={**json.loads(whole)["recipe"], "code": "other"})
     assert any("another digest" in str(problem) for problem in verify(str(out)))
@@ -116,7 +116,7 @@ def test_strays_and_times_are_looked_at(out: Path) -> None:
     (out / "stages/listed/made.json").unlink()
     text = [str(problem) for problem in verify(str(out))]
     assert "made.json is missing" in text[0]
-    assert "stages/drawn/sub: the folder is there, and the record says nothing of it" in text[1]
+    assert "stages/drawn/sub: the folder is there, but the record says nothing of it" in text[1]
 
 
 def test_the_folder_of_a_stage_that_left_the_plan_is_found(out: Path) -> None:

@@ -108,8 +108,8 @@ def test_a_child_killed_twice_from_outside_stops_the_run_in_one_line(
 @pytest.mark.parametrize(
     ("number", "reason", "detail"),
     [
-        (signal.SIGSEGV, "decoder_died", "the decoder crashes at it"),
-        (signal.SIGABRT, "decoder_died", "the decoder crashes at it"),
+        (signal.SIGSEGV, "decoder_died", "the decoder crashes on it"),
+        (signal.SIGABRT, "decoder_died", "the decoder crashes on it"),
         (signal.SIGXCPU, "timed_out", "more than 600 s of processor time"),
     ],
 )
@@ -203,7 +203,7 @@ def test_the_second_try_has_the_process_to_itself(videos: Path, monkeypatch: pyt
 def test_processor_time_limits_a_file_and_wall_clock_does_not(videos: Path) -> None:
     with pytest.raises(Reject, match=r"timed_out.*more than 1e-06 s of processor time"):
         probe_clip(Clip("a", "0.y4m", None, None), root=str(videos), limits=VideoLimits(cpu_limit_s=1e-6))
-    burning = "from benchwright.curation.deaths import limit_cpu\nlimit_cpu(0.2)\nwhile True: pass"
+    burning = "from benchwright.curation.child_processes import limit_cpu\nlimit_cpu(0.2)\nwhile True: pass"
     assert subprocess.run([sys.executable, "-P", "-c", burning], check=False).returncode == -signal.SIGXCPU
     # Asleep for longer than the limit: no processor time.
     script = (
@@ -281,7 +281,7 @@ def test_what_the_system_refuses_is_no_fault_of_the_file(videos: Path) -> None:
 
 def test_memory_that_is_refused_is_told_from_a_file_that_claims_too_much() -> None:
     script = (
-        "import resource, sys\nfrom benchwright.curation.deaths import memory_is_short\n"
+        "import resource, sys\nfrom benchwright.curation.child_processes import memory_is_short\n"
         "hard = int(sys.argv[1])\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, hard))\nprint(memory_is_short())"
     )
     for hard, short in ((1 << 30, "True\n"), (resource.RLIM_INFINITY, "False\n")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
-from benchwright.curation.video import child, decoders
+from benchwright.curation.video import child, decoders, nal
 from benchwright.curation.video.frames import (
     Clip,
     frame_members,
@@ -407,6 +408,21 @@ def test_frames_become_members_of_a_sample():
         unpack_frames(b"abbccc", [1, 2, 2])
     many = list(frame_members([b""] * 10_001))
     assert (many[0], many[-1], many == sorted(many)) == ("00000.jpg", "10000.jpg", True)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_number_of_a_picture_stands_behind_three_exp_golomb_numbers(seed):
+    draw = np.random.default_rng(seed)
+    count = int(draw.integers(4, 17))
+    number = int(draw.integers(1 << count)) if seed % 2 else 0  # whose zeros need bytes that are no part of it
+    before = [format(each + 1, "b") for each in draw.integers(0, [8000, 10, 256]).tolist()]
+    digits = "".join("0" * (len(each) - 1) + each for each in before) + format(number, f"0{count}b")
+    data = int(digits.ljust(-(-len(digits) // 8) * 8, "0"), 2).to_bytes(-(-len(digits) // 8))
+    sent = re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", data)
+    assert nal._frame_num(sent + b"\xff" * 9, count) == number
+    for cut in (b"", b"\0", sent[: len(digits) // 8 - 2]):
+        with pytest.raises(nal.NalError, match="ended early"):
+            nal._frame_num(cut, count)
 
 
 def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from benchwright.curation.artifact import load_artifact, load_run
+from benchwright.curation.code_changes import recipe_change
 from benchwright.curation.flow import Flow, join, rows_of, source, step
 from benchwright.curation.keys import named, work_folder
 from benchwright.curation.parts import StepFailed
 from benchwright.curation.run import run
-from benchwright.curation.stale import recipe_change
 from benchwright.curation.store import Rows, Store
 
 

@@ -74,7 +74,7 @@ def test_cifar_as_it_is_published(archive: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("meta", {b"fine_label_names": [b"a"]}, "3 labels, 1 names, 3 are wanted"),
+        ("meta", {b"fine_label_names": [b"a"]}, "3 labels, 1 names, expected 3"),
         ("meta", {b"names": []}, "meta has no 'fine_label_names'"),
         ("test", {b"data": np.zeros((3, 3072)), b"fine_labels": [0, 1, 2]}, "its pixels are float64"),
         ("test", {b"data": np.zeros((3, 3072), np.uint8), b"fine_labels": [0, 1]}, "3 pictures, 2 labels"),

@@ -192,7 +192,7 @@ def test_order_and_repetition_are_checked(tmp_path: Path) -> None:
         write_release(tmp_path, [(row(2, "bus", 0, 0), b""), (row(1, "bus", 0, 0), b"")], class_names=CLASSES)
     with pytest.raises(ValueError, match="order by bucket and class"):
         write_release(tmp_path, [(row(1, "camera", 0, 0), b""), (row(1, "bus", 0, 0), b"")], class_names=CLASSES)
-    with pytest.raises(ValueError, match="stands twice in bucket 1, class 'bus'"):
+    with pytest.raises(ValueError, match="appears twice in bucket 1, class 'bus'"):
         write_release(tmp_path, [(row(1, "bus", 0, 0), b""), (row(1, "bus", 0, 0), b"")], class_names=CLASSES)
-    with pytest.raises(ValueError, match="one stands twice"):
+    with pytest.raises(ValueError, match="one appears twice"):
         write_release(tmp_path, items(), class_names=(*CLASSES, "bus"))

@@ -113,6 +113,6 @@ def test_stream_is_bucket_then_key(tmp_path: Path) -> None:
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     rows = run(source("labelled", step(labelled, each=2, classes=2, buckets=1)), str(tmp_path), scheduler="sync").rows()
     with pytest.raises(ValueError, match=r"test share is 1\.5"):
-        assign_iid_splits(rows, rule="as_released", test_share=1.5)
+        list(assign_iid_splits(rows, rule="as_released", test_share=1.5))
     with pytest.raises(ValueError, match="split rule is 'stratified'"):
-        assign_iid_splits(rows, rule="stratified", test_share=0.3)  # type: ignore[arg-type]
+        list(assign_iid_splits(rows, rule="stratified", test_share=0.3))  # type: ignore[arg-type]

@@ -149,4 +149,4 @@ def test_the_command_writes_an_album_and_refuses_a_small_one(small, tmp_path):
     assert digests(tmp_path / "a") == digests(small.csv.parent)
     refused = subprocess.run([*command, "99"], capture_output=True, text=True)
     assert refused.returncode == 1
-    assert refused.stderr == "demo_photos: photos=99, years=6: an album needs 100 photos and 1 year at least\n"
+    assert refused.stderr == "demo_photos: photos=99, years=6: an album needs at least 100 photos and 1 year\n"

@@ -169,7 +169,7 @@ def test_a_prefix_says_which_of_several_networks(tmp_path: Path, resnet18: Any) 
     other = torchvision_model("resnet18", 5)
     torch.save({**below("left.", resnet18.state_dict()), **below("right.", other.state_dict())}, tmp_path / "two.pth")
     with pytest.raises(
-        ValueError, match=r"two\.pth: resnet18 is in it below 'left\.', 'right\.': say which with encoder\.prefix"
+        ValueError, match=r"two\.pth: resnet18 is in it below 'left\.', 'right\.': select one with encoder\.prefix"
     ):
         load(tmp_path / "two.pth")
     for prefix in ("right", "right."):
@@ -208,7 +208,7 @@ DAMAGED: dict[str, tuple[Callable[[State], Any], dict[str, Any], str]] = {
     "a weight is missing": (
         lambda s: {"state_dict": below("module.encoder_q.", without(s, "layer3.1.conv2.weight"))},
         {},
-        r"resnet18 is not whole in it: 1 of 100 weights below 'state_dict\.module\.encoder_q\.' are missing, such as "
+        r"resnet18 is incomplete in it: 1 of 100 weights below 'state_dict\.module\.encoder_q\.' are missing, such as "
         r"state_dict\.module\.encoder_q\.layer3\.1\.conv2\.weight: give another file, or change encoder\.model",
     ),
     "another network": (
@@ -217,7 +217,7 @@ DAMAGED: dict[str, tuple[Callable[[State], Any], dict[str, Any], str]] = {
         r"there is no resnet18 in it; it holds blocks\.0\.weight: give another file",
     ),
     "names that are none": (lambda s: dict.fromkeys(["a\nb", "c" * 9999], torch.ones(1)), {}, r"holds a b, c{120}\.\.\.: "),
-    "a deeper network": (lambda s: s, {"model": "resnet34"}, "resnet34 is not whole in it: 80 of 180 weights are missing"),
+    "a deeper network": (lambda s: s, {"model": "resnet34"}, "resnet34 is incomplete in it: 80 of 180 weights are missing"),
     "a wider one": (
         lambda s: {**s, "conv1.weight": torch.zeros(128, 3, 7, 7)},
         {},
@@ -229,7 +229,7 @@ DAMAGED: dict[str, tuple[Callable[[State], Any], dict[str, Any], str]] = {
         r"layer4\.2\.conv1\.weight is in it, which resnet18 does not have",
     ),
     "no tensors": (lambda s: {"epoch": 3}, {}, "there is no tensor in it, it is dict"),
-    "a program": (lambda s: {"model": Program()}, {}, "is no torch file of plain tensors: nothing else is loaded from it"),
+    "a program": (lambda s: {"model": Program()}, {}, "is not a torch file of plain tensors: nothing else is loaded from it"),
     "a sparse weight": (
         lambda s: {**s, "fc2": torch.ones(1), "conv1.weight": s["conv1.weight"].to_sparse()},
         {},
@@ -282,7 +282,7 @@ def test_files_that_are_none_are_told_in_one_line(tmp_path: Path, resnet18: Any,
             "timm/resnet181",
             "encoder.model = 'timm/resnet181': timm has no network 'resnet181' for images; did you mean 'resnet18'?",
         ),
-        ("hf-hub:someone/model", "name one of torchvision, or timm/NAME; nothing is fetched"),
+        ("hf-hub:someone/model", "give a network of torchvision, or timm/NAME; nothing is downloaded"),
     ],
 )
 def test_a_network_that_there_is_not_is_told(tmp_path: Path, model: str, told: str) -> None:

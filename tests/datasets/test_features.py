@@ -153,7 +153,7 @@ def test_no_file_is_run_as_code(tmp_path, monkeypatch):
     torch.save({"a": Trap()}, tmp_path / "f.pt")
     np.savez(tmp_path / "f.npz", uid=np.array(["a"]), feature=np.array([Trap()], dtype=object))
     for name in ("f.pt", "f.npz"):
-        with pytest.raises(ValueError, match=r"no torch file of plain tensors|plain numbers"):
+        with pytest.raises(ValueError, match=r"not a torch file of plain tensors|plain numbers"):
             read_all(tmp_path, FeatureFile(name))
     assert not (tmp_path / "trapped").exists()
 
@@ -164,13 +164,13 @@ def test_no_file_is_run_as_code(tmp_path, monkeypatch):
         (lambda f: None, FeatureFile("f.npz"), FileNotFoundError, "f.npz is not there"),
         (lambda f: None, FeatureFile("each"), FileNotFoundError, "folder of features"),
         (lambda f: None, FeatureFile("../f.npz"), ValueError, "a path within"),
-        (lambda f: (f / "f.npz").write_bytes(b"PK no"), FeatureFile("f.npz"), ValueError, "no npz file"),
-        (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "no Parquet file"),
+        (lambda f: (f / "f.npz").write_bytes(b"PK no"), FeatureFile("f.npz"), ValueError, "not a valid npz file"),
+        (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "not a Parquet file"),
         (lambda f: np.save(f / "f.npy", np.ones((3, 2))), FeatureFile("f.npy"), ValueError, "needs a file of names"),
         (lambda f: np.save(f / "f.npy", np.asfortranarray(np.ones((3, 2)))), FeatureFile("f.npy"), ValueError, "in columns"),
         (lambda f: (np.save(f / "f.npy", 3.0), (f / "i").write_text("a")), FeatureFile("f.npy", ids="i"), ValueError, "single"),
-        (lambda f: torch.save([1], f / "f.pt"), FeatureFile("f.pt"), ValueError, "a dict of tensors is wanted"),
-        (lambda f: torch.save({"a": 3}, f / "f.pt"), FeatureFile("f.pt"), ValueError, "a tensor is wanted"),
+        (lambda f: torch.save([1], f / "f.pt"), FeatureFile("f.pt"), ValueError, "expected a dict of tensors"),
+        (lambda f: torch.save({"a": 3}, f / "f.pt"), FeatureFile("f.pt"), ValueError, "expected a tensor"),
         (lambda f: pq.write_table(pa.table({"uid": []}), f / "f.parquet"), FeatureFile("f.parquet"), ValueError, "no column"),
     ],
 )  # fmt: skip
@@ -200,11 +200,11 @@ LYING = {
     "wraps": ({"uid": TEN, "feature": npy((1 << 62, 4))}, r"f\.npz, feature: values .* are 73786976294838206464 bytes"),
     "holds more": ({"x": npy((4,), bytes(1 << 26))}, r"f\.npz, x: values .* are 16 bytes, and it holds 67108864"),
     "second": ({"y": npy((4,), bytes(16)), "x": npy((4,), b"1")}, r"f\.npz, x: values .* 16 bytes, and it holds 1"),
-    "names": ({"uid": TEN, "feature": FIVE}, r"f\.npz: feature has 5 rows and uid the shape \(10,\), where \(5,\) is wanted"),
-    "negative": ({"uid": TEN, "feature": npy((-5, 4))}, r"f\.npz, feature has the shape \(-5, 4\), where sides of 0 and up"),
-    "scalar": ({"uid": TEN, "feature": npy((), bytes(4))}, r"f\.npz, feature is a single number, where rows are wanted"),
-    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; plain numbers"),
-    "long head": ({"x": npy((4,))[:8] + b"\xff\xff" + b" " * (1 << 16)}, r"f\.npz, x is no \.npy array: EOF"),
+    "names": ({"uid": TEN, "feature": FIVE}, r"f\.npz: feature has 5 rows and uid the shape \(10,\), expected \(5,\)"),
+    "negative": ({"uid": TEN, "feature": npy((-5, 4))}, r"f\.npz, feature has the shape \(-5, 4\), expected sides of 0 and up"),
+    "scalar": ({"uid": TEN, "feature": npy((), bytes(4))}, r"f\.npz, feature is a single number, expected rows"),
+    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; expected"),
+    "long head": ({"x": npy((4,))[:8] + b"\xff\xff" + b" " * (1 << 16)}, r"f\.npz, x is not a \.npy array: EOF"),
 }  # fmt: skip
 
 

@@ -222,8 +222,8 @@ def test_bad_weights_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         (resnet, "text.pt", "holds no weights of resnet18"),
         (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has none"),
         (Backbone("state_dict", model="resnet18", head="top"), "other.pt", "no such layer"),
-        (Backbone("torchscript", run_code_from_weights=True), "text.pt", "no TorchScript"),
-        (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "no TorchScript"),
+        (Backbone("torchscript", run_code_from_weights=True), "text.pt", "not a TorchScript"),
+        (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "not a TorchScript"),
         (Backbone("guess"), "text.pt", "built_in, torchscript or state_dict"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(ValueError, match=says) as told:
@@ -277,7 +277,7 @@ def test_files_of_torch_export_are_not_loaded(kind: str, tmp_path: Path) -> None
     made = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))
     torch.export.save(made, tmp_path / "model.pt2")
     backbone = Backbone(kind, model="resnet18", run_code_from_weights=True)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"model\.pt2 (is no TorchScript model|holds no weights of resnet18)") as told:
+    with pytest.raises(ValueError, match=r"model\.pt2 (is not a TorchScript model|holds no weights of resnet18)") as told:
         load_backbone(backbone, checkpoint=str(tmp_path / "model.pt2"))
     assert "\n" not in str(told.value)
 

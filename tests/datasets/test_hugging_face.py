@@ -295,7 +295,7 @@ def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str]
 
         code, told = push("interrupted")
         assert code != 0
-        assert told.startswith("hf://datasets/me/clips: a new repository, which is private\n")
+        assert told.startswith("hf://datasets/me/clips: created a private repository\n")
         assert hub.private == {"me/clips": True}
         assert hub.commits == [["data/000-00000.parquet"], ["export.json"]]
         code, told = push("whole")

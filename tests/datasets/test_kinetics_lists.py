@@ -117,7 +117,7 @@ def test_a_file_of_several_splits_and_bad_json_entries(tmp_path: Path) -> None:
     assert [reason for _, reason, _ in rejects] == ["bad_split", "bad_split"]
     good = '{"annotations": {"label": "a", "segment": [1, 2]}}'
     table, rejects = read(tmp_path, f'{{"{ID}": {good}, "{ID}": {good}, "{OTHER}": 3}}')
-    assert table["youtube_id"].to_pylist() == [ID, ID]  # a name that comes twice in JSON is no row lost
+    assert table["youtube_id"].to_pylist() == [ID, ID]  # a name that occurs twice in JSON is no row lost
     assert rejects == [("list.csv:3", "malformed_row", OTHER)]
 
 
@@ -154,7 +154,7 @@ def test_json_of_names_and_labels(tmp_path: Path) -> None:
     says = rf"list 'list.csv': .* the first, '{ID}', has 'has_skeleton', 'label', 'label_index', but no 'segment'\. Wanted are"
     with pytest.raises(ValueError, match=says):
         read(tmp_path, json.dumps({ID: entry, OTHER: entry}))
-    with pytest.raises(ValueError, match=r"the first is no object with names. Wanted are 'label' and 'segment'"):
+    with pytest.raises(ValueError, match=r"the first is not an object with names. Wanted are 'label' and 'segment'"):
         read(tmp_path, json.dumps({ID: 3}))
 
 
@@ -237,7 +237,7 @@ def test_names_of_any_form(tmp_path: Path, pattern: str, line: str, clip: tuple)
     assert [(r["youtube_id"], r["time_start"], r["time_end"]) for r in table.to_pylist()] == [clip]
 
 
-@pytest.mark.parametrize(("pattern", "told"), [("clip(", "no regular expression"), ("(clip)", "has groups")])
+@pytest.mark.parametrize(("pattern", "told"), [("clip(", "not a regular expression"), ("(clip)", "has groups")])
 def test_patterns_of_ids_that_are_none(tmp_path: Path, pattern: str, told: str) -> None:
     (tmp_path / "held.txt").write_text("clip\n")
     with pytest.raises(ValueError, match=told):

@@ -50,7 +50,7 @@ def lists(shared_data: Path) -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def authors(shared_data: Path) -> dict:
-    """The YAML with its mappings as lists of pairs where a name comes twice ('hugging' does)."""
+    """The YAML with its mappings as lists of pairs where a name occurs twice ('hugging' does)."""
 
     class Loader(yaml.SafeLoader):
         pass

@@ -17,9 +17,9 @@ from benchwright.curation.rows import Rejected
 from benchwright.datasets.kinetics.inventory import keep_held, read_inventory
 from benchwright.datasets.kowl.own_lists import (
     LeftOut,
+    ListColumns,
     OwnListed,
-    Shares,
-    TableColumns,
+    SplitShares,
     TableFile,
     draw_splits,
     listed_tables,
@@ -29,7 +29,7 @@ from benchwright.datasets.kowl.unify import unify
 
 from tests.datasets.kowl_rows import gathered, stored
 
-COLUMNS = TableColumns(id="clip", label="what", split="part", start="from", end="to")
+COLUMNS = ListColumns(id="clip", label="what", split="part", start="from", end="to")
 ROWS = [
     {"clip": "a/b c.mp4", "what": "diving", "part": "train", "from": 0, "to": 10},
     {"clip": "ü-17", "what": "run, fast", "part": "Validation", "from": None, "to": None},
@@ -37,7 +37,7 @@ ROWS = [
 ]
 
 
-def read(folder: Path, *files: TableFile, columns: TableColumns = COLUMNS) -> tuple[list[OwnListed], list[tuple[str, str]]]:
+def read(folder: Path, *files: TableFile, columns: ListColumns = COLUMNS) -> tuple[list[OwnListed], list[tuple[str, str]]]:
     found = [
         row
         for piece in listed_tables(root=str(folder), files=files, columns=columns)
@@ -78,7 +78,7 @@ def test_every_form_gives_the_same_rows(name: str, tmp_path: Path) -> None:
 
 def test_an_object_of_objects_has_ids_as_names(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"v 1": {"what": "diving"}, "v 2": {"what": "jumping"}, "v 3": 7}))
-    rows, rejects = read(tmp_path, TableFile("a.json", release="new", split="train"), columns=TableColumns("id", "what"))
+    rows, rejects = read(tmp_path, TableFile("a.json", release="new", split="train"), columns=ListColumns("id", "what"))
     assert [(r.youtube_id, r.label, r.split) for r in rows] == [("v 1", "diving", "train"), ("v 2", "jumping", "train")]
     assert rejects == [("a.json:3", "malformed_row")]
 
@@ -86,9 +86,9 @@ def test_an_object_of_objects_has_ids_as_names(tmp_path: Path) -> None:
 def test_columns_may_differ_from_file_to_file_and_name_the_release(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", [{"clip": "1", "what": "x"}])
     write(tmp_path / "b.csv", [{"id": "2", "label": "y", "of": "second"}, {"id": "3", "label": "y", "of": ""}])
-    own = TableColumns(release="of")
+    own = ListColumns(release="of")
     rows, rejects = read(
-        tmp_path, TableFile("a.csv", "first"), TableFile("b.csv", columns=own), columns=TableColumns("clip", "what")
+        tmp_path, TableFile("a.csv", "first"), TableFile("b.csv", columns=own), columns=ListColumns("clip", "what")
     )
     assert [(r.youtube_id, r.release) for r in rows] == [("1", "first"), ("2", "second")]
     assert rejects == [("b.csv:3", "no_release")]
@@ -143,20 +143,20 @@ def test_times_may_be_fractions_of_seconds(name: str, tmp_path: Path) -> None:
     [
         (
             TableFile("a.csv", "new"),
-            TableColumns("clip", "label"),
+            ListColumns("clip", "label"),
             r"no column 'label' \(source.columns.label\): it has clip, what",
         ),
         (TableFile("a.csv"), COLUMNS, "say its release"),
-        (TableFile("a.csv", "new"), TableColumns("clip", "what", release="part"), "and not both"),
+        (TableFile("a.csv", "new"), ListColumns("clip", "what", release="part"), "and not both"),
         (TableFile("a.xlsx", "new"), COLUMNS, "are read"),
         (TableFile("../a.csv", "new"), COLUMNS, "a path within"),
         (TableFile("a.csv", "new", split="dev"), COLUMNS, "is none of train, validate, test"),
-        (TableFile("twice.csv", "new"), TableColumns("clip", "what"), "names 'clip' twice"),
-        (TableFile("no.parquet", "new"), COLUMNS, "is no Parquet file"),
+        (TableFile("twice.csv", "new"), ListColumns("clip", "what"), "names 'clip' twice"),
+        (TableFile("no.parquet", "new"), COLUMNS, "is not a Parquet file"),
         (TableFile("no.json", "new"), COLUMNS, "cannot be read as JSON"),
     ],
 )
-def test_what_is_no_list_is_told(file: TableFile, columns: TableColumns, says: str, tmp_path: Path) -> None:
+def test_what_is_no_list_is_told(file: TableFile, columns: ListColumns, says: str, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("clip,what,part,from,to\n")
     (tmp_path / "twice.csv").write_text("clip,what,clip\n1,2,3\n")
     for name in ("no.parquet", "no.json", "a.xlsx"):
@@ -165,11 +165,11 @@ def test_what_is_no_list_is_told(file: TableFile, columns: TableColumns, says: s
         read(tmp_path, file, columns=columns)
 
 
-DEFAULT = Shares()
+DEFAULT = SplitShares()
 
 
 def drawn(
-    folder: Path, columns: TableColumns, *files: TableFile, shares: Shares = DEFAULT, renames: Mapping[str, str] = {}
+    folder: Path, columns: ListColumns, *files: TableFile, shares: SplitShares = DEFAULT, renames: Mapping[str, str] = {}
 ) -> list[dict[str, Any]]:
     found, rejects = read(folder, *files, columns=columns)
     assert rejects == []
@@ -183,23 +183,23 @@ def drawn(
 def test_splits_are_drawn_by_id_and_shares_are_kept(tmp_path: Path) -> None:
     rows = [{"clip": f"v{n // 2}", "what": "x", "from": n % 2, "to": n % 2 + 1} for n in range(4000)]
     write(tmp_path / "a.parquet", rows)
-    found = drawn(tmp_path, TableColumns("clip", "what", start="from", end="to"), TableFile("a.parquet", "new"))
+    found = drawn(tmp_path, ListColumns("clip", "what", start="from", end="to"), TableFile("a.parquet", "new"))
     splits = [row["split"] for row in found]
     assert splits[::2] == splits[1::2]  # both clips of a video
     assert [splits.count(name) / 4000 for name in ("train", "validate", "test")] == pytest.approx([0.7, 0.1, 0.2], abs=0.02)
     with pytest.raises(ValueError, match="their sum is 0 to below 1"):
-        Shares(0.5, 0.5)
+        SplitShares(0.5, 0.5)
 
 
-BY_CAMERA = TableColumns("clip", "what", split="part", group="camera")
+BY_CAMERA = ListColumns("clip", "what", split="part", group="camera")
 
 
 def test_groups_stay_whole_where_splits_are_drawn(tmp_path: Path) -> None:
     clips = [{"clip": str(n), "what": "x", "camera": f"cam-{n % 7}", "part": ""} for n in range(700)]
     write(tmp_path / "a.csv", [*clips, {"clip": "listed", "what": "x", "camera": "cam-1", "part": "val"}])
     write(tmp_path / "b.json", [{"clip": "3", "what": "x"}, {"clip": "alone", "what": "x"}])  # 3 is of cam-3 here, too
-    files = TableFile("a.csv", "old"), TableFile("b.json", "new", columns=TableColumns("clip", "what"))
-    found = drawn(tmp_path, BY_CAMERA, *files, shares=Shares(0.15, 0.3))
+    files = TableFile("a.csv", "old"), TableFile("b.json", "new", columns=ListColumns("clip", "what"))
+    found = drawn(tmp_path, BY_CAMERA, *files, shares=SplitShares(0.15, 0.3))
     splits = [{row["split"] for row in found if row["group"] == f"cam-{n}" and row["youtube_id"] != "listed"} for n in range(7)]
     assert sorted(split for [split] in splits) == ["test"] * 2 + ["train"] * 4 + ["validate"]
     told = {(row["youtube_id"], row["release"]): (row["split"], row["group"]) for row in found}
@@ -221,7 +221,7 @@ def test_whole_classes_and_groups_are_left_out_to_test(tmp_path: Path) -> None:
     renames = {"run": "run outdoors"}
 
     def left(labels: Sequence[str] = (), groups: Sequence[str] = ()) -> list[dict[str, Any]]:
-        shares = Shares(0.2, 0.0, leave_out=LeftOut(list(labels), list(groups)))
+        shares = SplitShares(0.2, 0.0, leave_out=LeftOut(list(labels), list(groups)))
         return drawn(tmp_path, BY_CAMERA, *files, shares=shares, renames=renames)
 
     found = left(["run outdoors", "surf"], ["b"])
@@ -239,7 +239,7 @@ def test_whole_classes_and_groups_are_left_out_to_test(tmp_path: Path) -> None:
 def test_samples_without_times_are_joined_by_their_id(tmp_path: Path) -> None:
     write(tmp_path / "a.json", [{"clip": "a.b/c", "what": "x"}, {"clip": "d", "what": "x"}])
     write(tmp_path / "b.json", [{"clip": "a.b/c", "what": "y"}, {"clip": "a.b/c", "what": "y"}])
-    columns = TableColumns("clip", "what")
+    columns = ListColumns("clip", "what")
     found, _ = read(tmp_path, TableFile("a.json", "old", "train"), TableFile("b.json", "new", "test"), columns=columns)
     listed = stored(tmp_path / "rows", pa.Table.from_pylist([vars(row) for row in found], pa.schema(
         [(name, pa.int64() if name.startswith("time") else pa.string()) for name in vars(found[0])]

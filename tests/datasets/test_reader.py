@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import webdataset as wds
+from benchwright.curation.placing import assign_shards
 from benchwright.curation.publish import DatasetCard, dataset_files
-from benchwright.curation.shards import SampleSpan, assign_shards, write_shard_file
+from benchwright.curation.shards import SampleSpan, write_shard_file
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.dataset import ShardDataset, global_steps
 from benchwright.datasets.reader.decode import decode_image, decode_npy
@@ -407,7 +408,7 @@ def test_npy_that_is_none_or_holds_objects_is_refused() -> None:
     np.save(out, np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match="objects would need pickle"):
         decode_npy(out.getvalue())
-    with pytest.raises(ValueError, match=r"no \.npy array"):
+    with pytest.raises(ValueError, match=r"not a \.npy array"):
         decode_npy(b"PK\x03\x04")
 
 

@@ -89,11 +89,11 @@ def test_partitions_of_three_joints_by_hand() -> None:
     [
         ((), (), 0, "0 joints: 1 to 1000"),
         (("a", "a"), ((0, 1),), 0, "joint 'a' is named twice"),
-        (("a", "b"), ((0, 2),), 0, r"edge \[0, 2\] is no pair of joints: they are numbered 0 to 1"),
-        (("a", "b"), ((0, -1),), 0, r"edge \[0, -1\] is no pair"),
+        (("a", "b"), ((0, 2),), 0, r"edge \[0, 2\] is not a pair of joints: they are numbered 0 to 1"),
+        (("a", "b"), ((0, -1),), 0, r"edge \[0, -1\] is not a pair"),
         (("a", "b"), ((0, 0), (0, 1)), 0, "is a loop"),
-        (("a", "b"), ((0, 1), (1, 0)), 0, r"edge \[1, 0\] stands twice"),
-        (("a", "b"), ((0, 1),), 2, "centre 2 is no joint"),
+        (("a", "b"), ((0, 1), (1, 0)), 0, r"edge \[1, 0\] appears twice"),
+        (("a", "b"), ((0, 1),), 2, "centre 2 is not a joint"),
         (("a", "b", "c"), ((0, 1),), 0, "no path of edges leads from joint 'c' to the centre"),
     ],
 )
@@ -240,10 +240,10 @@ def test_labels_of_arrays_are_one_hot_or_whole_numbers(tmp_path) -> None:
 def test_labels_that_name_no_class_are_turned_away(tmp_path) -> None:
     """Rows of zeros or NaN were the first class, and 2.7 the third."""
     hot = np.array([[0, 0, 0], [np.nan, 0, 1], [0, 1, 0], [0, 1, 1], [0.5, 0.5, 0], [2, -1, 0]])
-    told = "bad_label: a row with {} numbers that are not 0, up to {}: zeros and a single 1 are wanted"
+    told = "bad_label: a row with {} numbers that are not 0, up to {}: expected zeros and a single 1"
     expected = [told.format(0, 0.0), told.format(2, "nan"), "class001", told.format(2, 1.0), told.format(2, 0.5)]
     assert labelled(tmp_path, hot) == [*expected, told.format(2, 2.0)]
-    rule = "a whole number from 0 to 2 is wanted"
+    rule = "expected a whole number from 0 to 2"
     for y in ([2.7, np.nan, np.inf, -1, 3, 2], [[2.7], [np.nan], [np.inf], [-1], [3], [2]]):
         faults = [f"bad_label: {number}: {rule}" for number in ("2.7", "nan", "inf", "-1.0", "3.0")]
         assert labelled(tmp_path, np.array(y), names=("a", "b", "c")) == [*faults, "c"]
@@ -255,8 +255,8 @@ def test_labels_that_name_no_class_are_turned_away(tmp_path) -> None:
         (np.array(["a", "b"]), None, r"a\.npz, y_train holds <U1 \(2,\): numbers"),
         (np.zeros((2, 3, 1)), None, r"a\.npz, y_train holds float64 \(2, 3, 1\): numbers"),
         (np.zeros((2, 0)), None, r"a\.npz, y_train holds float64 \(2, 0\): numbers"),
-        (np.array(1), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(\), where as many rows"),
-        (np.zeros(3), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(3,\), where as many rows"),
+        (np.array(1), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(\), expected as many rows"),
+        (np.zeros(3), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(3,\), expected as many rows"),
     ],
 )
 def test_labels_of_another_kind_are_told_with_file_and_entry(tmp_path, y, n, told) -> None:

@@ -141,7 +141,7 @@ def test_files_of_another_form_are_told(source, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no \.npz file of pictures is there"):
         read(tmp_path)
     (tmp_path / "all.npz").write_bytes(b"PK\x03\x04 and then nothing")
-    with pytest.raises(ValueError, match=r"all\.npz: an \.npz file with names, pictures and lights is wanted"):
+    with pytest.raises(ValueError, match=r"all\.npz: expected an \.npz file with names, pictures and lights"):
         read(tmp_path)
     np.savez(tmp_path / "all.npz", pictures=np.ones((2, 4, 4)), lights=np.ones((2, 3)), names=np.array(["One_1", "One_2"]))
     with pytest.raises(ValueError, match=r"pictures \(2, 4, 4\)"):

@@ -290,7 +290,7 @@ def test_a_homography_may_be_given_and_one_that_cannot_be_found_is_told(pairs, t
     truth = np.ravel(pairs[1]["homography"]).tolist()
     row = run(aligned(root, {"": truth}), str(tmp_path / "given"), scheduler="sync").rows().table().to_pylist()[0]
     assert (row["homography"], row["residual_px"], row["points"]) == (truth, None, 0)
-    with pytest.raises(StepFailed, match="nine numbers of a matrix with an inverse are wanted"):
+    with pytest.raises(StepFailed, match="expected nine numbers of a matrix with an inverse"):
         run(aligned(root, {"": [0.0] * 9}), str(tmp_path / "bad"), scheduler="sync")
     blank = tmp_path / "blank"
     blank.mkdir()
@@ -342,7 +342,7 @@ def test_pairs_lie_in_two_folders_or_are_named_by_a_pattern(tmp_path):
     (tmp_path / "phones/p1 7-tele.dng").unlink()
     found = listed_in(tmp_path, names=["phones/{pair}-wide.dng", "phones/{pair}-tele.dng"])
     assert found == ["no_partner", ("p1_7", "p1", "phones/p1/7-wide.dng", "phones/p1/7-tele.dng")]
-    with pytest.raises(ValueError, match=r"source\.names: 'main/\*\.dng': \{pair\} is wanted once, as in main/\{pair\}\.dng"):
+    with pytest.raises(ValueError, match=r"source\.names: 'main/\*\.dng': expected \{pair\} once, as in main/\{pair\}\.dng"):
         listed_in(tmp_path, names=["main/*.dng", "wide/*.dng"])
     with pytest.raises(ValueError, match=r"no file is named like x/\{pair\}\.dng or y/\{pair\}\.dng: see source\.names"):
         listed_in(tmp_path, names=["x/{pair}.dng", "y/{pair}.dng"])
@@ -360,7 +360,7 @@ def test_pairs_are_listed_in_a_csv_file(tmp_path):
     assert (first.chart_1[0], first.chart_2[0]) == (1, 2)
     for text, told in (
         ("file_1\na.dng\n", "pairs.csv: column 'file_2' is missing; it has file_1"),
-        (head + "main/1.dng,../7.dng,\n", r"pairs.csv, line 2: main/1.dng, ../7.dng: two paths within .* are wanted"),
+        (head + "main/1.dng,../7.dng,\n", r"pairs.csv, line 2: main/1.dng, ../7.dng: expected two paths within .*"),
         (head, "pairs.csv: it lists no pair"),
     ):
         (tmp_path / "pairs.csv").write_text(text)
@@ -437,7 +437,7 @@ def test_quasi_real_sources_that_are_broken_are_told(nus, tmp_path):
     result = run(quasi_real(nus), str(tmp_path / "out"), scheduler="sync")
     assert result.artifacts[1].rejects == {"corrupt": 1}
     scipy.io.savemat(nus / "Canon1DsMkIII" / "Canon1DsMkIII_gt.mat", {"darkness_level": 1})
-    with pytest.raises(ValueError, match=r"Canon1DsMkIII_gt\.mat: .* are wanted"):
+    with pytest.raises(ValueError, match=r"Canon1DsMkIII_gt\.mat: expected .*"):
         list(list_matches(root=str(nus), main="NikonD5200", second="Canon1DsMkIII", charts=None))
 
 

@@ -68,7 +68,7 @@ def test_spectra_between_known_wavelengths_lie_on_straight_lines():
     assert one.at(np.array([400.0, 405, 420, 430])).tolist() == [[1, 1.5, 4, 6]]
     colours = Spectra(("a",), np.array([400.0, 410]), np.array([[[1.0, 2, 3], [3, 2, 1]]]))
     assert colours.at(np.array([405.0])).tolist() == [[[2, 2, 2]]]
-    with pytest.raises(ValueError, match="390 to 405 nm are wanted, spectra cover 400 to 430 nm"):
+    with pytest.raises(ValueError, match="390 to 405 nm requested, spectra cover 400 to 430 nm"):
         one.at(np.array([390.0, 405]))
     with pytest.raises(ValueError, match="no spectrum 'b': there are a"):
         one.named("b")
@@ -87,10 +87,10 @@ def test_what_colour_science_ships_is_enough_for_a_set():
     [
         ("Canon\n1 2 3\n", "no line such as"),
         ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2\n", "line 5: 2 numbers, where 3"),
-        ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 x 3\n", "line 5: numbers are wanted, found '1 x 3'"),
+        ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 x 3\n", "line 5: expected numbers, found '1 x 3'"),
         ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2 3\n", "camera 'A' has 2 lines"),
         ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2 3\n1 -2 3\n", "not finite or below 0"),
-        ("400nm-420nm, step 10nm\n----\n" + "A\n1 2 3\n1 2 3\n1 2 3\n" * 2, "name 'A' comes twice"),
+        ("400nm-420nm, step 10nm\n----\n" + "A\n1 2 3\n1 2 3\n1 2 3\n" * 2, "name 'A' occurs twice"),
         ("400nm-420nm, step 10nm\n----\n", "no spectrum in it"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_light_of_one_line_is_singular():
     [
         ({"cameras": ["Nikon 5100 (NPL)", "Box Brownie"]}, "no spectrum 'Box Brownie': there are"),
         ({"without": ["candle"]}, "no light 'candle'"),
-        ({"surfaces": 1000}, "1000 surfaces in a picture: from 3 to"),
+        ({"surfaces": 1000}, "1000 surfaces in a picture: expected from 3 to"),
         ({"step_nm": 200}, "too little"),
     ],
 )

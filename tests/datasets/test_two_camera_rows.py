@@ -244,7 +244,7 @@ PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 
 @pytest.mark.parametrize(
     ("changes", "reason", "told"),
     [
-        ({"image_1": Blob(b"PNG")}, "bad_picture", "image_1 is no .npy file"),
+        ({"image_1": Blob(b"PNG")}, "bad_picture", "image_1 is not an .npy file"),
         ({"image_2": npy(np.zeros((4, 5), dtype=np.uint16))}, "bad_picture", r"image_2 is uint16 \(4, 5\): uint16 or float"),
         ({"image_2": npy(np.zeros((4, 5, 3), dtype=np.uint8))}, "bad_picture", "image_2 is uint8"),
         ({"image_2": npy(np.full((4, 5, 3), np.nan))}, "bad_picture", "not finite"),
@@ -253,7 +253,7 @@ PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 
         ({"gt_1": [1.0, -1.0, 1.0]}, "bad_numbers", "above zero in every channel"),
         ({"gt_2": None}, "no_light", "gt_2: give the light, or the colours of a chart"),
         ({"patches_1": [0.5] * 72}, "bad_numbers", "of one camera alone"),
-        ({"patches_1": [0.5] * 72, "patches_2": [0.5] * 9}, "bad_numbers", "patches_2: 72 finite numbers are wanted"),
+        ({"patches_1": [0.5] * 72, "patches_2": [0.5] * 9}, "bad_numbers", "patches_2: expected 72 finite numbers"),
         ({"gt_1": None, "patches_1": [1.0] * 72, "patches_2": [0.5] * 72}, "chart_saturated", "all grey patches"),
     ],
 )

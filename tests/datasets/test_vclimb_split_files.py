@@ -116,8 +116,8 @@ def test_one_list_named_many_times_is_counted(tmp_path: Path, monkeypatch: pytes
         ([], "no table of train, val, test"),
         ({"val": []}, "no table of train, val, test"),
         ({"train": [], "extra": []}, "no table of train, val, test"),
-        ({"train": {"Run": []}}, "'train' is no list of tasks"),
-        ({"train": [["Run"]]}, "'train' is no list of tasks"),
+        ({"train": {"Run": []}}, "'train' is not a list of tasks"),
+        ({"train": [["Run"]]}, "'train' is not a list of tasks"),
         ({"train": [{"Run": "v_Run"}]}, "task 0: no table of class name -> list"),
         ({"train": [{"Run": []}], "test": []}, "'test' has 0 tasks, 'train' has 1"),
         ({"train": [{"Run": []}], "test": [{"Jump": []}]}, "'test', task 0: other classes than 'train' has there"),
@@ -131,7 +131,7 @@ def test_other_structures_are_told(tmp_path: Path, content: Any, said: str) -> N
 
 def test_a_pinned_file_must_be_that_file(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL)
-    with pytest.raises(ValueError, match=r"has SHA-256 [0-9a-f]{64}, and 0{64} is wanted"):
+    with pytest.raises(ValueError, match=r"has SHA-256 [0-9a-f]{64}, expected 0{64}"):
         list(read_split(path=path, sha256="0" * 64))
 
 

@@ -190,7 +190,7 @@ def test_predictions_of_another_shape_are_refused(tmp_path: Path):
         def predict(self, examples: Any) -> np.ndarray:
             return super().predict(examples)[:-1]
 
-    with pytest.raises(ValueError, match=r"int64 \(4,\): class indices \(5,\) are wanted"):
+    with pytest.raises(ValueError, match=r"int64 \(4,\): expected class indices \(5,\)"):
         learned(Short(SCRIPT), three_tasks(), tmp_path)
 
 

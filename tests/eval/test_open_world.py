@@ -369,7 +369,7 @@ def test_data_that_is_none_is_refused(tmp_path: Path):
     first, second = made[0]
     empty = SplitSamples(first.train.uid[:0], first.train.X[:0], first.train.y[:0])
     cases = [
-        (([Increment("0", empty, first.validate, first.test)], made[1]), "nothing to learn first"),
+        (([Increment("0", empty, first.validate, first.test)], made[1]), "nothing to train on first"),
         (([first, first], made[1]), "comes 2 times"),
         (([first, second], made[1][:3]), "with 3 class names"),
     ]

@@ -39,7 +39,7 @@ from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.maps import scatter_chart
 from benchwright.eval.report.plans import PlanStage, pipeline_section
 from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
-from benchwright.eval.report.trained import (
+from benchwright.eval.report.trainings import (
     PublishedRow,
     accuracy_heats,
     changed_settings,
@@ -473,7 +473,7 @@ def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_recor
     assert told == Text(["Fair comparison: all of it. Not of er, b = 3: b."], tone="good")
     none, told = comparable([fair, other], "other photos", why, "all of it")
     assert none == []
-    assert told == Text(["No fair comparison: other photos; the paper's figures are not shown."], tone="note")
+    assert told == Text(["Not a fair comparison: other photos; the paper's figures are not shown."], tone="note")
 
 
 def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():

@@ -277,7 +277,7 @@ def test_streams_that_hold_nothing_or_what_nobody_knows_are_refused() -> None:
         Stream((), (test,))
     with pytest.raises(ValueError, match=r"'a', train: labels from 0 to 1: 0..0 are known by then"):
         Stream((Position("a", some, ("x",), (0,)),), (test,))
-    with pytest.raises(ValueError, match=r"int64 .* sets of class indices are wanted"):
+    with pytest.raises(ValueError, match=r"expected int64 .* sets of class indices"):
         Stream((Position("a", some, ("x", "y"), (0,)),), (test,), sets=True)
-    with pytest.raises(ValueError, match="1 bucket: the streaming protocol tests the future"):
+    with pytest.raises(ValueError, match="1 bucket: the streaming protocol tests on later buckets"):
         streaming_stream([2004, 2004], some.take, ("x", "y"))

@@ -230,9 +230,9 @@ def unlisted(data: bytes) -> bytes:
     [
         (lambda data: b"before" + data, "6 bytes from byte 0 on are of no member"),
         (lambda data: data + data, r"\d+ bytes from byte 0 on are of no member"),
-        (lambda data: data + b"behind", "goes on behind the end of its zip archive"),
+        (lambda data: data + b"behind", "continues after the end of its zip archive"),
         (unlisted, r"\d+ bytes from byte \d+ on are of no member"),
-        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', where arrays"),
+        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', expected arrays"),
         (lambda data: with_members(data, "feature.npy"), "holds 'feature.npy' twice"),
     ],
 )
@@ -261,7 +261,7 @@ def repacked(data: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     ("spoil", "told"),
-    [(lambda data: data + b"behind", "goes on behind"), (lambda data: data + data, "of no member"), (repacked, "is packed")],
+    [(lambda data: data + b"behind", "continues after"), (lambda data: data + data, "of no member"), (repacked, "is packed")],
 )
 def test_a_torch_file_that_holds_more_than_it_lists(tmp_path: Path, spoil: Callable[[bytes], bytes], told: str) -> None:
     data = torch_file({uid: torch.from_numpy(value) for uid, value in zip(UIDS, VALUES.copy(), strict=True)})
@@ -282,7 +282,7 @@ def test_a_torch_file_that_holds_more_than_it_lists(tmp_path: Path, spoil: Calla
 )
 def test_a_tensor_that_numpy_does_not_have(tmp_path: Path, tensor: torch.Tensor) -> None:
     (tmp_path / "f.pt").write_bytes(torch_file({"u": tensor}))
-    with pytest.raises(ValueError, match=r"f\.pt, u holds .*plain numbers are wanted"):
+    with pytest.raises(ValueError, match=r"f\.pt, u holds .*expected plain numbers"):
         read_all(tmp_path, FeatureFile("f.pt"))
 
 
@@ -292,7 +292,7 @@ def test_a_torch_file_that_asks_for_room(tmp_path: Path, packed: bool) -> None:
     held = io.BytesIO()
     torch.save({"u": torch.zeros(3), "room": Room()}, held, _use_new_zipfile_serialization=packed)
     (tmp_path / "f.pt").write_bytes(held.getvalue())
-    with at_most(1 << 24), pytest.raises(ValueError, match=r"f\.pt is no torch file of plain tensors: it names bytearray"):
+    with at_most(1 << 24), pytest.raises(ValueError, match=r"f\.pt is not a torch file of plain tensors: it names bytearray"):
         read_all(tmp_path, FeatureFile("f.pt"))
 
 
@@ -368,7 +368,7 @@ def test_row_groups_that_claim_far_too_much(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(parquet, "_MAX_EXCESS", 1 << 20)
     values = pa.ListArray.from_arrays(pa.array([0, 1 << 22], pa.int32()), pa.array(np.zeros(1 << 22, np.int8)))
     pq.write_table(pa.table({"uid": ["u"], "feature": values}), tmp_path / "f.parquet", compression="zstd")
-    with pytest.raises(ValueError, match=r"row group 0: 4,194,304 numbers in 1 rows of feature, where 3 each are wanted"):
+    with pytest.raises(ValueError, match=r"row group 0: 4,194,304 numbers in 1 rows of feature, expected 3 each"):
         read_all(tmp_path, FeatureFile("f.parquet"))
 
 
@@ -428,7 +428,7 @@ def test_values_behind_an_npy_array() -> None:
 
 
 def test_bytes_behind_a_pickle() -> None:
-    with pytest.raises(UnsafePickle, match=r"\d+ bytes behind its end"):
+    with pytest.raises(UnsafePickle, match=r"\d+ bytes after its end"):
         load_plain(pickle.dumps(["a"], 0) + pickle.dumps(["b"], 0)[:14])
 
 
@@ -442,7 +442,7 @@ def test_a_name_that_stands_twice_in_json(tmp_path: Path, read: Callable[[Any], 
     path = tmp_path / "a.json"
     video = '"abcdefghijk": {"subset": "training", "duration": 9, "annotations": [{"label": "x", "segment": [1, 2]}]}'
     path.write_text(f'{{"database": {{{video}, {video}}}, "configuration_0": {{}}}}')
-    with pytest.raises(ValueError, match="the name 'abcdefghijk' stands twice"):
+    with pytest.raises(ValueError, match="the name 'abcdefghijk' appears twice"):
         read(path if read is read_qa_json else str(path))
 
 
@@ -479,7 +479,7 @@ def test_lists_of_several_compressed_streams(tmp_path: Path) -> None:
         path.write_bytes(b"".join(map(pack, lines)))
         assert sum(sifted.kept.num_rows for sifted in read_inventory(path=str(path))) == 2
         path.write_bytes(pack(lines[0]) + b"and more")
-        with pytest.raises(ValueError, match=r"held\.txt.* breaks behind line 0"):
+        with pytest.raises(ValueError, match=r"held\.txt.* fails after line 0"):
             list(read_inventory(path=str(path)))
 
 
@@ -516,7 +516,7 @@ def test_sixty_megabytes_of_newlines() -> None:
 
 def test_a_line_that_goes_on_and_on(tmp_path: Path) -> None:
     (tmp_path / "held.txt.gz").write_bytes(gzip.compress(b"x" * (1 << 26)))
-    with at_most(1 << 26), pytest.raises(ValueError, match="line 1 goes on and on"):
+    with at_most(1 << 26), pytest.raises(ValueError, match="line 1 is too long"):
         list(read_inventory(path=str(tmp_path / "held.txt.gz")))
 
 
@@ -534,14 +534,13 @@ def test_newlines_in_a_list_of_kinetics(tmp_path: Path) -> None:
 def test_newlines_in_the_metadata_of_yfcc100m(tmp_path: Path) -> None:
     """What is wrong with each line of a block was held at once: some two hundred bytes for one newline."""
     data = b"a\n" * 10 + b"\n" * 1_200_000 + b"b"
-    found = list(yfcc_lines.blocks(io.BytesIO(data), "y.txt"))
-    assert b"".join(block.data for block in found) == data
-    assert max(block.data.count(b"\n") for block in found) <= 1 << 18
-    assert sum(block.size for block in found) == len(data)
+    found = [(bytes(block.data), block.size) for block in yfcc_lines.blocks(io.BytesIO(data), "y.txt")]
+    assert b"".join(text for text, _ in found) == data + b"\n"
+    assert sum(size for _, size in found) == len(data)
     line = "\t".join(["1", "u", "n", "d", "2006-02-28 20:33:06.0", "1141639556", *("x" * 15), "jpg", "0"])
     (tmp_path / "y.txt").write_text(f"{line}\n" * 3 + "\n" * 1_200_000)
     (piece,) = yfcc.pieces(path=str(tmp_path / "y.txt"))
-    with pytest.raises(ValueError, match=r"y\.txt: more than 1,048,576 lines .* are no metadata"):
+    with at_most(1 << 27), pytest.raises(ValueError, match=r"y\.txt: more than 1,048,576 lines .* are not metadata"):
         for _ in yfcc.read_metadata(piece, path=str(tmp_path / "y.txt")):
             pass
 

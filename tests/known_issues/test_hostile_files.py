@@ -47,7 +47,7 @@ _TOO_WIDE = r"its header has 1,50\d columns: 1,000 are read at most"
     ("text", "told"),
     [
         # JSON of another form was cut into a million columns of polars
-        (b"[" + b"0," * 1500 + b"0]\n", "its entries are no clips of Kinetics: the first is no object"),
+        (b"[" + b"0," * 1500 + b"0]\n", "its entries are not clips of Kinetics: the first is not an object"),
         (b"label,youtube_id,time_start,time_end" + b",x" * 1500 + b"\n", _TOO_WIDE),
         (b"label\n" + (b"x" + b"," * 1500 + b"\n") * 3, _TOO_WIDE),
     ],
@@ -240,7 +240,7 @@ def test_a_damaged_model_is_told_by_its_name(tmp_path: Path) -> None:
         for info in source.infolist():
             body = source.read(info)
             made.writestr(info.filename, body.replace(b"inplace", b"inpl\xffce") if info.filename.endswith(".py") else body)
-    with pytest.raises(ValueError, match=r"m\.pt is no TorchScript model: "):
+    with pytest.raises(ValueError, match=r"m\.pt is not a TorchScript model: "):
         load_backbone(Backbone("torchscript", run_code_from_weights=True), checkpoint=str(tmp_path / "m.pt"))
 
 

@@ -58,7 +58,7 @@ def test_details_of_rejects_name_no_place_in_memory(tmp_path: Path) -> None:
 
 
 def test_a_key_with_a_place_in_memory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StepFailed, match=r"stage 'listed'.*Thing object at 0x.* names an object by its place in memory"):
+    with pytest.raises(StepFailed, match=r"stage 'listed'.*Thing object at 0x.* contains a memory address"):
         run(source("listed", step(named_by_objects, count=3)), str(tmp_path), scheduler="sync")
 
 
@@ -67,5 +67,5 @@ def with_setting(*, made_by: str) -> Iterator[Row]:
 
 
 def test_a_setting_with_a_place_in_memory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"stage 'listed': setting made_by = .* names an object by its place in memory"):
+    with pytest.raises(PlanError, match=r"stage 'listed': setting made_by = .* contains a memory address"):
         run(source("listed", step(with_setting, made_by=repr(Thing()))), str(tmp_path), scheduler="sync")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from benchwright.curation.files import Written
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import MachineFault
@@ -23,6 +24,8 @@ from benchwright.curation.verify import file_sha256
 from benchwright.pipelines.cli import exits
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
+
+from tests.curation import steps
 
 FAULTS = {
     "slow down": OSError(errno.EBUSY, "Please reduce your request rate."),
@@ -137,3 +140,37 @@ def test_errors_of_remote_runs_name_the_place(photos: str, fault: Exception, do:
             "stream": lambda: file_sha256(store, "stages/a.json"),
         }[do]()
     assert "\n" not in exits.error_line(told.value)
+
+
+def numbers(path: Path) -> Flow:
+    listed = source("read", step(steps.read_numbers, path=where(str(path))))
+    return listed.each("made", step(steps.draw, factor=2, seed=0), rows_per_part=3)
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+@pytest.mark.parametrize("part", ["part-00000", "part-00007"])
+def test_a_disk_that_is_full_when_a_part_reaches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str, part: str
+) -> None:
+    """Parts reach the disk while others are made: that one of them cannot is told with its file, and those before it stay."""
+    (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(30)))
+    expected = run(numbers(tmp_path / "numbers.txt"), str(tmp_path / "whole"), scheduler="sync").result.digest
+    out, put = tmp_path / "out", Written.place
+
+    def full(self: Written) -> None:
+        if f"/made/{part}.parquet" in str(self.path):
+            self.beside.unlink()
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+        put(self)
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # for worker processes
+    with monkeypatch.context() as patch:
+        patch.setattr(Written, "place", full)
+        with pytest.raises(OSError, match=rf"No space left on device: .*{part}\.parquet"):
+            run(numbers(tmp_path / "numbers.txt"), str(out), scheduler=scheduler, workers=2)
+    there = {each.name for each in (out / "stages" / "made").glob("part-*.parquet")}
+    assert there >= {f"part-{n:05d}.parquet" for n in range(int(part[-5:]))}
+    assert f"{part}.parquet" not in there
+    if scheduler == "sync":  # the others may still be at later parts
+        assert not list(out.rglob(".tmp-*"))
+    assert run(numbers(tmp_path / "numbers.txt"), str(out), scheduler=scheduler, workers=2).result.digest == expected

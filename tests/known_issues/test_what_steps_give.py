@@ -137,18 +137,21 @@ BROKEN = {
     # It ended the command with exit code 0 in the middle of the run.
     "exit": (numbers().each("made", step(leaves)), r"stage 'made', row 'k\d': SystemExit: 0"),
     # These came out as bare AttributeError and TypeError, without stage or row.
-    "none": (numbers().each("made", step(gives_none)), r"stage 'made', row 'k\d': the step gave NoneType"),
+    "none": (numbers().each("made", step(gives_none)), r"stage 'made', row 'k\d': the step returned NoneType"),
     "other": (numbers().each("made", step(gives_dated)), "without the planned field 'value'"),
     "batch": (numbers().each_batch("made", step(batch_of_none)), "gave NoneType, which holds no rows"),
     "batch_reject": (numbers().each_batch("made", step(batch_rejects)), "stage 'made', part 0: Reject"),
-    "table": (numbers().table("made", step(table_of_none)), "stage 'made', part 0: the step gave NoneType"),
-    "whole": (numbers().whole("made", step(whole_of_none)), "stage 'made', part 0: the step gave NoneType"),
-    "source": (source("made", step(read_nothing)), "stage 'made', part 0: the step gave NoneType"),
+    "table": (numbers().table("made", step(table_of_none)), "stage 'made', part 0: the step returned NoneType"),
+    "whole": (numbers().whole("made", step(whole_of_none)), "stage 'made', part 0: the step returned NoneType"),
+    "source": (source("made", step(read_nothing)), "stage 'made', part 0: the step returned NoneType"),
     "extension": (shards_of(dotted), "stage 'made', part 0: shard 's': extension '../json'"),
-    "sample": (shards_of(no_sample), r"stage 'made', row 'k0': TypeError: the step gave NoneType"),
+    "sample": (shards_of(no_sample), r"stage 'made', row 'k0': TypeError: the step returned NoneType"),
     # Rows changed their names on the way, or their places, and nothing noticed.
-    "renamed": (numbers().each("made", step(renames)), r"row 'k\d': the step gave a row with key 'xk\d': a row keeps its key"),
-    "turned": (numbers().each_batch("made", step(turns_round)), "row 'k0': the step gave a row with key 'k2'"),
+    "renamed": (
+        numbers().each("made", step(renames)),
+        r"row 'k\d': the step returned a row with key 'xk\d': a row keeps its key",
+    ),
+    "turned": (numbers().each_batch("made", step(turns_round)), "row 'k0': the step returned a row with key 'k2'"),
     # Arrow cut 0.5 to 0, and made 2020-01-01 00:00 in Japan 2019-12-31 15:00, without a word.
     "cut": (numbers().each("made", step(halves)), "column 'value': 0.5 is not a whole number"),
     "zone": (numbers().each("made", step(in_japan)), "column 'when': .* has a time zone"),

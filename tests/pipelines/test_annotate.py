@@ -155,7 +155,7 @@ def test_people_give_themselves_a_name(out: Path) -> None:
         assert of_pages(guest.get("/join").text) == []
         assert guest.get("/question").status_code == 403
         refused = guest.post("/join", data={"name": "Anna"})
-        assert (refused.status_code, "somebody has it already" in refused.text) == (400, True)
+        assert (refused.status_code, "it is already taken" in refused.text) == (400, True)
         there = guest.post("/join", data={"name": " <b>Zoë</b> "}).headers["location"]
         assert there == f"/question?token={asking.desk.token('<b>Zoë</b>')}"
         assert client(asking, "<b>Zoë</b>").get("/").headers["location"] == "/question"
@@ -202,7 +202,7 @@ def test_who_was_removed_is_out(out: Path) -> None:
     with asked(out, "anna") as asking:
         requester, anna = client(asking, "requester"), client(asking, "anna")
         assert requester.post("/invite", data={"name": "ben"}).status_code == 303
-        assert "somebody has it already" in requester.post("/invite", data={"name": "ben"}).text
+        assert "it is already taken" in requester.post("/invite", data={"name": "ben"}).text
         first = shown(anna.get("/question").text)
         requester.post("/remove", data={"name": "anna"})
         assert anna.post("/answer", data={"id": first, "none": "1", "sensitive": "No"}).status_code == 403
@@ -398,9 +398,7 @@ def test_one_server_at_a_time_and_wrong_uses(bw: Cli, out: Path) -> None:
         pass
     assert asking.desk.people() == []
     told = bw("qa", "serve", "s3://bucket/run")
-    assert (
-        told.err == "benchwright: s3://bucket/run: questions are asked about runs in local folders only: copy the run to one\n"
-    )
+    assert told.err == "benchwright: s3://bucket/run: annotation works only on runs in local folders: copy the run to one\n"
     assert "no round of questions 'x'" in bw("qa", "serve", out, "--round", "x").err
     told = bw("qa", "serve", out, "--annotator", "a\nb")
     assert (told.code, told.err) == (1, "benchwright: name 'a\\nb': it has a control character\n")

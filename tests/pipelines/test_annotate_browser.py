@@ -125,7 +125,7 @@ def test_a_question_that_is_gone_is_told_and_left(browser: Browser, server: Serv
             page.locator(".answer [name=id]").evaluate("field => { field.value = 'of a stage that was made again' }")
             for key in ("1", "n", " "):
                 page.keyboard.press(key)
-            expect(page.get_by_role("alert")).to_have_text("this question is not asked any more")
+            expect(page.get_by_role("alert")).to_have_text("this question is no longer open")
             page.get_by_role("link", name="Go on").click()
             page.get_by_role("heading", name="Question").wait_for()
 

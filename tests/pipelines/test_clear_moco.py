@@ -137,7 +137,7 @@ def test_rows_pass_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
         ("unlabelled.buckets=[-1]", "unlabelled.buckets"),
         ("unlabelled.buckets=some", "unlabelled.buckets"),
         ("pretraining.preset=moco_v3", "pretraining.preset = 'moco_v3': there are moco_v2; did you mean 'moco_v2'?"),
-        ("pretraining.settings.queue=100", "queue = 100 is no multiple of batch_size = 256"),
+        ("pretraining.settings.queue=100", "queue = 100 is not a multiple of batch_size = 256"),
         ("pretraining.settings.epoch=3", "there is no epoch: there are backbone"),
     ],
 )
@@ -151,14 +151,14 @@ def test_settings_that_are_refused_before_or_in_a_run(bw: Cli, tmp_path: Path, s
 
 def test_what_a_pre_training_refuses_in_one_line(bw: Cli, tiny: Path, unlabelled: Path) -> None:
     for asked, told in [
-        ((tiny,), "has no images without labels to learn from: name their buckets with --set unlabelled.buckets=[0]"),
+        ((tiny,), "has no unlabelled images to train on: name their buckets with --set unlabelled.buckets=[0]"),
         ((unlabelled, "-m", "moco_v3"), "no method of pre-training 'moco_v3'"),
-        ((unlabelled, "-p", "iid"), "protocol 'pretrain' has methods of its own: train it by itself"),
+        ((unlabelled, "-p", "iid"), "protocol 'pretrain' has its own methods: train it separately"),
         (
             (unlabelled, "--set", "pretraining.settings={batch_size=512, queue=1024}"),
             "has 432 images, and pretraining.settings.batch_size = 512 needs as many",
         ),
-        ((unlabelled, "--set", "unlabelled.buckets=[1]"), "unlabelled.buckets: another dataset would come of it"),
+        ((unlabelled, "--set", "unlabelled.buckets=[1]"), "unlabelled.buckets: this would change the dataset"),
     ]:
         said = bw("train", *asked, "-p", "pretrain")
         assert said.code == 2
@@ -270,7 +270,7 @@ def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> Non
     assert bw("run", "clear", "--config", "tiny", *other, "--out", out, "-q").code == 1
     told = bw("train", out, "-p", "pretrain", "--set", MOCO)
     assert (told.code, told.err.count("\n")) == (2, 1)
-    assert "unlabelled/ is not what the settings of the run make: run again" in told.err
+    assert "unlabelled/ does not match the settings of the run: run again" in told.err
 
 
 def test_what_was_pre_trained_becomes_features_that_baselines_learn(bw: Cli, out: Path, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
     quick = ("--set", "baselines.epochs=1")
     told = bw("train", run, "--protocol", "offline", "--method", "ewc", *quick)
     assert (told.code, told.err.count("\n")) == (2, 1)
-    assert "protocol offline learns all buckets at once: by method 'joint' alone, and not by 'ewc'" in told.err
+    assert "protocol offline trains on all buckets at once: it takes only method 'joint', not 'ewc'" in told.err
     assert bw("train", run, "--protocol", "offline", *quick).code == 0
     assert {(one.facts["protocol"], one.facts["method"]) for one in finished_trainings(str(run))} == {("offline", "joint")}
     one = values(run).filter(pl.col("position").is_null(), seed=0)
@@ -133,7 +133,7 @@ def test_settings_of_the_file_that_stay_beside_another_preset_are_told(run: Path
     told = bw("train", run, *sets)
     assert told.code == 0
     assert told.err.splitlines()[0] == (
-        "benchwright: warning: baselines.preset = 'mlp': settings that the file states stay: batch_size = 32 (the "
+        "benchwright: warning: baselines.preset = 'mlp': settings in the file override the preset: batch_size = 32 (the "
         "preset: 256), decay_after_epochs = 8 (the preset: 60); --set changes them, "
         "and a whole table baselines={...} replaces them"
     )
@@ -229,7 +229,7 @@ def test_torchrun_gives_what_one_process_gives(run: Path, tmp_path: Path, bw: Cl
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     refused = bw("train", both, "--method", "der", "--set", "baselines.method_settings.der={alpha=1.0, beta=1.0}")
     assert refused.code == 2
-    assert "the loss of method 'der' is no mean over rows: train it without torchrun" in refused.err
+    assert "the loss of method 'der' is not a mean over rows: train it without torchrun" in refused.err
 
 
 def test_the_papers_figures_stand_beside_the_papers_settings_alone() -> None:

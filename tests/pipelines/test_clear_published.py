@@ -62,7 +62,7 @@ def line_of(
 def test_a_report_shows_no_published_figure_beside_other_data(bw: Cli, copy: Path) -> None:
     assert bw("train", copy, "--method", "nap-finetune", "--protocol", "iid").code == 0
     page = Path(bw("report", copy).out.strip()).read_text()
-    assert "No fair comparison: no digest of the paper&#39;s images and features is known" in page
+    assert "Not a fair comparison: no digest of the paper&#39;s images and features is known" in page
     assert "the CLEAR paper" not in page
     assert "86.7" not in page.partition(">Baselines, iid protocol</h2>")[2].partition("</table>")[0]
 

@@ -18,10 +18,10 @@ from tests.pipelines.conftest import Cli
 
 
 @pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    out, folder = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("release") / "clear"
+def release(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    out, folder = (tmp_path_factory.mktemp(name) / "clear" for name in ("run", "release"))
+    shutil.copytree(tiny, out)
     todo = api.job("clear", config="tiny")
-    api.run(todo, str(out))
     assert clear_release.write_release_layout(todo.config, str(out), str(folder)) == api.show(str(out))["stages"][-1]["rows"]
     return out, folder
 
@@ -68,7 +68,7 @@ def test_a_folder_that_holds_anything_is_refused(bw: Cli, release: tuple[Path, P
         before = files(target)
         told = bw("release", out, "--to", target)
         assert told.code == 2
-        assert told.err == f"benchwright: {target}: it holds files, such as {held}: name a new or an empty folder\n"
+        assert told.err == f"benchwright: {target}: it holds files, such as {held}: choose a new or empty folder\n"
         assert files(target) == before
     assert not (tmp_path / "victim").exists()
 
@@ -79,7 +79,7 @@ def test_no_release_goes_into_the_run_or_around_it(bw: Cli, release: tuple[Path,
     (tmp_path / "link").symlink_to(run)
     told = bw("release", run, "--to", tmp_path / place)
     assert told.code == 2
-    assert "name a folder elsewhere" in told.err
+    assert "choose another folder" in told.err
     assert verify(str(run)) == []
     assert not (run / "new").exists()
 
@@ -104,4 +104,4 @@ def test_two_releases_at_once_into_one_folder(bw: Cli, release: tuple[Path, Path
     with locked(tmp_path / "target" / ".benchwright-unfinished", ""):
         told = bw("release", release[0], "--to", tmp_path / "target")
     assert told.code == 1
-    assert told.err.startswith("benchwright: another release is at work in ")
+    assert told.err.startswith("benchwright: another release is in progress in ")

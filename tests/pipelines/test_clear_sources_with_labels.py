@@ -195,7 +195,7 @@ def test_card_and_report_of_labels_that_came_along_tell_of_nobody_who_confirmed_
 def test_card_of_a_run_without_votes_says_that_nobody_looked(tmp_path: Path) -> None:
     run(tmp_path / "run", "tiny", "qa.votes=none")
     card = (tmp_path / "run/dataset/README.md").read_text()
-    assert "red, green, blue; no annotator has looked at them" in card
+    assert "red, green, blue; not checked by annotators" in card
     assert "confirmed" not in card.partition("##")[0]
 
 
@@ -304,7 +304,7 @@ def test_a_part_of_the_classes_is_released_with_the_names_of_all(bw: Cli, made: 
     shutil.rmtree(root)
     gone = bw("release", tmp_path / "run", "--to", tmp_path / "release2")
     assert gone.code == 2
-    assert "the names of all classes are read there again" in gone.err
+    assert "the class names are read from it again" in gone.err
 
 
 def test_without_splits_iid_is_left_out(bw: Cli, made: Path, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_without_splits_iid_is_left_out(bw: Cli, made: Path, tmp_path: Path) -> 
     run(tmp_path / "run", "clear10_release", f"source.root={root}", "baselines.epochs=1", 'baselines.methods=["er"]')
     told = bw("train", tmp_path / "run")
     assert told.code == 0
-    assert "has no iid splits, since its release has none: that protocol is left out" in told.err
+    assert "has no iid splits, since its release has none: skipping this protocol" in told.err
     assert {row["protocol"] for row in results(str(tmp_path / "run")).to_pylist()} == {"streaming"}
     asked = bw("train", tmp_path / "run", "--protocol", "iid")
     assert asked.code == 2
@@ -341,12 +341,15 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
     ("settings", "told"),
     [
         (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' brings its labels, buckets and"),
-        (["qa.votes=none"], "qa = .*: source.kind = 'release' brings its labels, buckets and splits: leave this table out"),
+        (
+            ["qa.votes=none"],
+            "qa = .*: source.kind = 'release' comes with its own labels, buckets and splits: remove this table",
+        ),
         (["encoder.kind=colours", "source.images=false"], "encoder = .*source.images = false leaves no image to encode"),
-        (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
+        (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: there would be nothing"),
         (["images.take_first=9"], "images = .*: take_first and drop_duplicates would change the lists of the release"),
         (["source.features=['../x']"], r"source.features = \['../x'\]: the name '../x': it should be small letters"),
-        (["source.features=['a', 'a']"], r"source.features = .*: a, a: one stands twice"),
+        (["source.features=['a', 'a']"], r"source.features = .*: a, a: one appears twice"),
         (["features.moco_b0.weights=x"], "features = .*moco_b0: source.features has 'moco_b0', its name in a release"),
         (["baselines.features=clip"], "baselines.features = 'clip': there are embedding, moco_b0, pixels"),
         (["source.features=['moco_b0', 'imagenet']"], "source.features: 'imagenet' is not in the release: there are moco_b0"),
@@ -387,7 +390,7 @@ def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: C
     run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=[]")
     done = bw("train", tmp_path / "run")
     assert done.code == 2
-    assert "has no vectors, which baselines learn: name those of the release in source.features, or an encoder" in done.err
+    assert "has no vectors to train on: name those of the release in source.features, or an encoder" in done.err
     assert done.err.count("\n") == 1
 
 
@@ -578,5 +581,5 @@ def test_as_many_of_each_class_are_chosen_where_the_settings_say_so(bw: Cli, pho
     assert set(Counter(zip(table["bucket"].to_pylist(), table["label"].to_pylist(), strict=True)).values()) == {5}
     wrong = [f"source.root={photos}", choice.replace("random", "top_score"), *LABELLED]
     told = bw("run", "clear", "--config", "labelled", *(x for s in wrong for x in ("--set", s)), "--out", tmp_path / "no")
-    assert "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is" in told.err
+    assert "source.kind = 'labelled' has no scores: only choice.method = 'random' works" in told.err
     assert told.err.count("\n") == 1

@@ -158,12 +158,12 @@ def test_a_report_of_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> 
     waits = bw("run", "clear", "--config", "tiny", "--set", "qa.votes=imported", "--out", out, "--quiet").out
     page = Path(bw("report", out).out.strip()).read_text()
     [told] = re.findall("It waits: ([^<]*)[.]<", page)
-    assert told == waits.partition("the run waits: ")[2].strip()
+    assert told == waits.partition("the run is waiting: ")[2].strip()
 
 
 def test_other_settings_of_a_training_leave_the_dataset_alone(tiny: Path, bw: Cli) -> None:
     told = bw("train", tiny, "--set", "choice.per_class=3")
     assert (told.code, told.err.count("\n")) == (2, 1)
-    assert "choice.per_class: another dataset would come of it" in told.err
+    assert "choice.per_class: this would change the dataset" in told.err
     told = bw("train", tiny, "--set", "baselines.features=pixels")
     assert "model 'linear' takes vectors, and samples here are images" in told.err

@@ -86,7 +86,7 @@ def test_an_import_waits_for_no_other_and_loses_no_vote(bw: Cli, asked: tuple[Pa
     with lock(Store(str(out))):
         told = bw("qa", "import", out, results[1], *SALT)
         assert told.code == 1
-        assert told.err == f"benchwright: another import or a run is at work in {out}: wait for it, and import again\n"
+        assert told.err == f"benchwright: another import or a run is in progress in {out}: wait for it, and import again\n"
         assert bw("qa", "import", out, results[1]).err == told.err, "the salt is not made twice"
     assert (out / "qa" / "votes.parquet").read_bytes() == before
     assert not (out / "qa" / "salt").exists()
@@ -99,7 +99,7 @@ def test_imports_at_once_keep_what_each_of_them_added(asked: tuple[Path, list[Pa
         subprocess.Popen([*command, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for file in results
     ]
     told = [(*process.communicate(timeout=120), process.returncode) for process in at_work]
-    assert all(code == 0 or "is at work in" in err for _, err, code in told), told
+    assert all(code == 0 or "is in progress in" in err for _, err, code in told), told
     assert any(code == 0 for _, _, code in told)
     assert votes_of(out).num_rows == sum(int(text.split()[0]) for text, _, code in told if code == 0)
 
@@ -177,7 +177,7 @@ def test_a_gold_question_that_stands_twice_is_named(
     gold.write_text("class_name,file\nred,0.png\nred,0.png\n")
     told = bw("qa", "export", asked[0], "--to", tmp_path / "to", "--gold", gold, "--gold-per-batch", 1)
     assert told.code == 1
-    assert "gold.csv line 3: this question stands there twice" in told.err
+    assert "gold.csv line 3: this question appears twice" in told.err
 
 
 # ------------------------------------------------------------------------------------------------- work that is rejected later

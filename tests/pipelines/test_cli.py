@@ -180,14 +180,14 @@ def test_plan_takes_a_damaged_record_for_none(bw: Cli, copy: Path) -> None:
     (copy / "stages/chosen/artifact.json").write_text('{"stage": "cho')
     told = bw("plan", "clear", "--config", "tiny", "--out", copy)
     assert (told.code, told.err) == (0, "")
-    assert re.search(r"chosen .*not made yet", told.out)
+    assert re.search(r"chosen .*not run yet", told.out)
 
 
 @pytest.mark.parametrize("command", [["run", "clear", "--config", "tiny", "--out"], ["show"], ["verify"]])
 def test_a_folder_whose_name_is_no_utf8_is_told_with_its_name(bw: Cli, tmp_path: Path, command: list[str]) -> None:
     told = bw(*command, f"{tmp_path}/o\udcff")
     assert told.code == 1
-    assert f"{tmp_path}/o\\udcff: the name of a run's folder has to be UTF-8" in only_line(told.err)
+    assert f"{tmp_path}/o\\udcff: the name of a run's folder must be UTF-8" in only_line(told.err)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -274,7 +274,7 @@ def test_questions_go_to_people_and_votes_come_back(bw: Cli, tmp_path: Path) -> 
     run = ["run", "clear", "--config", "tiny", "--out", out, "--set", "source.count=300", "--set", "qa.votes=imported"]
     told = bw(*run)
     assert told.code == 0
-    assert "the run waits: " in told.out
+    assert "the run is waiting: " in told.out
     assert f"benchwright qa export {out}" in told.out
     assert told.err.splitlines()[-1].endswith("voted: waiting")
     assert "waits for" in bw("plan", *run[1:]).out
@@ -399,11 +399,11 @@ def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
         (b"class_name,file\nred,.\n", "line 2: file '.' not found next to the CSV"),
         (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' not found next to the CSV"),
         (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' lies outside the folder of the CSV"),
-        (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is no class of the run"),
+        (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is not a class of the run"),
         (b'class_name,file\nred,"a.png\n', "line 2: not readable as CSV"),
         (b"class_name,url\nred,a.png\n", "gold questions need a header with the columns class_name, file, each once"),
         (b"class_name,file,file\nred,a.png,a.png\n", "with the columns class_name, file, each once"),
-        (b"class_name,file\n", "no gold question stands below its header"),
+        (b"class_name,file\n", "no gold questions below the header"),
         (b"", "gold questions need a header"),
     ],
 )
@@ -466,7 +466,7 @@ def test_a_run_that_is_not_finished_is_told_in_one_line(bw: Cli, tmp_path: Path)
     unfinished = [line for line in bw("verify", out).out.splitlines() if "not finished" in line]
     assert len(unfinished) == 1
     assert re.search(
-        r"^\d+ stages, .*shards: not finished, and the record says that the run has them: run again$", unfinished[0]
+        r"^\d+ stages, .*shards: not finished, but the record says that the run has them: run again$", unfinished[0]
     )
 
 
@@ -521,7 +521,7 @@ def test_a_run_that_fails_leaves_the_dataset_of_the_one_before(bw: Cli, copy: Pa
         for command in (["train"], ["eval"], ["report"], ["release", "--to", copy / "new"]):
             told = bw(*command, copy)
             assert told.code == 1
-            assert "the last run did not finish: dataset/ is of the run before; run again" in only_line(told.err)
+            assert "the last run did not finish: dataset/ belongs to the previous run; run again" in only_line(told.err)
     assert bw(*again).code == 0
     assert bw("verify", copy).code == bw("report", copy).code == 0
 
@@ -586,7 +586,7 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "=3"], "write it as name=value"),
         (["run", "clear", *NEW, "--set", "a..b=3"], "write it as name=value"),
         (["run", "clear", *NEW, "--set", "seed=abc"], "seed = 'abc': it should be a valid integer"),
-        (["run", "clear", *NEW, "--set", "seed.more=1"], "seed is a value and holds no other settings"),
+        (["run", "clear", *NEW, "--set", "seed.more=1"], "seed is a value, not a table of settings"),
         (["run", "clear", *NEW, "--set", "retrieval.perclass=3"], "did you mean 'per_class'?"),
         (["run", "clear", *NEW, "--set", "source.cuont=3"], "source.cuont: there is no such setting; there are kind, count"),
         (["run", "clear", *NEW, "--set", "source.count=-3"], "source.count = -3"),
@@ -632,6 +632,11 @@ def classes(*names: str) -> str:
             ["run", "clear", *NEW, "--set", "encoder_run.device=cuda:99", "--set", CLIP],
             "stage 'embedded': device = 'cuda:99': this machine has none that torch can use; run it elsewhere, or change the "
             "setting encoder_run.device",
+        ),
+        (
+            ["run", "clear", *NEW, "--set", "encoder_run.device=cuda", "--set", CLIP.replace("}", ", backend='onnxruntime'}")],
+            "stage 'embedded': encoder.backend = 'onnxruntime' computes on processors alone, and device = 'cuda': set the "
+            "backend to 'torch', or change the setting encoder_run.device",
         ),
         (["run", "clear", *NEW, "--set", "images.max_pixels=-1"], "images.max_pixels = -1: it should be greater than"),
         (["run", "clear", *NEW, "--set", "images.max_pixels=999999999999"], "images.max_pixels = 999999999999: it should be"),
@@ -699,8 +704,8 @@ def test_settings_may_begin_with_a_mark_of_utf_8(bw: Cli, tiny: Path, tmp_path: 
         (b"\xff\xfe", "is not TOML"),
         ('extends = "mine.toml"', "extends itself"),
         ('extends = "tny"', "did you mean 'tiny'?"),
-        ("extends = 3", "name a packaged variant, or a file"),
-        ('extends = "tiny"\nunset = "choice"', "mine.toml: unset = 'choice': a list of dotted names is wanted"),
+        ("extends = 3", "expected a preset or a file"),
+        ('extends = "tiny"\nunset = "choice"', "mine.toml: unset = 'choice': expected a list of dotted names"),
         ('extends = "tiny"\nunset = ["choise"]', "unset 'choise': clear/tiny.toml has no 'choise'; did you mean 'choice'?"),
         ('extends = "tiny"\nunset = ["choice.per_class.x"]', "clear/tiny.toml has no 'x' there"),
         ('extends = "tiny"\nunset = ["source"]', "source: this setting is missing"),
@@ -848,7 +853,7 @@ def test_debug_shows_the_traceback_and_nothing_else_does(bw: Cli, tmp_path: Path
     assert "Traceback" in told.err
     assert (
         told.err.splitlines()[-1]
-        == f"benchwright: {tmp_path} holds no run: there is no run.json in it; `benchwright run ... --out` makes one"
+        == f"benchwright: {tmp_path} contains no run: it has no run.json; `benchwright run ... --out` makes one"
     )
 
 
@@ -911,7 +916,7 @@ def test_what_verify_says_to_remove_mends_the_run(bw: Cli, copy: Path, pattern: 
     told = bw("verify", copy)
     assert told.code == 1
     lines = told.out.splitlines()
-    advice = next(number for number, line in enumerate(lines) if line.startswith("To mend it, remove these and run again"))
+    advice = next(number for number, line in enumerate(lines) if line.startswith("To repair it, remove these and run again"))
     for line in lines[advice + 1 :]:
         (copy / line.strip()).unlink()
     assert bw("run", "clear", "--config", "tiny", "--out", copy, "-q").code == 0

@@ -77,13 +77,13 @@ def test_a_run_goes_on_with_a_new_scheduler_where_the_old_one_was_killed(flow: F
             if progress.stage == "met" and progress.state == "running":
                 process.kill()
 
-        with pytest.raises(ConnectionError, match=f"^the scheduler at {address} is gone; what was made stays: run again"):
+        with pytest.raises(ConnectionError, match=f"^the scheduler at {address} is gone; finished parts are kept: run again"):
             run(flow, str(tmp_path / "out"), scheduler=address, on_progress=kill)
     (tmp_path / "calls" / "go").touch()
     toml.write_text(f"port = {address.rpartition(':')[2]}\n[cpu]\nworkers = 1\n")
     with started(toml) as (process, again):
         assert again == address
-        with pytest.raises(ConfigError, match=f"port = {again.rpartition(':')[2]}: 127.0.0.1 has a server there"):
+        with pytest.raises(ConfigError, match=f"port = {again.rpartition(':')[2]}: 127.0.0.1 has a server on that port"):
             api.cluster(str(toml))
         assert run(flow, str(tmp_path / "out"), scheduler=address).result.rows == 4
         process.send_signal(signal.SIGINT)
@@ -94,9 +94,9 @@ def test_a_run_goes_on_with_a_new_scheduler_where_the_old_one_was_killed(flow: F
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[cpu]\nworkers = 0", "cpu.workers = 0 and gpu.workers = 0: nobody would work"),
+        ("[cpu]\nworkers = 0", "cpu.workers = 0 and gpu.workers = 0: there would be no workers"),
         ("[adaptive]\nminimum = 3\nmaximum = 2", "adaptive.minimum = 3: it is more than adaptive.maximum = 2"),
-        ("[gpu]\nworkers = 1\n[adaptive]\nminimum = 0\nmaximum = 2", "gpu.workers = 1: workers with GPUs do not come and go"),
+        ("[gpu]\nworkers = 1\n[adaptive]\nminimum = 0\nmaximum = 2", "gpu.workers = 1: GPU workers cannot be adaptive"),
         ("[cpu]\nworker = 1", "cpu.worker: there is no such setting"),
     ],
 )

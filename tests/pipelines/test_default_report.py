@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.placing import Placed, assign_shards
 from benchwright.curation.png import stored_png
 from benchwright.curation.qa.options import Option
 from benchwright.curation.qa.rounds import Round, ask
 from benchwright.curation.qa.votes import VOTES, write_votes
 from benchwright.curation.rows import Blob, Reject
 from benchwright.curation.run import run
-from benchwright.curation.shards import Placed, assign_shards
 from benchwright.curation.store import StoreError
 from benchwright.pipelines.report import write_default
 from PIL import Image
@@ -94,7 +94,7 @@ def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> No
     assert "number &lt;b&gt;1&lt;/b&gt;" in part
     grids = re.findall(r"<h3>([^<]*) <small>(\d+)</small></h3>", part)
     assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
-    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are left out." in part
+    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are not shown." in part
     assert 'alt="t&lt;01&gt;"' in part
     assert not {f'alt="t&lt;0{number}&gt;"' for number in (2, 3, 5, 7)} & {*re.findall('alt="[^"]*"', part)}
 
@@ -173,7 +173,7 @@ def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
     asked = Round("tiles", [Option("white")], 0, image="picture")
     run(ask(source("tiles", step(tiles)), asked, str(tmp_path)), str(tmp_path), scheduler="sync", pipeline="tiles")
     page = page_of(tmp_path, rounds=[asked])
-    assert "The run is not finished: stage voted is the first that is not made yet." in page
+    assert "The run is not finished: stage voted is the first that has not run yet." in page
     assert "12 of 40, evenly spaced, of stage tiles." in page
     assert "voted not made" in page
     assert ">Votes</h2>" not in page

@@ -158,9 +158,38 @@ def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, out: Path, t
     assert "own.py:net" in bw(*train, "--method", "nap-finetune", "-q").out
 
 
+def test_trainings_of_earlier_code_can_be_kept_and_are_measured_by_the_code_of_now(bw: Cli, out: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "kept_own.py"
+    mine.write_text(textwrap.dedent(METHOD))
+    made(bw, out, "--set", f"baselines.metrics=['{mine}:last_row']")
+    train = ["train", out, "--method", f"{mine}:calm", "--protocol", "iid"]
+    assert bw(*train, "-q").code == 0
+    learned = {name: digest for name, digest in digests(out).items() if name.startswith("learned_")}
+    before = api.scores(str(out))["iid"]["kept_own.py:calm"]["mean"]["last_row"]
+    edited = textwrap.dedent(METHOD).replace(".square()", ".abs()").replace("float(", "2 * float(")
+    mine.write_text(edited)
+    told = bw(*train, "--keep-stale")
+    assert (told.code, told.err.count("up to date"), "trained" in told.err) == (0, 5, False)
+    assert {name: digest for name, digest in digests(out).items() if name in learned} == learned
+    assert api.scores(str(out))["iid"]["kept_own.py:calm"]["mean"]["last_row"] == pytest.approx(2 * before)
+    changed = "kept: made by earlier code; kept_own.calm changed"
+    assert bw("show", out / "experiments").out.count(changed) == 5
+    told = bw("verify", out / "experiments")
+    assert (told.code, told.out.count(changed)) == (0, 5)
+    told = bw(*train).err + bw("eval", out).err
+    assert (told.count("up to date"), "tale" in told) == (5, False)  # for what comes later, too
+    assert {name: digest for name, digest in digests(out).items() if name in learned} == learned
+    mine.write_text(edited.replace(".abs()", ".abs().sqrt()"))
+    assert bw("eval", out).err.count("kept_own.calm changed") == 1
+    assert bw(*train).err.count(": trained") == 5
+    assert not api.kept_stages(str(out / "experiments"))
+
+
 def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, out: Path) -> None:
     made(bw, out, "--set", "baselines.method_settings={'ewc'={strength=1e30}}")
-    with pytest.raises(Diverged, match=r"5 trainings failed: iid ewc, seed 0: training loss is .*: change baselines"):
+    with pytest.raises(
+        Diverged, match=r"5 trainings failed: iid ewc, seed 0: training loss is .*: change baselines.*; and 2 more: "
+    ):
         api.train(str(out), methods=["ewc", "nap-finetune"], protocols=["iid"])
     assert list(api.scores(str(out))["iid"]) == ["nap-finetune"]
     rejects = list(api.rejects(str(out / "experiments"), reason="diverged"))

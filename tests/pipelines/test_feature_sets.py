@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.code_changes import definitions
 from benchwright.curation.keys import fingerprint
-from benchwright.curation.stale import definitions
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.clear.facts import RELEASED, facts
 from benchwright.datasets.features.networks import network
@@ -182,7 +182,7 @@ def test_files_that_are_not_what_the_dataset_says_are_not_mapped(run: Path) -> N
         with pytest.raises(ShardError, match=r"features/toy\.npy: it is .*, where dataset\.json has float16 \[210, 11\]"):
             open_features(run / "dataset", "toy")
     file.write_bytes(b"no array")
-    with pytest.raises(ShardError, match=r"features/toy\.npy: no \.npy array"):
+    with pytest.raises(ShardError, match=r"features/toy\.npy: not a \.npy array"):
         open_features(run / "dataset", "toy")
     manifest = run / "dataset/dataset.json"
     for damaged in ("[]", '{"features": {"toy": {"shape": ["x"]}}}', '{"features": {"toy": 3}}', "{"):
@@ -263,7 +263,10 @@ def test_other_features_of_the_same_name_are_trained_on_again(run: Path, bw: Cli
             "features.moco_b0.wieghts: there is no such setting; there are weights, encoder, stored; ",
         ),
         ("features.bare.stored=float16", "the network resnet50 needs a file of weights: give its path or URL"),
-        ('features.toy={weights="x", encoder={kind="colours"}}', "weights = 'x': colours brings its own: leave weights out"),
+        (
+            'features.toy={weights="x", encoder={kind="colours"}}',
+            "weights = 'x': colours has its own weights: remove this setting",
+        ),
         ("features.pixels.weights=x", "the name 'pixels' stands for what is in the shards: choose another"),
         ("features.Clip.weights=x", "the name 'Clip': it should be small letters, digits and _"),
         ('features.one.encoder={kind="netwrk"}', "features.one.encoder.kind = 'netwrk': no encoder 'netwrk': there are "),
@@ -292,7 +295,7 @@ def test_train_refuses_a_name_that_there_is_not_and_sets_that_are_not_made(run: 
     assert "baselines.features = 'tiy': there are embedding, moco_b0, toy, pixels; did you mean 'toy'?" in found.err
     found = bw("train", run, "--set", "features.new.encoder={kind='colours'}")
     assert (found.code, found.err.count("\n")) == (2, 1)
-    assert "features.new.encoder: another dataset would come of it" in found.err
+    assert "features.new.encoder: this would change the dataset" in found.err
     assert not (run / "experiments").exists()
 
 

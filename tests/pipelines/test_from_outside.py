@@ -12,10 +12,9 @@
 | h. benchmark in an installed package | ``test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have`` |
 | i. threads, processes, a cluster leave the same | ``test_workers_of_every_kind_leave_the_same`` |
 
-Every kind is also trained by a cluster, a to f in ``test_code_of_ones_own`` and h in its test (d: ``test_dask_cluster``);
-and by processes, a to c, g and h here, d in ``test_names``, e in ``test_kowl_results``, f in ``test_two_camera``.
-
-Each contract by itself, as the documentation shows it: ``tests/test_extending.py``.
+Each of a to h is used by threads, by processes and by a cluster; only the encoder by processes in ``test_names``.
+Each kind in all three forms of names: ``tests/pipelines/test_three_forms.py``. Each contract by itself, as the documentation
+shows it: ``tests/test_extending.py``.
 """
 
 from __future__ import annotations
@@ -41,19 +40,21 @@ EDITS = {
     "clip_backbone": (".relu()", ".sigmoid()"),
     "graph_network": (".relu()", ".sigmoid()"),
     "encoder": ("+ 0.01\n\n", "+ 0.02\n\n"),
-    "novelty": ("limit: float = 20.0", "limit: float = 15.0"),
-    "estimator": ("lights.mean(axis=0)", "np.median(lights, axis=0)"),
+    "novelty": ("limit: float = 20.0", "limit: float = 15.0", "limit: float = 10.0"),
+    "estimator": ("lights.mean(axis=0)", "np.median(lights, axis=0)", "lights.max(axis=0)"),
 }
-"""File -> a change of what it does."""
+"""File -> a text in it, and what is put in its place, one after the other."""
 
 
 class Case(NamedTuple):
-    """A benchmark, the settings of its tiny run, what is trained, and which files are edited."""
+    """A benchmark, the settings of its tiny run, what is trained, and which file is edited before trainings by processes, and
+    which before those by a cluster.
+    """
 
     benchmark: str
     settings: tuple[str, ...]
     methods: tuple[str, ...]
-    edits: tuple[str, ...]
+    edits: tuple[str, str]
     protocol: str = ""
 
 
@@ -65,7 +66,7 @@ CASES = [
         "clear",
         ("source.count=300", "encoder.kind={}/encoder.py:MeanColour", "baselines.epochs=2", "baselines.decay_after_epochs=1"),
         ("nap-finetune", "{}/method.py:calm"),
-        ("method",),
+        ("method", "encoder"),
         "iid",
     ),
     Case(
@@ -91,12 +92,12 @@ CASES = [
         ("method", "graph_network"),
         "default",
     ),
-    Case("kowl", ("evaluation.feedback=[0]", THREE), ("evm", "{}/novelty.py:FarFromMeans"), ("novelty",)),
+    Case("kowl", ("evaluation.feedback=[0]", THREE), ("evm", "{}/novelty.py:FarFromMeans"), ("novelty", "novelty")),
     Case(
         "two_camera",
         ("source.pairs=60", "evaluation.networks={}"),
         ("gray_world", "{}/estimator.py:mean_light"),
-        ("estimator",),
+        ("estimator", "estimator"),
     ),
 ]
 
@@ -105,10 +106,10 @@ METRIC = Case(
     "skeleton",
     ("evaluation.schedule.epochs=2", "evaluation.task_orders=2"),
     ("finetune", "{}/method.py:calm"),
-    (),
+    ("", ""),
     "task_order",
 )
-WORKERS = Case("clear", ("source.count=300", "baselines.epochs=2", "baselines.decay_after_epochs=1"), (), ())
+WORKERS = Case("clear", ("source.count=300", "baselines.epochs=2", "baselines.decay_after_epochs=1"), (), ("", ""))
 
 
 @pytest.fixture
@@ -123,10 +124,9 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def edit(mine: Path, name: str) -> None:
-    old, new = EDITS[name]
-    text = (mine / f"{name}.py").read_text()
-    assert old in text
-    (mine / f"{name}.py").write_text(text.replace(old, new))
+    text, texts = (mine / f"{name}.py").read_text(), EDITS[name]
+    at = max(place for place, each in enumerate(texts) if each in text)
+    (mine / f"{name}.py").write_text(text.replace(texts[at], texts[at + 1]))
 
 
 def done(bw: Cli, *words: object) -> Any:
@@ -135,9 +135,9 @@ def done(bw: Cli, *words: object) -> Any:
     return told
 
 
-def run(bw: Cli, case: Case, mine: Path, out: Path, *settings: str) -> None:
+def run(bw: Cli, case: Case, mine: Path, out: Path, *settings: str, scheduler: str = "threads") -> None:
     words = [word for text in (*case.settings, *settings) for word in ("--set", text.replace("{}/", f"{mine}/"))]
-    done(bw, "run", case.benchmark, "--config", "tiny", *words, "--out", out, "-q")
+    done(bw, "run", case.benchmark, "--config", "tiny", *words, "--out", out, "-q", "--scheduler", scheduler)
 
 
 def train(bw: Cli, case: Case, mine: Path, out: Path, *words: object) -> list[str]:
@@ -169,12 +169,12 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.benchmark)
 def test_code_of_ones_own(bw: Cli, case: Case, mine: Path, tmp_path: Path, cluster: Any) -> None:
-    """Run, train, eval, report, verify; and after an edit what uses the edited code is trained again, and nothing else: the
-    first time by a cluster, then by processes.
+    """Run, train, eval, report, verify; and after an edit what uses the edited code is trained again, and nothing else: first
+    by threads, then by processes, then by a cluster.
     """
     out = tmp_path / "out"
     run(bw, case, mine, out)
-    trained = train(bw, case, mine, out)
+    trained = train(bw, case, mine, out, "--scheduler", "threads", "--workers", 2)
     own = case.methods[1].removeprefix("{}/")
     of_own = [name for name in trained if own in name]
     assert 0 < len(of_own) < len(trained)
@@ -183,27 +183,30 @@ def test_code_of_ones_own(bw: Cli, case: Case, mine: Path, tmp_path: Path, clust
     assert own in (out / "report.html").read_text()
     done(bw, "verify", out)
     done(bw, "verify", out / "experiments")
-    for name, scheduler in zip(case.edits, (cluster.scheduler_address, "processes"), strict=False):
+    for name, scheduler in zip(case.edits, ("processes", cluster.scheduler_address), strict=True):
         edit(mine, name)
+        if name == "encoder":  # its vectors are the dataset
+            run(bw, case, mine, out, scheduler=scheduler)
         again = train(bw, case, mine, out, "--scheduler", scheduler, "--workers", 1)
-        assert again == (trained if name.endswith(("backbone", "network")) else of_own)
+        assert sorted(again) == sorted(trained if name.endswith(("backbone", "network", "encoder")) else of_own)
     assert train(bw, case, mine, out) == []
 
 
-def test_another_metric_trains_nothing(bw: Cli, mine: Path, tmp_path: Path) -> None:
+def test_another_metric_trains_nothing(bw: Cli, mine: Path, tmp_path: Path, cluster: Any) -> None:
     """On orders side by side, whose mean it is, and on one order at a time."""
     out, case = tmp_path / "out", METRIC
     run(bw, case, mine, out)
     assert len(train(bw, case, mine, out)) == 3
     found: list[Any] = []
-    for factor, scheduler in ((1, "processes"), (2, "threads")):  # another metric, and an edit of it
+    for factor, scheduler in ((1, "processes"), (2, "threads"), (3, cluster.scheduler_address)):  # a metric, and edits of it
         (mine / "metric.py").write_text((OUTSIDE / "metric.py").read_text().replace("float(", f"{factor} * float("))
         run(bw, case, mine, out, "evaluation.metrics=['{}/metric.py:first_at_the_end']")
         assert train(bw, case, mine, out, "--scheduler", scheduler, "--workers", 1) == []
         found.append(json.loads(done(bw, "eval", out, "--json").out)["task_order"])
-    once, twice = ({name: one["mean"]["first_at_the_end"] for name, one in scores.items()} for scores in found)
-    assert once.keys() == twice.keys() == {"finetune", "method.py:calm"}
+    once, twice, thrice = ({name: one["mean"]["first_at_the_end"] for name, one in scores.items()} for scores in found)
+    assert once.keys() == {"finetune", "method.py:calm"}
     assert twice == {name: 2 * value for name, value in once.items()}
+    assert thrice == pytest.approx({name: 3 * value for name, value in once.items()})
     assert max(once.values()) > 0
     done(bw, "report", out)
     done(bw, "verify", out)
@@ -254,10 +257,15 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
     done(bw, "qa", "export", out)
     answers = sorted((out / "qa/simulated/results").glob("*.csv"))
     assert done(bw, "qa", "import", out, *answers).out.startswith("1200 votes added")
-    told = done(bw, "train", out).err
-    assert trained_in(told) == [f"tasks {name}, seed {seed}" for name in ("finetune", "er", "cumulative") for seed in (0, 1)]
+    told = done(bw, "train", out, "--scheduler", "threads").err
+    names = [f"tasks {name}, seed {seed}" for name in ("finetune", "er", "cumulative") for seed in (0, 1)]
+    assert sorted(trained_in(told)) == sorted(names)
     own = ["--method", "er", "--method", f"{mine}/method.py:calm"]
-    assert trained_in(done(bw, "train", out, *own).err) == ["tasks method.py:calm, seed 0", "tasks method.py:calm, seed 1"]
+    by_processes = [*own, "--scheduler", "processes", "--workers", 1]
+    assert trained_in(done(bw, "train", out, *by_processes).err) == [
+        "tasks method.py:calm, seed 0",
+        "tasks method.py:calm, seed 1",
+    ]
     found = json.loads(done(bw, "eval", out, "--json").out)["tasks"]
     assert set(found) == {"finetune", "er", "cumulative", "method.py:calm"}
     assert found["cumulative"]["mean"]["Acc"] > 0.6 > found["finetune"]["mean"]["Acc"]
@@ -288,7 +296,7 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         (
             'task="task"',
             'task="role"',
-            "column 'role' for tasks holds string and 0 nulls: whole numbers without nulls is wanted",
+            "column 'role' for tasks holds string and 0 nulls: expected whole numbers without nulls",
         ),
         ('task="task"', 'task="task", domain="task"', "name one of the two"),
         ('label="concept"', 'label="role"', "task 0"),

@@ -241,7 +241,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
         (
             "tiny",
             ["source.kind=folder"],
-            "no source 'folder': there are cifar100, drawn, folders, tars, or name one of your own",
+            "no source 'folder': there are cifar100, drawn, folders, tars, or name your own",
         ),
     ],
 )
@@ -280,15 +280,19 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
         (
             ["train/cat/1.jpg", "val/cat/1.jpg"],
             [],
-            "; if 'train' and 'val' say what trains and what tests, name them in source",
+            "; if 'train' and 'val' separate training and test data, name them in source",
         ),
-        (["a/b/c/1.jpg"], [], "folder 'a/b/c' of class 'c': superclass/subclass/ or subclass/ is wanted"),
+        (["a/b/c/1.jpg"], [], "folder 'a/b/c' of class 'c': expected superclass/subclass/ or subclass/"),
         (
             ["train/cat/1.jpg"],
             ["source.splits={train='train'}"],
-            "has the splits train, and shares.test is 0.2: one of them says",
+            "has the splits train, and shares.test is 0.2: only one of them",
         ),
-        (["a/b/1.jpg"], ["shares.test=0"], "the source has no splits, and shares.test is 0.0: one of them says what tests"),
+        (
+            ["a/b/1.jpg"],
+            ["shares.test=0"],
+            "the source has no splits, and shares.test is 0.0: only one of them may define the test set",
+        ),
     ],
 )
 def test_folders_that_are_no_hierarchy_are_told_before_pictures_are_read(
@@ -336,7 +340,7 @@ def test_nested_folders_of_ones_own(tiny: Path, tmp_path: Path) -> None:
     deep = root / "a/b/c"
     deep.mkdir(parents=True)
     shutil.copy(next(root.rglob("*.png")), deep)
-    with pytest.raises(StepFailed, match="folder 'a/b/c' of class 'c': superclass/subclass/ or subclass/ is wanted"):
+    with pytest.raises(StepFailed, match="folder 'a/b/c' of class 'c': expected superclass/subclass/ or subclass/"):
         made(c, tmp_path / "deep")
     with pytest.raises(ConfigError, match="belongs to a source of folders, and this one is 'drawn'"):
         iirc.plan(settings("tiny", 'hierarchy={kind="folders"}'), "out")
@@ -363,7 +367,7 @@ def test_a_proposed_hierarchy(tmp_path: Path) -> None:
 
 def test_the_report_shows_the_tree_before_anything_is_trained(tiny: Path) -> None:
     page = Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
-    for title in ("Hierarchy", "Tasks", "Who is given under what", "Pictures", "Pipeline", "Provenance"):
+    for title in ("Hierarchy", "Tasks", "Assignment of labels", "Pictures", "Pipeline", "Provenance"):
         assert f">{title}<" in page
     assert "Tree of 3 superclasses with 9 subclasses, and 2 lone subclasses" in page
     assert "DRAWN" in page
@@ -565,12 +569,12 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert faults(page) == []
     for title in ("Baselines, incomplete information", "Confusion, incomplete information"):
         assert f">{title}<" in page
-    assert "what would be right" in page
+    assert "ground truth" in page
     assert "configurations 0, 1; trained: 0" in page
     assert "pw-JS, mean over tasks" in page
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
-    assert "just after it was learned (R_jj)" in page
+    assert "right after it was learned (R_jj)" in page
     for kind in ("superclasses", "subclasses with one", "lone subclasses"):  # Appendices D.2 and D.3
         assert f"pw-JS on the labels of {kind} alone, after each task" in page
     of_tops = line_of(trained, "er").matrix("pw_js", [""], split="test", stratum="superclass")

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 from benchwright.curation import parts, shards, store, tasks
+from benchwright.curation.code_changes import definitions
 from benchwright.curation.reach import Definitions
-from benchwright.curation.stale import definitions
 from benchwright.pipelines import api
 from benchwright.pipelines.catalogue import TITLES
 

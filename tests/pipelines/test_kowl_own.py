@@ -74,7 +74,9 @@ def test_the_card_says_of_how_many_clips_the_recording_is_unknown(bw: Cli) -> No
     assert set(trained["group"]).isdisjoint(new.filter(pl.col("role") != "train")["group"])
     assert "9" not in set(trained["group"])
     assert "running outdoors" not in set(trained["label_recent_first"])
-    told = "val and test clips are of a recording that train has clips of. Of"  # r2021 says its splits, and clips are in both
+    told = (
+        "val and test clips are of a recording that also has clips in train. Of"  # r2021 says its splits, and clips are in both
+    )
     assert told in Path("grouped/out/dataset/README.md").read_text()
     api.report("grouped/out")
     assert told in Path("grouped/out/report.html").read_text()

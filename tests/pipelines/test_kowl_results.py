@@ -109,7 +109,7 @@ def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: 
         f'features={{kind = "extracted", root = "{root}", width = 4, frames = 1, resize_px = 16, side_px = 16, backbone = %s}}'
     )
     for settings, code, says in [
-        ([stored % "x.npz"], 1, "is no npz file"),
+        ([stored % "x.npz"], 1, "is not a valid npz file"),
         ([stored % "gone.npz"], 1, "gone.npz is not there"),
         ([stored % "../x.npz"], 1, "a path within"),
         ([frames % '{kind = "guess"}'], 2, "backbone"),
@@ -126,7 +126,7 @@ def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: 
 def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Path, tmp_path: Path, bw: Cli) -> None:
     for words, says in [
         (("--method", "gmm_finsh"), "no predictor 'gmm_finsh': there are ann, ann_evm, evm, gmm_finch, original"),
-        (("--protocol", "iid"), "no protocol 'iid': a share of labels from 0 to 1 is wanted"),
+        (("--protocol", "iid"), "no protocol 'iid': expected a share of labels from 0 to 1"),
         (("--protocol", "1.5"), "no protocol '1.5'"),
     ]:
         told = bw("train", tiny, *words)

@@ -174,7 +174,7 @@ def test_an_edit_of_an_encoder_makes_its_stages_again(bw: Cli, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("encoder.kind=hue", "encoder.kind = 'hue': no encoder 'hue': there are colours, conse, open_clip, or name one"),
+        ("encoder.kind=hue", "encoder.kind = 'hue': no encoder 'hue': there are colours, conse, open_clip, or name your"),
         ("encoder.kind=efficientnet_lite", "no encoder 'efficientnet_lite': there are colours, conse, open_clip"),
         ("encoder.kind=x.py:y", "encoder.kind = 'x.py:y': encoder 'x.py': no such file"),
         ("encoder={kind='MINE:MeanColour', sets=3}", "encoder.sets: there is no such setting; there are kind, settings"),
@@ -202,7 +202,7 @@ def test_a_name_that_is_wrong_is_one_line(bw: Cli, tmp_path: Path, setting: str,
     ("vector", "told"),
     [
         ("[0.0, 0.0]", "a vector is zero, or not finite"),
-        ("[[1.0]]", "one vector of numbers is wanted"),
+        ("[[1.0]]", "expected one vector of numbers"),
         ("np.ones(2 + pixels[0, 0, 0] % 2)", "vectors of"),
     ],
 )
@@ -325,7 +325,7 @@ def received(bw: Cli, texts: Path, tmp_path: Path, state: Path, monkeypatch: pyt
     state.unlink()
     (tmp_path / "ran").unlink()
     another_process(monkeypatch)
-    monkeypatch.setattr("benchwright.curation.named._loaded", {})
+    monkeypatch.setattr("benchwright.curation.code_loading._loaded", {})
     return out
 
 
@@ -435,9 +435,9 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
         ("clear", "baselines.model=tsn", "model 'tsn' takes clips, and samples here are vectors"),
         ("clear", "baselines.learning_rate=1e39", "learning_rate 1e+39 must be positive"),
         ("iirc", "evaluation.settings={nope={x=1}}", "nope"),
-        ("iirc", "evaluation.methods=['gem']", "gem: method 'gem' learns graphs in streams side by side alone"),
+        ("iirc", "evaluation.methods=['gem']", "gem: method 'gem' trains only on batched graph streams"),
         ("vclimb", "evaluation.settings={nope={x=1}}", "nope"),
-        ("vclimb", "evaluation.methods=['gem']", "gem: method 'gem' learns graphs in streams side by side alone"),
+        ("vclimb", "evaluation.methods=['gem']", "gem: method 'gem' trains only on batched graph streams"),
         ("kowl", "evaluation.settings.nope.x=1", "evaluation.settings.nope: no predictor 'nope': there are ann, "),
         ("kowl", "evaluation.settings.evm.x=1", "evaluation.settings.evm has no 'x'"),
         ("two_camera", "evaluation.networks.network-200.settings={nope=1}", "network 'network-200': "),

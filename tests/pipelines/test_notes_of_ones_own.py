@@ -97,12 +97,12 @@ def test_a_run_needs_no_toml_where_the_settings_are_complete(bw: Cli, notes: Pat
 def test_every_missing_setting_is_named(bw: Cli, notes: Path) -> None:
     run = ["run", notes, "--set", "limits.least=2", "--out", notes.parent / "new"]
     rule = "root, count: these settings are missing: give them in the file, or with --set root=... --set count=...\n"
-    assert bw(*run) == (2, "", f"benchwright: notes.py (no notes.toml lies beside it): {rule}")
+    assert bw(*run) == (2, "", f"benchwright: notes.py (no notes.toml is next to it): {rule}")
     notes.with_suffix(".toml").write_text("")
     assert bw(*run) == (2, "", f"benchwright: notes.toml: {rule}")
     assert not (notes.parent / "new").exists()
     notes.with_suffix(".toml").unlink()
-    assert "brings no settings: give --config FILE.toml" in bw("config", notes).err
+    assert "has no default settings: give --config FILE.toml" in bw("config", notes).err
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_keys_that_stand_twice_are_told_with_their_stage_and_rows(bw: Cli, notes
     told = bw("run", notes, *COMPLETE, "--set", "keys=same", "--out", out, "-q")
     assert told.code == 1
     assert told.err == (
-        "benchwright: stage 'read': key 'same' stands on rows 1 and 3, and the dataset is not published: give each row a "
-        "key of its own, or have take_first reject repeated ones\n"
+        "benchwright: stage 'read': key 'same' is on rows 1 and 3, so the dataset is not published: give each row a "
+        "unique key, or use take_first to reject repeated ones\n"
     )
-    assert "dataset/ is of the run before" in bw("train", out).err
+    assert "dataset/ belongs to the previous run" in bw("train", out).err
     new = notes.parent / "new"
     assert bw("run", notes, *COMPLETE, "--set", "keys=same", "--out", new, "-q").code == 1
     shown, verified = bw("show", new), bw("verify", new)
     assert f"lacks     the dataset is not published: repeat `benchwright run {notes}:BENCHMARK ... --out {new}`" in shown.out
     assert (verified.code, verified.out) == (
         1,
-        "dataset: not published, and the record says that every stage is finished: run again\n",
+        "dataset: not published, but the record says that every stage is finished: run again\n",
     )
     for command in ("train", "push"):
         assert (
@@ -174,7 +174,7 @@ def test_keys_that_stand_twice_are_told_with_their_stage_and_rows(bw: Cli, notes
 def test_a_dataset_of_earlier_code_is_not_the_one_of_the_run(bw: Cli, notes: Path) -> None:
     notes.write_text(notes.read_text().replace('keys != "n" else', 'keys == "n" else'))  # all settings are as before
     out = notes.parent / "out"
-    assert "key 'n' stands on rows 1 and 3" in bw("run", notes, *COMPLETE, "--out", out, "-q").err
+    assert "key 'n' is on rows 1 and 3" in bw("run", notes, *COMPLETE, "--out", out, "-q").err
     assert "the dataset is not published: repeat" in bw("show", out).out
     assert "dataset: not published" in bw("verify", out).out
     assert "the dataset is not published: repeat" in bw("train", out).err
@@ -188,8 +188,8 @@ def test_show_says_that_a_digest_is_of_the_run_before(bw: Cli, notes: Path) -> N
         notes.read_text().replace("    if row.n < least:", "    if row.n > 2:\n        raise OSError\n    if row.n < least:")
     )
     assert bw("run", notes, *COMPLETE, "--out", out, "-q").code == 1
-    assert f"digest    {shown['digest']}, stale: of an earlier run: stage 'checked' is not made yet" in bw("show", out).out
-    assert json.loads(bw("show", out, "--json").out)["stale"] == "stage 'checked' is not made yet"
+    assert f"digest    {shown['digest']}, stale: of an earlier run: stage 'checked' has not run yet" in bw("show", out).out
+    assert json.loads(bw("show", out, "--json").out)["stale"] == "stage 'checked' has not run yet"
     notes.write_text(notes.read_text().replace("raise OSError", "return Note(row.key, 7)"))
     assert bw("run", notes, *COMPLETE, "--set", "max_samples=0", "--out", out, "-q").code == 1
     assert "stale: of an earlier run: stage 'placed' is" in bw("show", out).out
@@ -199,7 +199,7 @@ def test_readers_say_what_a_folder_is_that_has_no_index(bw: Cli, notes: Path) ->
     out, half = notes.parent / "out", notes.parent / "half"
     assert bw("run", notes, *COMPLETE, "--set", "limits.least=9", "--out", half, "-q").code == 1
     again = (
-        f"the run is not finished: stage 'checked' is not made yet: repeat `benchwright run {notes}:BENCHMARK ... --out {half}`"
+        f"the run is not finished: stage 'checked' has not run yet: repeat `benchwright run {notes}:BENCHMARK ... --out {half}`"
     )
     for read in (benchwright.open_dataset, benchwright.web_dataset):
         with pytest.raises(FileNotFoundError, match=f"no index.parquet here: did you mean {out}/dataset\\?$"):

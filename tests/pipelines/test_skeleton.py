@@ -93,7 +93,7 @@ def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
     assert np.array_equal(arrays.x[arrays.keys.index("a05_s03_e02_v02")][..., 0], wanted)
     # Published figures stand beside no run in the order of the names: what it recorded says so, whatever its settings.
     values = {"source": {"kind": "nwucla"}} | {name: value for name, value in recorded.items() if name != "source"}
-    assert data_differs(c, str(tmp_path), values).startswith("source.lists is not set, so that sequences stand in the order of")
+    assert data_differs(c, str(tmp_path), values).startswith("source.lists is not set, so sequences are ordered by")
     values["source"] = {"kind": "nwucla", "lists": "lists.json"}
     assert data_differs(c, str(tmp_path), values).startswith("source.lists = 'lists.json': the sequences are not in the order")
     assert "No published figure stands beside such scores" in Path(write_report(c, str(tmp_path))).read_text()
@@ -426,18 +426,22 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("tiny", ['layout={kind="packaged", name="kinect_v2"}'], "drawn sequences have the packaged layout 'kinect_v1'"),
-        ("tiny", ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'], "is no pair of joints"),
+        ("tiny", ['layout={kind="packaged", name="kinect_v2"}'], "synthetic sequences use the built-in layout 'kinect_v1'"),
+        (
+            "tiny",
+            ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'],
+            "is not a pair of joints",
+        ),
         ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders of 1 to 7"),
         ("tiny", ["classes=11"], "classes = 11: 10 have an order"),
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
         ("tiny", ["tensor.centre_joint=-1"], "centre_joint is -1: joints are numbered from 0"),
         ("tiny", ["tensor.centre_joint=20"], "tensor.centre_joint = 20: layout kinect_v1 has the joints 0 to 19"),
         ("tiny", ['tensor.axes=["x", "x"]'], "different names of axes"),
-        ("tiny", ["split.test=0"], "split.test = 0: with split.rule = 'shares' a share above 0"),
+        ("tiny", ["split.test=0"], "split.test = 0: with split.rule = 'shares' it must be above 0"),
         ("tiny", ["split.val=0", 'evaluation.experiments=["grid"]'], "split.val = 0: the experiment 'grid'"),
         ("tiny", ["split.rule=camera"], "split.test_groups is empty"),
-        ("tiny", ["split.rule=list"], "a list goes with the rule 'list'"),
+        ("tiny", ["split.rule=list"], "roles need the rule 'list'"),
         ("tiny", ['layout={kind="bvh", file="none.bvh"}'], "layout.file = .*none.bvh"),
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
@@ -445,7 +449,7 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         (
             None,
             ["source.kind=ucla"],
-            "there are arrays, drawn, folders, npz, ntu, ntu_names, nwucla, pyskl, table, or name one of your own",
+            "there are arrays, drawn, folders, npz, ntu, ntu_names, nwucla, pyskl, table, or name your own",
         ),
     ],
 )
@@ -455,7 +459,7 @@ def test_settings_that_do_not_fit(name: str | None, overrides: list[str], messag
 
 
 def test_nothing_is_chosen_by_validation_where_nothing_validates() -> None:
-    with pytest.raises(WrongUse, match=r"experiment 'grid' chooses by what validates, and split\.val = 0"):
+    with pytest.raises(WrongUse, match=r"experiment 'grid' selects on validation data, and split\.val = 0"):
         baselines.trainings(settings("tiny", "split.val=0"), "none", [], ["grid"])
 
 
@@ -515,7 +519,7 @@ def test_a_source_of_ones_own_gives_arrays_or_files(tmp_path: Path, name: str, f
     assert table["source_frames"].to_pylist() == frames
     uneven = settings("tiny", f'source={{kind="{tmp_path}/mine.py:uneven"}}', *tasks)
     with pytest.raises(
-        StepFailed, match=r"'joints': the step gave \[3, 1, 20, 3\] and \[10, 1, 20, 3\]: all rows have one shape"
+        StepFailed, match=r"'joints': the step returned \[3, 1, 20, 3\] and \[10, 1, 20, 3\]: rows have one shape"
     ):
         made(uneven, tmp_path / "uneven")
 

@@ -424,7 +424,7 @@ def test_published_figures_stand_beside_no_other_data(copy: Path) -> None:
     told = api.scores(str(copy))["difference over orders, by task"]
     assert not [label for label in told if "Table 2" in label]
     assert cli.call(["report", str(copy)]) == 0
-    assert "No fair comparison: source.kind" in (copy / "report.html").read_text()
+    assert "Not a fair comparison: source.kind" in (copy / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("name", "paper"), [(None, "ucla"), ("ntu", "ntu")])

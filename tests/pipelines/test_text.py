@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 
-from benchwright.pipelines.cli.text import printed_kappa, score_lines
+import pytest
+from benchwright.pipelines.cli.text import line_teller, printed_kappa, score_lines
 
 
 def result(unit: str = "", **figures: tuple[float | None, float | None]) -> dict[str, object]:
@@ -43,7 +46,7 @@ SEVERAL = {
 
 
 def test_settings_of_a_name_stand_below_it_where_a_line_would_be_too_long():
-    below = ["", "In what else they differ:", "er, features = clip: model = linear"]
+    below = ["", "Other differences:", "er, features = clip: model = linear"]
     below += [
         "features = pixels: model = pictures; view.mean = [0.485, 0.456]; view.side_px = 224",
         "lwf, features = clip: model = mlp",
@@ -72,3 +75,17 @@ def test_no_score_is_no_line():
 def test_an_undefined_kappa_is_said_in_words():
     assert printed_kappa(0.61803) == "0.618"
     assert printed_kappa(math.nan) == "undefined: all gave one answer"
+
+
+def test_a_line_of_progress_is_written_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings in several threads tell their lines at once: one wrote its line between another's text and its end."""
+    written: list[str] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Stream())
+    line_teller(quiet=False)("er, seed 0: trained")
+    assert written == ["er, seed 0: trained\n"]

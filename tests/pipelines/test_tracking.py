@@ -115,7 +115,7 @@ def test_a_tracker_that_fails_ends_no_training(plain: dict[str, str], bw: Cli, c
     assert (told.code, digests(copy)) == (0, plain)
     lines = told.err.splitlines()  # -q leaves out what is no warning
     assert len(lines) == 2 * len(plain)  # once where it is trained, once where it is measured
-    rest = "failed, and the training goes on without it: ConnectionError: no route to the server"
+    rest = "failed, and the training continues without it: ConnectionError: no route to the server"
     assert set(lines) == {f"benchwright: warning: tracker Broken {rest}"}
 
 

@@ -242,7 +242,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     )
     for told in parts + figures:
         assert told in page, told
-    assert "No fair comparison: the lights, transforms or folds of this run are not those" in page
+    assert "Not a fair comparison: the lights, transforms or folds of this run are not those" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
     assert experiments.stale_trainings(str(out)) == {}
@@ -395,7 +395,7 @@ def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data:
     for changes, message in [
         ((("'teacher',", "'nobody',"),), "taught by 'nobody'"),
         ((("'pupil', taught", "'as_written', taught"), ("iterations", "epochs")), "a preset with a decay"),
-        ((("reilluminated = true", "reilluminated = false"),), "reilluminated = True is wanted"),
+        ((("reilluminated = true", "reilluminated = false"),), "expected reilluminated = True"),
     ]:
         text = pupil
         for old, new in changes:
@@ -487,7 +487,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     assert load_baseline(files["test-part.npz"].read_bytes()).setting == {"order": 0, "p": 1, "sigma": 0}
     other.write_text(OWN.replace("note.txt", "../note.txt"))
     train(c, out, [f"{other}:Nearest"])
-    with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': a plain name"):
+    with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': expected a plain"):
         baselines.write_artifacts(str(out), str(tmp_path / "files"))
 
 

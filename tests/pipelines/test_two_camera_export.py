@@ -133,7 +133,9 @@ def test_linear_regression_is_exported_as_networks_are(walked: Path, tmp_path: P
     assert np.allclose(OnnxNetwork((light / "model.onnx").read_bytes())(rows.X), by_normal_equations, atol=1e-4)
     found = api.estimate(str(light), *(str(walked / "phone" / camera / "0003.dng") for camera in ("main", "wide")), str(light))
     assert abs(found.light[0] - rows.gt[rows.key.tolist().index("0003"), 0]) < 0.5
-    assert "linear_regression: it has one solution" in bw("export", out, "--to", light, "--network", LINEAR, "--average").err
+    assert (
+        "linear_regression: it has a single solution" in bw("export", out, "--to", light, "--network", LINEAR, "--average").err
+    )
     assert "corrected_moments: networks become ONNX" in bw("export", out, "--to", light, "--network", "corrected_moments").err
 
 
@@ -204,8 +206,11 @@ def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Pa
         ([*export, "network-200"], "no fold has told .* of network-200.*: run `benchwright train"),
         ([*export, "mine", "--to", tmp_path / "full"], "full: it holds files, and no model.json"),
         ([*export, "mine", "--direction", "2to1"], "direction 2to1, where .* 1to2"),
-        (["estimate", tmp_path / "m", main, wide, *to], "model.json is not there: a folder of `benchwright export`"),
-        (["estimate", light, tmp_path / "a.jpg", wide, *to], "a.jpg: not_raw: .* in JPEGs the white balance"),
+        (
+            ["estimate", tmp_path / "m", main, wide, *to],
+            "model.json not found: expected a folder written by `benchwright export`",
+        ),
+        (["estimate", light, tmp_path / "a.jpg", wide, *to], "a.jpg: not_raw: .* JPEGs are already white-balanced"),
         (["estimate", light, main, wide, "--device", "p2", *to], "no device 'p2'"),
         (["estimate", light, main, tmp_path / "none.dng", *to], "none.dng: no such file"),
     ):
@@ -298,9 +303,7 @@ def test_networks_are_named_by_parameters_or_by_hidden_layers_and_not_by_both() 
     for given in ("parameters = 200, hidden = [4]", "activation = 'relu'"):
         network = f"{{ odd = {{ {given}, preset = 'radiometric', seeds = [0] }} }}"
         todo = api.job("two_camera", config="tiny", overrides=[f"evaluation.networks={network}"])
-        with pytest.raises(
-            WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give parameters or hidden, one of the two"
-        ):
+        with pytest.raises(WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give either parameters or hidden"):
             todo.benchmark.trainings(todo.config, "nowhere", [], [])
 
 
@@ -322,6 +325,6 @@ def test_dependence_is_told_by_pairs_that_suffice() -> None:
     assert found.left[6] == pytest.approx(0.01, rel=0.5)
     T = np.eye(3) + 1e-3 * (T - np.eye(3))  # all of it far below what noise does to T
     assert not light_dependence(T, lights).depends
-    for few, same, told in ((7, lights, "7 pairs: 8 are wanted"), (40, np.ones((40, 3)), "all pairs have one light")):
+    for few, same, told in ((7, lights, "7 pairs: at least 8 are needed"), (40, np.ones((40, 3)), "all pairs have one light")):
         with pytest.raises(ValueError, match=told):
             light_dependence(T[:few], same[:few])

@@ -26,7 +26,7 @@ from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.eval.report.blocks import Table
-from benchwright.eval.report.trained import comparable
+from benchwright.eval.report.trainings import comparable
 from benchwright.eval.results import RESULTS, Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
@@ -69,9 +69,9 @@ def rejects(r: Run) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained(finished, tmp_path_factory) -> Path:
     """The tiny run, trained and with its report, by one command. Only to be read."""
-    out = tmp_path_factory.mktemp("vclimb") / "run"
+    out = Path(shutil.copytree(finished("vclimb"), tmp_path_factory.mktemp("vclimb") / "run"))
     assert cli.call(["run", "vclimb", "--config", "tiny", "--out", str(out), "--train", "--quiet"]) == 0
     return out
 
@@ -207,7 +207,7 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
         assert f">{title}<" in page
     assert "Baselines, 4 frames of a stored clip" in page
     assert "DRAWN" in page
-    assert "No fair comparison" in page
+    assert "Not a fair comparison" in page
     assert "counts do not add up" not in page
     assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
@@ -253,11 +253,11 @@ def test_frames_of_stored_clips_stand_side_by_side(trained: Path, tmp_path: Path
 def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: Path) -> None:
     """ActivityNet has no test split: the validation videos choose the epoch and are reported."""
     out = untrained(trained, tmp_path / "run")
-    assert "Epochs were chosen on the clips that are reported" not in (trained / "report.html").read_text()
+    assert "Epochs were selected on the reported clips" not in (trained / "report.html").read_text()
     c = settings("tiny", 'evaluation.roles=["train", "val", "val"]', "evaluation.settings.schedule.epochs=1")
     (line,) = train(c, out, "finetune")
     assert set(line.rows["split"].to_pylist()) == {"val"}
-    assert "Epochs were chosen on the clips that are reported" in Path(vclimb.BENCHMARK.report(c, out)).read_text()
+    assert "Epochs were selected on the reported clips" in Path(vclimb.BENCHMARK.report(c, out)).read_text()
 
 
 def test_networks_for_clips_learn_dense_frames(trained: Path, tmp_path: Path) -> None:
@@ -679,7 +679,7 @@ def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) ->
         {"task": 0, "class_index": 0, "role": "train"},
         {"task": 0, "class_index": 1, "role": "train"},
     ]
-    with pytest.raises(Exception, match=r"has 10 tasks, and 20 are wanted"):
+    with pytest.raises(Exception, match=r"has 10 tasks, expected 20"):
         made(
             settings(None, f'source.path="{c.source.path}"', f'videos.root="{c.videos.root}"', "split.tasks=20"), tmp_path / "x"
         )

@@ -26,7 +26,7 @@ from benchwright.curation.run import run
 from benchwright.pipelines.view import payloads
 from benchwright.pipelines.view.query import LARGEST_PAGE, Condition, Query, Refused
 from benchwright.pipelines.view.server import _stretch, make_app
-from benchwright.pipelines.view.table import Database, Rows
+from benchwright.pipelines.view.table import Database, ParquetRows
 from starlette.testclient import TestClient
 
 from tests.pipelines.conftest import Cli
@@ -232,7 +232,7 @@ def test_names_and_values_of_data_are_inert(tmp_path: Path) -> None:
     evil = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "../../etc/passwd", "..", "a/b?c=d&e", "x\x1b[2J"]
     table = pa.table({"key": evil, 'a"; DROP': evil, "n": [1, 2, 3, 4, 5, 6]})
     pq.write_table(table, tmp_path / "part.parquet")
-    rows = Rows(Database(), [str(tmp_path / "part.parquet")], table.schema, 6)
+    rows = ParquetRows(Database(), [str(tmp_path / "part.parquet")], table.schema, 6)
     for name in table.column_names[:2]:
         for value in evil:
             found = rows.page(Query.of([("column", name), ("is", "eq"), ("value", value)], rows.plain))
@@ -248,7 +248,7 @@ def test_folders_on_the_way_to_a_run_are_no_columns(tmp_path: Path) -> None:
     folder.mkdir()
     table = pa.table({"key": ["a", "b"], "year": [2001, 2002]})
     pq.write_table(table, folder / "part.parquet")
-    rows = Rows(Database(), [str(folder / "part.parquet")], table.schema, 2)
+    rows = ParquetRows(Database(), [str(folder / "part.parquet")], table.schema, 2)
     assert rows.page(Query()).rows == table.to_pylist()
 
 
@@ -305,7 +305,7 @@ def test_damaged_files_are_told_in_a_line(copy: Path) -> None:
     assert (answer.status_code, "This cannot be shown" in answer.text) == (500, True)
     (copy / "run.json").write_text("{}")
     answer = pages.get("/stage/listed")
-    assert (answer.status_code, "run.json does not fit its seal" in answer.text) == (500, True)
+    assert (answer.status_code, "run.json does not match its seal" in answer.text) == (500, True)
     (copy / "run.json").unlink()
     assert "holds no run" in pages.get("/").text
 

@@ -93,7 +93,7 @@ def test_the_pipeline_of_the_documentation_and_another_run_of_it(tmp_path: Path,
     with serving(tmp_path / "loose", tmp_path / "strict") as link, opened(browser) as page:
         walked(page, link)
         page.goto(link)
-        assert page.get_by_text("No stage holds vectors").is_visible()
+        assert page.get_by_text("No stage has vectors").is_visible()
         page.get_by_role("link", name="Compare").click()
         faults = serious(page)
         page.locator("table").get_by_role("link", name="counted").click()

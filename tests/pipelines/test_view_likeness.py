@@ -14,11 +14,11 @@ import benchwright as bw
 import numpy as np
 import pytest
 from benchwright.curation.run import run
-from benchwright.pipelines.view import compared, maps, payloads
+from benchwright.pipelines.view import comparison, maps, payloads
 from benchwright.pipelines.view import vectors as view_vectors
-from benchwright.pipelines.view.kept import Kept
+from benchwright.pipelines.view.cache import Cache
 from benchwright.pipelines.view.query import Refused
-from benchwright.pipelines.view.shown import ShownRun
+from benchwright.pipelines.view.run_view import ShownRun
 from benchwright.pipelines.view.table import Database
 from PIL import Image
 from starlette.testclient import TestClient
@@ -89,7 +89,7 @@ def test_what_cannot_be_searched_is_told_in_a_line(points: TestClient, tiny: Pat
         "near=nothing": "has no row",
         "near=row007": "zero or not finite",
         "near=row005&vectors=group": "has no vectors group",
-        "picture=00": "not held any longer",
+        "picture=00": "no longer cached",
         "like=" + "x" * 501: "500 at most",
         "sort=similarity": "no column",
         "lasso=1.2.3": "3 to 200 corners",
@@ -112,8 +112,8 @@ def test_encoders_of_ones_own_and_weights_that_are_gone(tiny: Path, monkeypatch:
     with pytest.raises(Refused, match="the weights of the encoder are no longer at any place that the settings name"):
         view_vectors._checkpoint(run, "00")
     monkeypatch.setattr(view_vectors, "_SPECS", {})
-    told = view_vectors.made_by(view_vectors.Vectors.of(run, "embedded")).told
-    assert told == "the encoder of embedding is code: code of one's own is not run"
+    told = view_vectors.made_by(view_vectors.VectorColumn.of(run, "embedded")).told
+    assert told == "the encoder of embedding is code: user code is not run here"
     assert "No text or picture can be looked for: the encoder of" in client(tiny).get("/stage/embedded").text
 
 
@@ -142,7 +142,7 @@ def test_which_pictures_are_taken(points: TestClient, path: str, headers: dict[s
 
 
 def test_what_is_kept_has_a_bound() -> None:
-    kept = Kept[bytes](10, len)
+    kept = Cache[bytes](10, len)
     kept.keep("a", b"1234")
     kept.keep("b", b"1234")
     assert kept.get("a") == b"1234"
@@ -192,7 +192,7 @@ def test_a_line_encloses_rows(points: TestClient) -> None:
 
 def test_of_many_rows_every_second_is_drawn(points: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "_MOST_POINTS", 200)
-    monkeypatch.setattr(maps, "_planes", Kept(4, lambda _: 1))
+    monkeypatch.setattr(maps, "_planes", Cache(4, lambda _: 1))
     head, places, _ = map_of(points, "")
     assert (head["count"], head["step"], len(places)) == (N // 2, 2, N // 2)
     page = points.get("/stage/pointed?lasso=0.0.10000.0.10000.10000.0.10000&size=200").text
@@ -291,8 +291,8 @@ def test_what_is_not_compared_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
         run(bw.source("near", bw.step(source)), str(tmp_path / name))
     pages = client(tmp_path / "one", tmp_path / "other")
     assert '<a href="/compare?stage=near"' in pages.get("/compare").text
-    monkeypatch.setattr(compared, "_MOST_READ", 1)
-    assert "8 rows are too many to be compared here" in pages.get("/compare").text
+    monkeypatch.setattr(comparison, "_MOST_READ", 1)
+    assert "8 rows are too many to compare here" in pages.get("/compare").text
     (tmp_path / "other/stages/near/artifact.json").unlink()
     assert "not finished there" in pages.get("/compare").text
     assert "not finished there" in pages.get("/compare?stage=near").text

@@ -133,7 +133,7 @@ def test_a_repeated_key_is_told_with_both_of_its_rows(tmp_path: Path, bw: Cli) -
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "own.toml").write_text('mode = "twice"')
     told = bw("run", tmp_path / "own.py", "--out", tmp_path / "out", "-q")
-    assert "shard 'data-00000': key 'a' stands on rows 0 and 1 of stage 'placed', of file 'one.txt' and 'two.txt': " in told.err
+    assert "shard 'data-00000': key 'a' is on rows 0 and 1 of stage 'placed', of file 'one.txt' and 'two.txt': " in told.err
     assert "take_first" in told.err
 
 
@@ -148,7 +148,7 @@ def test_settings_that_are_none_of_the_benchmarks(tmp_path: Path, bw: Cli) -> No
 @pytest.mark.parametrize("command", ["train", "eval", "report", "show", "verify"])
 def test_a_folder_without_a_run_says_what_makes_one(command: str, tmp_path: Path, bw: Cli) -> None:
     told = bw(command, tmp_path)
-    assert told.err.endswith("there is no run.json in it; `benchwright run ... --out` makes one\n")
+    assert told.err.endswith("it has no run.json; `benchwright run ... --out` makes one\n")
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

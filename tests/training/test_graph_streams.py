@@ -415,7 +415,7 @@ def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
             learn_next(data, how, parents, [task], seed=0, repeats=[0])
     with pytest.raises(ValueError, match=r"ewc: strenght = 1: there is no such setting: .*did you mean 'strength'"):
         method("ewc", strenght=1)
-    with pytest.raises(ValueError, match="method 'icarl' does not learn in streams side by side"):
+    with pytest.raises(ValueError, match="method 'icarl' does not train on batched graph streams"):
         dataclasses.replace(finetune, method=method("icarl"))
     for name, more in (("er", {}), ("gem", {"strength": 1, "forward": "task"})):
         with pytest.raises(ValueError, match="fraction 7 of a task kept in memory"):

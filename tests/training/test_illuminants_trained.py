@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 from benchwright.training.illuminants import gamut as gamuts
-from benchwright.training.illuminants.choice import Baseline, PictureEstimator, Relit
+from benchwright.training.illuminants.choice import Baseline, PictureEstimator, RelitPictures
 from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
@@ -367,7 +367,7 @@ def test_settings_are_compared_on_what_the_chosen_one_learns_from():
     measured = PictureEstimator(estimate=light_of, fit=fit_light_of, reach=["farthest", "mean"])
     assert measured.fitted(pictures, lights).setting == {"reach": "farthest"}  # those held out are 0.5
     of, under = np.array([1, 2, 5, 3, 4]), np.array([2, 1, 3, 0, -1])
-    relit = Relit(pictures[of], np.array([[1, 1, 0.1]] * 2 + [[9, 9, 9]] * 2 + [[1, 1, 0.1]]), of, under)
+    relit = RelitPictures(pictures[of], np.array([[1, 1, 0.1]] * 2 + [[9, 9, 9]] * 2 + [[1, 1, 0.1]]), of, under)
     learned_from.clear()
     assert measured.fitted(pictures, lights, relit=relit).setting == {"reach": "mean"}
     (some, compared), _, (number, whole) = learned_from
@@ -393,11 +393,11 @@ def saved_with(**arrays):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "0 bytes are no saved baseline"),
-        (b"PK\x03\x04 and then nothing", "are no saved baseline"),
-        (saved_with(other=np.ones(2)), "are no saved baseline"),
-        (saved_with(baseline=np.array("[1, 2]")), "are no saved baseline"),
-        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are no saved baseline"),
+        (b"", "0 bytes are not a saved baseline"),
+        (b"PK\x03\x04 and then nothing", "are not a saved baseline"),
+        (saved_with(other=np.ones(2)), "are not a saved baseline"),
+        (saved_with(baseline=np.array("[1, 2]")), "are not a saved baseline"),
+        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are not a saved baseline"),
         (
             saved_with(baseline=np.array('{"estimator": "crystal_ball", "setting": {}}')),
             "no estimator is called 'crystal_ball'",
@@ -413,7 +413,7 @@ def test_a_file_that_was_cut_is_no_baseline(fitted):
     data = fitted["gamut_pixel"].save()
     assert zipfile.is_zipfile(io.BytesIO(data))
     for length in (10, len(data) // 2, len(data) - 5):
-        with pytest.raises(ValueError, match="no saved baseline"):
+        with pytest.raises(ValueError, match="not a saved baseline"):
             load_baseline(data[:length])
 
 

@@ -266,7 +266,7 @@ def test_methods_of_graph_streams_are_refused(name: str):
     if name == "twp":
         own = {"strength_loss": 1.0, "strength_topology": 1.0, "gradients": "fresh"}
     settings = {**paper_settings("icarl", dataset="ucf101"), "method": own}
-    with pytest.raises(ValueError, match=f"method '{name}' learns graphs in streams side by side alone"):
+    with pytest.raises(ValueError, match=f"method '{name}' trains only on batched graph streams"):
         parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
 
 
@@ -440,7 +440,7 @@ def test_what_cannot_be_learned_is_refused():
         learner.learn(examples(4, 6, "train"), [], classes=2)
     with pytest.raises(ValueError, match="need the size of a memory"):
         a_learner("icarl", memory=None)
-    with pytest.raises(RuntimeError, match="has not learned yet"):
+    with pytest.raises(RuntimeError, match="is not trained yet"):
         a_learner().model  # noqa: B018
     with pytest.raises(ArithmeticError, match="training loss is"):
         a_learner().learn(ArrayExamples(np.full((20, 8), np.nan, np.float32), [0, 1] * 10), [], classes=2)

@@ -218,9 +218,9 @@ def test_errors_say_value_rule_and_place() -> None:
     samples = blobs()
     with pytest.raises(ValueError, match=r"labels \[0, 7\] are not among its classes 0..2"):
         learned(learner(), ArrayExamples(samples.X, np.where(samples.labels == 0, 7, 0)))
-    with pytest.raises(ArithmeticError, match=r"in task 0, stage 0/1/0, at learning rate 0\.5"):
+    with pytest.raises(ArithmeticError, match=r"in epoch 0 of task 0, at learning rate 0\.5"):
         learned(learner(), ArrayExamples(np.full_like(samples.X, np.nan), samples.labels))
-    with pytest.raises(RuntimeError, match="has not learned yet"):
+    with pytest.raises(RuntimeError, match="is not trained yet"):
         learner().predict(samples)
     with pytest.raises(ValueError, match="select 'best'"):
         dataclasses.replace(SHORT, select="best")  # type: ignore[arg-type]

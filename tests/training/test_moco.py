@@ -15,7 +15,7 @@ import pytest
 import torch
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.training.moco.network import MoCo, SplitBatchNorm, encoder
-from benchwright.training.moco.pretrain import Pictures, Pretraining
+from benchwright.training.moco.pretrain import Pretraining, PretrainingPictures
 from benchwright.training.moco.settings import MocoSettings, moco_settings
 from sklearn.linear_model import RidgeClassifier
 from torch import Tensor, nn
@@ -49,13 +49,15 @@ def stripes(count: int) -> tuple[list[np.ndarray], np.ndarray]:
     return made, (turn / np.pi * 6).astype(int)
 
 
-def pictures(count: int = 100) -> Pictures:
+def pictures(count: int = 100) -> PretrainingPictures:
     found, _ = stripes(count)
 
     def read(rows: Sequence[int]) -> list[np.ndarray]:
         return [found[row] for row in rows]
 
-    return Pictures(read, [f"p{n}" for n in range(count)], lambda epoch: np.random.default_rng(epoch).permutation(count))
+    return PretrainingPictures(
+        read, [f"p{n}" for n in range(count)], lambda epoch: np.random.default_rng(epoch).permutation(count)
+    )
 
 
 class Plain:
@@ -266,19 +268,19 @@ def test_a_loss_that_is_not_finite_ends_the_training() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"queue": 100}, "queue = 100 is no multiple of batch_size = 16.*set queue to 96"),
+        ({"queue": 100}, "queue = 100 is not a multiple of batch_size = 16.*set queue to 96"),
         ({"batch_norm_splits": 3}, "batch_norm_splits = 3: batch_size = 16 has to be a multiple of it"),
         ({"batch_norm_splits": 16}, "batch_norm_splits = 16: .*at least 2 pictures"),
         ({"backbone": "resnet51"}, "backbone = 'resnet51': there are resnet18"),
         ({"epochs": 0}, "epochs = 0: it should be at least 1"),
-        ({"epochs": "many"}, "epochs = 'many': int is wanted"),
-        ({"learning_rate": float("nan")}, "learning_rate = nan: float is wanted"),
+        ({"epochs": "many"}, "epochs = 'many': expected int"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan: expected float"),
         ({"temperature": 0}, "temperature 0.*positive"),
         ({"quue": 64}, "there is no quue: there are backbone"),
         ({"view": {"crop": 1}}, "there is no view.crop: there are side_px"),
-        ({"view": 3}, "view = 3: a table is wanted"),
+        ({"view": 3}, "view = 3: expected a table"),
         ({"view": {"side_px": 6}}, r"view.side_px = 6: a blur of 2.0 pixels reaches 6 of them"),
-        ({"view": {"crop_area": [0.5]}}, r"view.crop_area = \(0.5,\): \[float, float\] is wanted"),
+        ({"view": {"crop_area": [0.5]}}, r"view.crop_area = \(0.5,\): expected \[float, float\]"),
         ({"view": {"crop_area": [0.9, 0.5]}}, r"view.crop_area = \[0.9, 0.5\]: two numbers above 0"),
         ({"view": {"hue": 0.6}}, "hue 0.6.*hue is at most 0.5"),
     ],

@@ -88,7 +88,7 @@ def test_methods_and_models_of_one_process_are_refused(monkeypatch: pytest.Monke
     check_ranks(der)  # one process may do all
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    with pytest.raises(ValueError, match="the loss of method 'der' is no mean over rows: train it without torchrun"):
+    with pytest.raises(ValueError, match="the loss of method 'der' is not a mean over rows: train it without torchrun"):
         check_ranks(der)
     with pytest.raises(ValueError, match="compile under torchrun"):
         check_ranks(parts("finetune", {}, compile=True))

@@ -15,7 +15,7 @@ from benchwright.training.two_camera.linear import ratios_of
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.newton import fit_newton, log_ratio_jacobian, ridge_solve
 from benchwright.training.two_camera.settings import Newton, hyper_of, settings
-from benchwright.training.two_camera.shapes import Shape, nines
+from benchwright.training.two_camera.shapes import NetworkShape, nines
 
 from . import two_camera_rows
 from .two_camera_rows import keys_of
@@ -35,7 +35,7 @@ def runs_of(n: int, seeds: range) -> list[NetworkRun]:
     return [NetworkRun(rows[seed:], rows[:0], seed, f"fold {seed}") for seed in seeds]
 
 
-@pytest.mark.parametrize("shape", [nines(2), nines(5), *(Shape((7, 4), name) for name in ACTIVATIONS)], ids=str)
+@pytest.mark.parametrize("shape", [nines(2), nines(5), *(NetworkShape((7, 4), name) for name in ACTIVATIONS)], ids=str)
 def test_derivatives_are_those_of_autograd(shape):
     nets = draw_nets(shape, [generator(1, "test")]).double()
     flat = nets.flat.detach()[0, : shape.parameters].clone()

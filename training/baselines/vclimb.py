@@ -32,7 +32,7 @@ def paper_weights() -> str:
 def present_name(name: str) -> str:
     """A name that a method had before as the one that it has: ``er+tc`` of ``naive+tc``."""
     plain = name.removesuffix(CONSISTENT)
-    return METHODS.former.get(plain, plain) + name[len(plain) :]
+    return METHODS.present(plain) + name[len(plain) :]
 
 
 def paper_settings(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...curation.arguments import check_arguments
+from ...curation.registry import check_arguments
 from ..methods.method import Classes, Labels, Method
 from ..methods.registry import made
 from ..models.bodies import EachBody

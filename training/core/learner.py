@@ -102,7 +102,7 @@ class Learner:
     def model(self) -> Classifier:
         """The model as it is now."""
         if self._model is None:
-            raise RuntimeError("the learner has not learned yet: call learn() or load() first")
+            raise RuntimeError("the learner is not trained yet: call learn() or load() first")
         return self._model
 
     def learn(self, train: Examples, validate: Sequence[Examples], *, classes: int) -> None:

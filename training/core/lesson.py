@@ -293,7 +293,8 @@ class Lesson:
         mean = float(total) / len(order)
         if not math.isfinite(mean):
             raise ArithmeticError(
-                f"training loss is {mean} in task {self.task}, stage {stage}, at learning rate {plan.learning_rate}: "
+                f"training loss is {mean} in epoch {stage.rpartition('/')[2]} of task {self.task}, at learning rate "
+                f"{plan.learning_rate}: "
                 "the rate or a penalty's weight is too high, or the inputs are not finite"
             )
         return mean

@@ -114,7 +114,7 @@ def check_ranks(parts: Parts) -> None:
     if count() == 1:
         return
     if parts.method.teach is not None and not parts.method.together:
-        raise ValueError(f"the loss of method {parts.method.name!r} is no mean over rows: train it without torchrun")
+        raise ValueError(f"the loss of method {parts.method.name!r} is not a mean over rows: train it without torchrun")
     if parts.schedule.compile:
         raise ValueError("compile under torchrun: a compiled model does not share batches: leave one of them out")
 

@@ -256,7 +256,7 @@ def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
     columns = index.table
     missing = [name for name in ("class_index", "frame_sizes") if name not in columns.column_names]
     if missing:
-        raise ValueError(f"{index.url}: the index has no column {missing[0]!r}: these are no clips for training")
+        raise ValueError(f"{index.url}: the index has no column {missing[0]!r}: these are not clips for training")
     store = ShardFrames(index)
     return Clips(store.read, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
 

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...curation.arguments import check_arguments
 from ...curation.encoders.one_thread import one_thread
 from ...curation.encoders.preprocess import Crop, cut_centre, cut_window, normalise, prepare, scaled
+from ...curation.registry import check_arguments
 from ...curation.rng import uniform
 from ...curation.rows import Reject
 from ...curation.stages.image_format import PILLOW_NAMES
@@ -81,7 +81,7 @@ class PictureView:
         if self.scaled_decode and self.augment == "resized_crop_flip":
             raise ValueError("scaled_decode is not for augment 'resized_crop_flip', which scales small parts of a picture up")
         if self.resize == "as_written" and self.augment in ("crop_flip", "resized_crop_flip"):
-            raise ValueError(f"resize 'as_written' with augment {self.augment!r}: it is of 'window_flip' and 'none' alone")
+            raise ValueError(f"resize 'as_written' with augment {self.augment!r}: it works only with 'window_flip' and 'none'")
 
 
 def picture_view(values: Mapping[str, Any]) -> PictureView:
@@ -170,7 +170,7 @@ class PictureCache:
                 try:
                     found[row] = make(picture)
                 except Reject as error:
-                    raise ShardError(f"row {row} of the index: the picture cannot be learned from: {error}") from None
+                    raise ShardError(f"row {row} of the index: the picture cannot be used for training: {error}") from None
             with self._lock:
                 for row in missing:
                     if (what, row) not in self._held and found[row].nbytes <= self._room:

@@ -107,7 +107,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if "streams" not in self.method.learners:
-            raise ValueError(f"method {self.method.name!r} does not learn in streams side by side")
+            raise ValueError(f"method {self.method.name!r} does not train on batched graph streams")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .pictures import Illuminants, LinearPictures, unit
 
 
 def bright_dark_pca(pictures: LinearPictures, *, fraction: float) -> Illuminants:
-    """The illuminant of each picture by the colours far from the middle of its colours.
+    """The illuminant of each picture from the colours farthest from its mean colour.
 
     Args:
         pictures: n of them.

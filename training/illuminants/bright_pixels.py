@@ -13,7 +13,7 @@ from .pictures import Illuminants, LinearPictures, unit
 
 
 def bright_pixels(pictures: LinearPictures, *, fraction: float, p: float) -> Illuminants:
-    """The illuminant of each picture by its brightest pixels.
+    """The illuminant of each picture from its brightest pixels.
 
     Args:
         pictures: n of them.

@@ -54,7 +54,7 @@ class Baseline:
         return stream.getvalue()
 
 
-class Relit(NamedTuple):
+class RelitPictures(NamedTuple):
     """Training pictures under the lights of others.
 
     Attributes:
@@ -69,10 +69,10 @@ class Relit(NamedTuple):
     of: NDArray[np.int64]
     under: NDArray[np.int64]
 
-    def without(self, places: NDArray[np.int64]) -> Relit:
+    def without(self, places: NDArray[np.int64]) -> RelitPictures:
         """Those that neither show one of these training pictures nor have its light."""
         rows = np.flatnonzero(~(np.isin(self.of, places) | np.isin(self.under, places)))
-        return Relit(self.pictures[rows], self.lights[rows], self.of[rows], self.under[rows])
+        return RelitPictures(self.pictures[rows], self.lights[rows], self.of[rows], self.under[rows])
 
 
 class PictureEstimator:
@@ -100,7 +100,7 @@ class PictureEstimator:
         if alone := [
             name for name, each in choices.items() if isinstance(each, str) or not isinstance(each, Sequence) or not each
         ]:
-            raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: a list of the values to choose from is wanted")
+            raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: expected a list of the values to choose from")
         for function in (estimate, *([] if fit is None else [fit])):
             inspect.signature(function).bind_partial(**choices)
         values = [[math.inf if value == "inf" else value for value in each] for each in choices.values()]
@@ -130,7 +130,7 @@ class PictureEstimator:
         """The baseline of each fold, with its setting."""
         return self._saved
 
-    def fitted(self, pictures: LinearPictures, illuminants: Illuminants, *, relit: Relit | None = None) -> Baseline:
+    def fitted(self, pictures: LinearPictures, illuminants: Illuminants, *, relit: RelitPictures | None = None) -> Baseline:
         """The estimator with the setting chosen, and trained, on these pictures.
 
         Args:
@@ -150,7 +150,7 @@ class PictureEstimator:
     def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
         return Baseline(self, setting, {} if self.fit is None else self.fit(pictures, lights, **setting))
 
-    def _best(self, pictures: LinearPictures, lights: Illuminants, relit: Relit | None) -> Setting:
+    def _best(self, pictures: LinearPictures, lights: Illuminants, relit: RelitPictures | None) -> Setting:
         """The first of the settings with the least mean angle on the held-out pictures."""
         held = np.arange(0, len(pictures), 5)
         held = held[:: -(-len(held) // _CHOOSING)]
@@ -177,18 +177,18 @@ class PictureEstimator:
         return min(self.settings, key=mean_angle)
 
 
-def _together(pictures: LinearPictures, lights: Illuminants, relit: Relit | None) -> tuple[LinearPictures, Illuminants]:
+def _together(pictures: LinearPictures, lights: Illuminants, relit: RelitPictures | None) -> tuple[LinearPictures, Illuminants]:
     if relit is None:
         return pictures, lights
     return pictures + relit.pictures, np.concatenate([lights, relit.lights])
 
 
-def _relit(fold: Fold, keys: NDArray[np.str_], rows: NDArray[np.int64]) -> Relit:
+def _relit(fold: Fold, keys: NDArray[np.str_], rows: NDArray[np.int64]) -> RelitPictures:
     """Re-illuminated training rows of a fold, whose measured training pictures have these keys."""
     at = {key: place for place, key in enumerate(keys.tolist())}
     pairs, under = fold.pair_train[rows], fold.light_train[rows]
     places = [np.array([at.get(key, -1) for key in each.tolist()], dtype=np.int64) for each in (pairs, under)]
-    return Relit(fold.pictures(pairs, under), fold.gt_train[rows], *places)
+    return RelitPictures(fold.pictures(pairs, under), fold.gt_train[rows], *places)
 
 
 def _spread(fold: Fold, count: int) -> NDArray[np.int64]:

@@ -82,7 +82,7 @@ def fit_corrected_moments(
 def corrected_moments(
     pictures: LinearPictures, matrix: NDArray[np.float64], *, degree: int, order: int, sigma: float
 ) -> Illuminants:
-    """The illuminant of each picture by a learned matrix on moments of its colours or edges: (n, 3) of length 1.
+    """The illuminant of each picture from a learned matrix on moments of its colours or edges: (n, 3) of length 1.
 
     Negative components become 0; a picture that has none left gets gray world's answer.
 

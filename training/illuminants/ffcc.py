@@ -222,7 +222,7 @@ def fit_ffcc(
 
 
 def ffcc(pictures: LinearPictures, filters: Floats, plausible_lights: Floats, start: Floats, **_fitting: float) -> Illuminants:
-    """The illuminant of each picture by its filtered histograms: (n, 3) of length 1.
+    """The illuminant of each picture from its filtered histograms: (n, 3) of length 1.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (8, 3))
     >>> pictures = LinearPictures.of(np.random.default_rng(1).random((8, 8, 8, 3)) * lights[:, None, None])

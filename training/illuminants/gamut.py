@@ -65,7 +65,7 @@ def fit_gamut(
 
 
 def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float, levelled: bool = False) -> Illuminants:
-    """The illuminant of each picture by its gamut, mapped into that of the canonical light: (n, 3) of length 1.
+    """The illuminant of each picture from its gamut, mapped into the gamut of the canonical light: (n, 3) of length 1.
 
     Where no map fits, the canonical gamut grows about its centre by 5 per cent at a time, up to twice its size (our choice); a
     picture that does not fit then either, or has no edge in some channel, gets gray world's answer. The picture's own level

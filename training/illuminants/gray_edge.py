@@ -22,7 +22,7 @@ _ROUNDING = np.float32(1e-6)  # of a picture's largest value: a derivative below
 
 
 def gray_edge(pictures: LinearPictures, *, order: int, p: float, sigma: float) -> Illuminants:
-    """The illuminant of each picture by the Minkowski norm of its derivatives.
+    """The illuminant of each picture from the Minkowski norm of its derivatives.
 
     Args:
         pictures: n of them.

@@ -98,7 +98,7 @@ def fit_projective(pictures: LinearPictures, illuminants: Illuminants, *, of: st
 
 
 def projective(pictures: LinearPictures, matrix: Floats, *, of: str, **settings: Any) -> Illuminants:
-    """The illuminant of each picture by another estimator, corrected by one homography: (n, 3) of length 1.
+    """The illuminant of each picture from another estimator, corrected by one homography: (n, 3) of length 1.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (6, 3))
     >>> pictures = LinearPictures.of(np.tile(lights[:, None, None], (1, 4, 4, 1)))
@@ -148,7 +148,7 @@ def as_projective_as_possible(
     of: str,
     **settings: Any,
 ) -> Illuminants:
-    """The illuminant of each picture by another estimator, corrected by a homography of its own: (n, 3) of length 1.
+    """The illuminant of each picture from another estimator, corrected by its own homography: (n, 3) of length 1.
 
     Args:
         pictures: n of them.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...curation.named import UnknownName, load
+from ...curation.code_loading import UnknownName, load
 from ...curation.package_data import package_toml
 from ...curation.registry import Registry
 from .choice import Baseline, PictureEstimator
@@ -106,7 +106,7 @@ def load_baseline(data: bytes, name: str = "") -> Baseline:
             state = {each.removeprefix("state."): arrays[each] for each in arrays.files if each != "baseline"}
         found, setting = str(what["estimator"]), what["setting"]
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error
+        raise ValueError(f"{len(data)} bytes are not a saved baseline: {error}") from error
     if not name and found not in _ON_PICTURES:
         raise ValueError(f"no estimator is called {found!r}: there are {', '.join(_ON_PICTURES)}")
     return Baseline(estimator(name or found, {key: [value] for key, value in setting.items()}), setting, state)

@@ -21,7 +21,7 @@ _LEAST = 1e-6  # of the largest channel: to correct a picture means to divide by
 def weighted_gray_edge(
     pictures: LinearPictures, *, p: float, sigma: float, kappa: float, rounds: int = 10, settled_deg: float = 0.05
 ) -> Illuminants:
-    """The illuminant of each picture by its weighted edges.
+    """The illuminant of each picture from its weighted edges.
 
     Args:
         pictures: n of them.

@@ -25,7 +25,7 @@ Sampler = Literal["random", "reservoir", "each_position"]
 def agem(
     *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | Literal["all"] = "all"
 ) -> Method:
-    """Trains on the present's samples alone, by the classification loss over the outputs of its own classes.
+    """Trains only on the present samples, by the classification loss over the outputs of its own classes.
 
     Before each step the gradient of the loss over the old classes' outputs is taken on a sample of the memory, and what
     points against it is removed. Where a position brings no class of its own, both losses are over all outputs. The

@@ -23,7 +23,7 @@ def cumulative(*, start: Start = "finetune") -> Method:
 
 
 def joint(*, start: Start = "scratch") -> Method:
-    """The upper end: each task trains on all samples so far. Only the last task counts where the bound alone is wanted.
+    """Upper bound: each task trains on all samples so far. Only the last task counts if just the bound is wanted.
 
     >>> joint().start
     'scratch'

@@ -16,7 +16,7 @@ Form = Literal["as_written", "as_released"]
 
 
 def cwr(*, form: Form = "as_written") -> Method:
-    """Trains the whole model on the first domain or task, and its head alone from then on.
+    """Trains the whole model on the first domain or task, then only its head.
 
     Before a training the head's weights of the present classes are the consolidated ones, those of other classes 0. After it
     the weights w of each present class, less the mean of all their entries, join the consolidated ones c:

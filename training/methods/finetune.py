@@ -9,7 +9,7 @@ from .method import Method, Start
 
 
 def finetune(*, start: Start = "finetune") -> Method:
-    """The lower end: the classification loss on the present, and nothing against forgetting.
+    """Lower bound: the classification loss on the present, without any measure against forgetting.
 
     >>> finetune().start, finetune(start="scratch").start
     ('finetune', 'scratch')

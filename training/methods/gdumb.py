@@ -12,7 +12,7 @@ Sampler = Literal["greedy", "balanced_reservoir"]
 
 
 def gdumb(*, memory: Sampler = "greedy") -> Method:
-    """The memory takes rows of the present first; then a model with new weights is trained on it.
+    """Updates the memory with rows of the present; then trains a newly initialised model on the memory.
 
     Args:
         memory: "greedy" is the paper's sampler, to which a class of full share is closed: where domains bring no class, the

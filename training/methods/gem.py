@@ -24,7 +24,7 @@ EPSILON = 1e-3
 
 
 def gem(*, strength: float = 5.0, fraction: float = 0.2, forward: Literal["task", "memory"] = "memory") -> Method:
-    """Steps that the gradients on the memories of past tasks agree with.
+    """Gradient steps projected to agree with the gradients on the memories of past tasks.
 
     Args:
         strength: the quadratic program's margin.

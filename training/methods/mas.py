@@ -33,7 +33,7 @@ def mas(
     data: Literal["new", "learned"] = "learned",
     average: Literal["released", "mean"] = "mean",
 ) -> Method:
-    """Loss: classification + lambda times the sum over parameters of Omega (theta - theta*)^2. No label is used in Omega.
+    """Loss: classification + lambda times the sum over parameters of Omega (theta - theta*)^2. Omega uses no labels.
 
     Args:
         strength: lambda, 3e5 in vCLIMB.

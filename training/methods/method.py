@@ -111,7 +111,7 @@ class Method:
         ValueError: method 'icarl' takes one class a sample, and samples here have sets of labels
         """
         if "one" not in self.learners:
-            raise ValueError(f"method {self.name!r} learns graphs in streams side by side alone")
+            raise ValueError(f"method {self.name!r} trains only on batched graph streams")
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
             raise ValueError(f"method {self.name!r} takes one class a sample, and samples here have sets of labels")
         if classes not in self.classes:

@@ -11,7 +11,7 @@ from .method import Method
 
 
 def nap() -> Method:
-    """Trains on the first domain alone.
+    """Trains only on the first domain.
 
     >>> nap().rule([], [3], seed=0), nap().rule([0, 1, 2], [3, 2], seed=0)
     (array([0, 1, 2]), array([], dtype=int64))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...curation.arguments import check_arguments
-from ...curation.registry import Registry, load_name
+from ...curation.registry import Registry, check_arguments, load_name
 from .method import Method
 
 _HERE = "benchwright.training.methods"
@@ -62,7 +61,7 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
         raise ValueError(f"{name}: {error}") from None
     found = make(**settings)
     if not isinstance(found, Method):
-        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a Method")
+        raise ValueError(f"method {name!r} gives {type(found).__name__}, not a Method")
     return found
 
 

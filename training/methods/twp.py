@@ -27,7 +27,7 @@ def twp(
     gradients: Gradients = "fresh",
     norm: Norm = "minimised",
 ) -> Method:
-    """The classification loss, a pull back, weighed by loss and topology, and beta times the L1 norm of the loss's gradient.
+    """The classification loss, a penalty weighted by loss and topology, and beta times the L1 norm of the loss's gradient.
 
     The weight is lambda_l g^2 + lambda_t h^2: g is the gradient of the loss on the task that has been learned, h that of the
     norm of its attention: of a gcn, an st_gcn, or what a network's own ``topology(x)`` gives. The L1 norm is to keep few

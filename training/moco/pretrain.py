@@ -36,7 +36,7 @@ Order = Callable[[int], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PretrainingPictures:
     """What is learned from.
 
     Attributes:
@@ -51,7 +51,7 @@ class Pictures:
 
 
 @dataclass
-class Progress:
+class PretrainingProgress:
     """How far a training has come: ``step`` steps of ``epoch``, and what was measured.
 
     Attributes:
@@ -76,7 +76,7 @@ class Pretraining:
 
     Args:
         settings: see there.
-        seed: of all draws.
+        seed: seed of all random draws.
         device: "cpu", "cuda:0", ...
         workers: threads that load batches ahead.
     """
@@ -93,11 +93,11 @@ class Pretraining:
         )
         self._half = settings.mixed_precision and self.device.type == "cuda"
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self._half)
-        self.progress = Progress()
+        self.progress = PretrainingProgress()
 
     def learn(
         self,
-        pictures: Pictures,
+        pictures: PretrainingPictures,
         checkpoint: Checkpoint | None = None,
         *,
         checkpoint_s: float = math.inf,
@@ -123,7 +123,7 @@ class Pretraining:
                 at = self.progress
                 tell(f"epoch {at.epoch} of {self.settings.epochs}: loss {at.losses[-1]:.4f}, right {at.accuracies[-1]:.1%}")
 
-    def _epoch(self, pictures: Pictures, checkpoint: Checkpoint | None, checkpoint_s: float) -> None:
+    def _epoch(self, pictures: PretrainingPictures, checkpoint: Checkpoint | None, checkpoint_s: float) -> None:
         at, size = self.progress, self.settings.batch_size
         for group in self.optimiser.param_groups:
             group["lr"] = self.settings.rate(at.epoch)
@@ -154,7 +154,7 @@ class Pretraining:
                 f"{self.settings.rate(self.progress.epoch):g}"
             )
 
-    def views(self, pictures: Pictures, rows: NDArray[np.int64], epoch: int) -> tuple[Tensor, Tensor]:
+    def views(self, pictures: PretrainingPictures, rows: NDArray[np.int64], epoch: int) -> tuple[Tensor, Tensor]:
         """Both views of some pictures, (b, 3, side, side) float32 on the device."""
         at: list[int] = rows.tolist()
         keys, found = [pictures.keys[row] for row in at], pictures.read(at)
@@ -211,7 +211,7 @@ class Pretraining:
         self.optimiser.load_state_dict(held["optimiser"])
         if held["scaler"]:
             self._scaler.load_state_dict(held["scaler"])
-        self.progress = Progress(**held["progress"])
+        self.progress = PretrainingProgress(**held["progress"])
 
     def released(self) -> bytes:
         """The encoder of queries with its head as the released checkpoints have it, under ``module.encoder_q.``."""

@@ -53,7 +53,7 @@ class MocoView:
         for name, least in (("crop_area", 0), ("crop_aspect", 0), ("blur_sigma_px", 0)):
             low, high = getattr(self, name)
             if not least < low <= high:
-                raise ValueError(f"view.{name} = [{low}, {high}]: two numbers above 0 are wanted, the smaller first")
+                raise ValueError(f"view.{name} = [{low}, {high}]: expected two numbers above 0, the smaller first")
         if not 0 <= self.hue <= 0.5 or self.crop_area[1] > 1 or self.side_px < 1 or min(self.std) <= 0:
             raise ValueError(
                 f"view: hue {self.hue}, crop_area {self.crop_area}, side_px {self.side_px}, std {self.std}: hue is at most "
@@ -123,7 +123,7 @@ class MocoSettings:
             raise ValueError(f"momentum {self.momentum}, encoder_momentum {self.encoder_momentum}: shares between 0 and 1")
         if self.queue % self.batch_size:
             raise ValueError(
-                f"queue = {self.queue} is no multiple of batch_size = {self.batch_size}: a step fills whole places of the "
+                f"queue = {self.queue} is not a multiple of batch_size = {self.batch_size}: a step fills whole places of the "
                 f"queue; set queue to {max(self.queue // self.batch_size, 1) * self.batch_size}, or another batch_size"
             )
         if self.batch_size % self.batch_norm_splits or self.batch_size // self.batch_norm_splits < 2:
@@ -153,13 +153,13 @@ def moco_settings(preset: str, changes: Mapping[str, Any]) -> MocoSettings:
     >>> moco_settings("moco_v2", {"queue": 1000})
     Traceback (most recent call last):
         ...
-    ValueError: queue = 1000 is no multiple of batch_size = 256: ...
+    ValueError: queue = 1000 is not a multiple of batch_size = 256: ...
     """
     values = dict(_facts()[preset])
     view, asked = dict(values.pop("view")), dict(changes)
     own = asked.pop("view", {})
     if not isinstance(own, Mapping):
-        raise ValueError(f"view = {own!r}: a table is wanted")
+        raise ValueError(f"view = {own!r}: expected a table")
     for known, given, place in ((values, asked, ""), (view, own, "view.")):
         if unknown := [name for name in given if name not in known]:
             raise ValueError(f"there is no {place}{unknown[0]}: there are {', '.join(known)}{'' if place else ', view'}")
@@ -180,7 +180,7 @@ def _check(made: Any) -> None:
             fits = kind not in ("str", "bool") or type(value).__name__ == kind
         if not fits:
             place = "view." if isinstance(made, MocoView) else ""
-            raise ValueError(f"{place}{field.name} = {value!r}: {kind.removeprefix('tuple')} is wanted")
+            raise ValueError(f"{place}{field.name} = {value!r}: expected {kind.removeprefix('tuple')}")
 
 
 def _is_number(value: Any) -> bool:

@@ -54,7 +54,7 @@ def backbone_net(
     dropout: float = 0.0,
     weights: Path | None = None,
 ) -> Classifier:
-    """A network of torchvision or timm by name, as in "torchvision/resnet50"; its outputs grow with the classes.
+    """A network of torchvision or timm by name, as in "torchvision/resnet50"; outputs are added as classes appear.
 
     Networks for clips, such as "torchvision/r2plus1d_18", "torchvision/mvit_v2_s" or "torchvision/swin3d_t", look at all
     frames together. MViT takes 16 frames of 224 x 224 alone; S3D has no last linear layer, and is refused. A network for
@@ -152,7 +152,7 @@ def hub_weights(name: str, tag: str = "") -> Path:
         return _timm_file(own, tag) if library == "timm" else _torchvision_file(own, tag)
     except Exception as error:  # what a library raises without a network is its HTTP client's business
         told = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be fetched: {told}: give a file") from error
+        raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be downloaded: {told}: give a file") from error
 
 
 def check_hub_weights(name: str, tag: str = "") -> None:
@@ -234,5 +234,5 @@ def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
     finally:
         network.train()
     if not isinstance(features, Tensor) or features.ndim != (3 if isinstance(network, Segments) else 2):
-        raise ValueError(f"backbone {name!r} gives no vector a picture: name another network")
+        raise ValueError(f"backbone {name!r} gives no vector per picture: use another network")
     return features.shape[-1]

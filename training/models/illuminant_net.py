@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..two_camera.shapes import ActivationName, Shape
+from ..two_camera.shapes import ActivationName, NetworkShape
 
 _ROW = 64  # floats: a multiple of every processor's vector registers
 
@@ -37,7 +37,7 @@ ACTIVATIONS: dict[ActivationName, Activation] = {
 }
 
 
-def layers_of(flat: Tensor, shape: Shape) -> list[tuple[Tensor, Tensor]]:
+def layers_of(flat: Tensor, shape: NetworkShape) -> list[tuple[Tensor, Tensor]]:
     """Weights (..., inputs, outputs) and biases (..., outputs) of parameters (..., P or more), from the input on: views."""
     sizes = [size for before, after in pairwise(shape.widths) for size in (before * after, after)]
     pieces = flat[..., : sum(sizes)].split(sizes, dim=-1)
@@ -56,7 +56,7 @@ class IlluminantNets(nn.Module):
         runs: R, at least 1. All weights are 0; ``draw_nets`` draws them.
     """
 
-    def __init__(self, shape: Shape, runs: int) -> None:
+    def __init__(self, shape: NetworkShape, runs: int) -> None:
         super().__init__()
         if runs < 1:
             raise ValueError(f"{runs} runs: at least one")
@@ -76,7 +76,7 @@ class IlluminantNets(nn.Module):
         return torch.baddbmm(bias, hidden, weight).exp()
 
 
-def draw_nets(shape: Shape, inits: Sequence[torch.Generator]) -> IlluminantNets:
+def draw_nets(shape: NetworkShape, inits: Sequence[torch.Generator]) -> IlluminantNets:
     """Networks with weights as Keras' Dense draws them, which the released code uses: Glorot's uniform, biases 0.
 
     Args:

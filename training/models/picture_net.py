@@ -72,7 +72,7 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
 def picture_net(
     init: torch.Generator, *, sample: Sequence[int], backbone: str, blocks: int, width: int, head: str
 ) -> Classifier:
-    """IIRC's network for pictures of few pixels, or a head on vectors of them; its outputs grow with the classes.
+    """IIRC's network for small pictures, or a head on their vectors; outputs are added as classes appear.
 
     Args:
         init: of all weights.

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from ...curation.registry import Registry, described
 
-Samples = Literal["vectors", "images", "clips", "graphs"]
+SampleKind = Literal["vectors", "images", "clips", "graphs"]
 
 _HERE = "benchwright.training.models"
 
@@ -35,9 +35,9 @@ MODELS = Registry(
 """What makes a network from its settings: ``make(init, *, sample, **settings)``."""
 
 
-def check_takes(name: str, samples: Samples) -> None:
+def check_takes(name: str, samples: SampleKind) -> None:
     """Raise ``ValueError`` where a model takes other samples, by what it ``fits`` or the line ``Fits:`` of its docstring."""
     words = re.findall(r"\w+", described(MODELS.find(name))[0])
-    takes = [kind for kind in get_args(Samples) if kind in words]
+    takes = [kind for kind in get_args(SampleKind) if kind in words]
     if takes and samples not in takes:
         raise ValueError(f"model {name!r} takes {' or '.join(takes)}, and samples here are {samples}: name another model")

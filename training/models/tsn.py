@@ -37,7 +37,7 @@ def tsn(
     weights: Path | None = None,
     width: int = 16,
 ) -> Classifier:
-    """TSN (Wang et al., ECCV 2016) on a ResNet: the mean of its segments' logits; its outputs grow with the classes.
+    """TSN (Wang et al., ECCV 2016) on a ResNet: the mean of its segments' logits; outputs are added as classes appear.
 
     Args:
         init: of all weights that no file gives.

@@ -75,7 +75,7 @@ class AnnSetting:
 
 
 class Ann:
-    """ANN: a network of one hidden layer, unknown where its largest probability is low.
+    """ANN: a network of one hidden layer, unknown if its largest probability is low.
 
     Without a new label (feedback 0) it is not fitted again.
 
@@ -167,7 +167,7 @@ class Ann:
 
     def _layers(self) -> tuple[nn.Linear, nn.Linear]:
         if self._hidden is None or self._output is None:
-            raise RuntimeError("the predictor has not learned yet: call fit() or restore() first")
+            raise RuntimeError("the predictor is not fitted yet: call fit() or restore() first")
         return self._hidden, self._output
 
     def _grow(self, classes: Labels, features: int) -> None:

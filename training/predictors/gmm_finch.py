@@ -73,7 +73,7 @@ class GmmFinchSetting:
 
 
 class GmmFinch:
-    """GMM-FINCH: Gaussian mixtures of each class's FINCH clusters, unknown where all are unlikely.
+    """GMM-FINCH: Gaussian mixtures of each class's FINCH clusters, unknown if all are unlikely.
 
     A class is fitted again only when its labelled rows changed, which gives the same mixtures.
 

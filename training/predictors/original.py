@@ -35,7 +35,7 @@ class Original:
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the classes that it knows."""
         if X.shape[1] != len(self._classes):
-            raise ValueError(f"vectors of {X.shape[1]} numbers, and {len(self._classes)} names of outputs: one each is wanted")
+            raise ValueError(f"vectors of {X.shape[1]} numbers, and {len(self._classes)} names of outputs: expected one each")
         shares = np.exp(X - X.max(axis=1, keepdims=True), dtype=np.float64)
         shares /= shares.sum(axis=1, keepdims=True)
         columns = np.union1d([UNKNOWN], self._classes)

@@ -10,7 +10,7 @@ from .registry import Tracker
 
 
 def wandb(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
-    """Runs of Weights & Biases in the project PLACE; WANDB_MODE, WANDB_DIR and its other variables hold."""
+    """Runs of Weights & Biases in the project PLACE; WANDB_MODE, WANDB_DIR and its other variables apply."""
     package: Any = importlib.import_module("wandb")
     run = package.init(
         project=place or "benchwright", id=name, name=name, config=dict(facts), resume="allow", reinit="create_new"

@@ -24,7 +24,7 @@ from ..core.determinism import generator
 from ..core.schedule import Adam
 from ..models.illuminant_net import IlluminantNets, draw_nets
 from .settings import Hyper
-from .shapes import Shape
+from .shapes import NetworkShape
 
 Progress = Callable[[str], None]
 Floats = NDArray[np.floating[Any]]
@@ -71,7 +71,7 @@ def fit_runs(
     ratios: Floats,
     runs: Sequence[NetworkRun],
     *,
-    shape: Shape,
+    shape: NetworkShape,
     hyper: Hyper,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
@@ -151,7 +151,7 @@ class _State:
         step: after which it was when it was made.
     """
 
-    def __init__(self, runs: Sequence[NetworkRun], shape: Shape, hyper: Hyper, checkpoint: Checkpoint | None) -> None:
+    def __init__(self, runs: Sequence[NetworkRun], shape: NetworkShape, hyper: Hyper, checkpoint: Checkpoint | None) -> None:
         self._hyper, self._checkpoint = hyper, checkpoint
         self.kept = IlluminantNets(shape, len(runs))
         self.nets = draw_nets(shape, [generator(run.seed, "two_camera weights", run.key) for run in runs])

@@ -27,7 +27,7 @@ from .batched import NetworkRun, Progress, TrainedNetworks, estimates, fit_runs
 from .linear import ratios_of, with_green
 from .newton import fit_newton
 from .settings import Hyper, Newton, hyper_of
-from .shapes import Shape, chosen_shape
+from .shapes import NetworkShape, chosen_shape
 
 Features = NDArray[np.float32]
 
@@ -67,7 +67,7 @@ def distilled(
     measured_times: int,
     **shape: Any,
 ) -> NetworkEstimator:
-    """Networks that learn what the average of others says, by their settings.
+    """Networks distilled from the average of others, by their settings.
 
     See ``NetworkEstimator``, ``chosen_shape`` and, for ``teacher``, ``network``.
 
@@ -85,11 +85,11 @@ def distilled(
     >>> distilled(teacher=teacher, parameters=200, hyper=settings("as_written"), seeds=[0], rows=5000, measured_times=1)
     Traceback (most recent call last):
         ...
-    ValueError: a network that is taught by others needs a preset with a decay
+    ValueError: a distilled network needs a preset with a decay
     """
     chosen = hyper_of(hyper)
     if not isinstance(chosen, Newton):
-        raise ValueError("a network that is taught by others needs a preset with a decay")
+        raise ValueError("a distilled network needs a preset with a decay")
     given = chosen_shape(**shape)
     return NetworkEstimator(given, chosen, seeds, measured_times=measured_times, teacher=network(**teacher), rows=rows)
 
@@ -114,7 +114,7 @@ class NetworkEstimator:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: NetworkShape,
         hyper: Hyper | Newton,
         seeds: Sequence[int],
         *,
@@ -250,7 +250,7 @@ def load_networks(data: bytes) -> tuple[IlluminantNets, list[str]]:
             names = arrays["names"].tolist()
             hidden = tuple(arrays[name].shape[-1] for name in arrays.files if name.startswith("bias_"))[:-1]
             activation: Any = str(arrays["activation"]) if "activation" in arrays.files else "relu"
-            nets = IlluminantNets(Shape(hidden, activation), len(names))
+            nets = IlluminantNets(NetworkShape(hidden, activation), len(names))
             with torch.no_grad():
                 for layer, (weight, bias) in enumerate(nets.layers()):
                     weight.copy_(torch.from_numpy(arrays[f"weight_{layer}"]))

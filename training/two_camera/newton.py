@@ -25,7 +25,7 @@ from ..core.determinism import generator
 from ..models.illuminant_net import ACTIVATIONS, IlluminantNets, draw_nets, layers_of
 from .batched import NetworkRun, Progress, TrainedNetworks
 from .settings import Newton
-from .shapes import RATIOS, Shape
+from .shapes import RATIOS, NetworkShape
 
 _TRIALS = 10  # dampings that a step tries
 _WINDOW = 10  # steps over which the loss must go down
@@ -36,7 +36,7 @@ def fit_newton(
     ratios: NDArray[np.floating[Any]],
     runs: Sequence[NetworkRun],
     *,
-    shape: Shape,
+    shape: NetworkShape,
     hyper: Newton,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
@@ -86,7 +86,7 @@ def fit_newton(
 
 
 def _trained(
-    X: NDArray[np.floating[Any]], ratios: NDArray[np.floating[Any]], run: NetworkRun, shape: Shape, hyper: Newton
+    X: NDArray[np.floating[Any]], ratios: NDArray[np.floating[Any]], run: NetworkRun, shape: NetworkShape, hyper: Newton
 ) -> tuple[Tensor, list[float]]:
     """One run: its weights (P,) float32, and the loss at the start and after each step."""
     rows, counts = np.unique(run.train, return_counts=True)
@@ -110,7 +110,7 @@ class _Problem:
     X: Tensor
     truth: Tensor
     weight: Tensor
-    shape: Shape
+    shape: NetworkShape
     hyper: Newton
 
     def loss(self, flat: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def ridge_solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> 
     return torch.cholesky_solve(gradient[:, None], factor)[:, 0]
 
 
-def _outputs(flat: Tensor, X: Tensor, shape: Shape) -> list[Tensor]:
+def _outputs(flat: Tensor, X: Tensor, shape: NetworkShape) -> list[Tensor]:
     """Inputs, what each hidden layer gives, and the log ratios (n, 2)."""
     *hidden, (weight, bias) = layers_of(flat, shape)
     found, activation = [X], ACTIVATIONS[shape.activation].of
@@ -216,7 +216,7 @@ def _outputs(flat: Tensor, X: Tensor, shape: Shape) -> list[Tensor]:
     return [*found, torch.addmm(bias, found[-1], weight)]
 
 
-def log_ratio_jacobian(flat: Tensor, X: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+def log_ratio_jacobian(flat: Tensor, X: Tensor, shape: NetworkShape) -> tuple[Tensor, Tensor]:
     """Log ratios (n, 2) of one network, and their derivatives (n, 2, P) by its parameters ``flat`` (P,)."""
     layers, slope = layers_of(flat, shape), ACTIVATIONS[shape.activation].slope
     *inputs, log_ratios = _outputs(flat, X, shape)
@@ -230,7 +230,7 @@ def log_ratio_jacobian(flat: Tensor, X: Tensor, shape: Shape) -> tuple[Tensor, T
     return log_ratios, torch.cat(pieces[::-1], dim=2)
 
 
-def _unstandardised(flat: Tensor, shape: Shape, mean: Tensor, scale: Tensor) -> Tensor:
+def _unstandardised(flat: Tensor, shape: NetworkShape, mean: Tensor, scale: Tensor) -> Tensor:
     """The network of (X - mean) / scale as one of X: the first layer takes it up."""
     flat = flat.clone()
     weight, bias = layers_of(flat, shape)[0]

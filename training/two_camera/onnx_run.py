@@ -29,11 +29,11 @@ class OnnxNetwork:
         try:
             self._session: Any = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has a class for each of its codes, and no base
-            raise ValueError(f"{len(data)} bytes are no ONNX network: {error}") from None
+            raise ValueError(f"{len(data)} bytes are not an ONNX network: {error}") from None
         ends = self._session.get_inputs(), self._session.get_outputs()
         shapes = [[(each.name, each.shape[-1]) for each in of] for of in ends]
         if shapes != [[(INPUT, INPUTS)], [(OUTPUT, RATIOS)]]:
-            raise ValueError(f"an ONNX network from {INPUT} (n, {INPUTS}) to {OUTPUT} (n, {RATIOS}) is wanted, found {shapes}")
+            raise ValueError(f"expected an ONNX network from {INPUT} (n, {INPUTS}) to {OUTPUT} (n, {RATIOS}), found {shapes}")
 
     def __call__(self, X: Floats) -> Floats:
         """Ratios (n, 2) of transforms (n, 9), row by row."""

@@ -14,14 +14,14 @@ ActivationName = Literal["elu", "relu", "sigmoid", "softplus", "tanh"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     """What a network is made of.
 
     Attributes:
         hidden: units of each hidden layer, from the input on; at least one layer.
         activation: of the hidden units.
 
-    >>> Shape((16, 8), "tanh").parameters, str(Shape((16, 8), "tanh"))
+    >>> NetworkShape((16, 8), "tanh").parameters, str(NetworkShape((16, 8), "tanh"))
     (314, '9-16-8-2, tanh')
     """
 
@@ -53,16 +53,16 @@ class Shape:
         return sum(before * after for before, after in pairwise(self.widths))
 
 
-def nines(hidden_layers: int) -> Shape:
+def nines(hidden_layers: int) -> NetworkShape:
     """The paper's shape: hidden layers of nine units.
 
     >>> [nines(layers).parameters for layers in (2, 5, 16)]
     [200, 470, 1460]
     """
-    return Shape((INPUTS,) * hidden_layers)
+    return NetworkShape((INPUTS,) * hidden_layers)
 
 
-def shape_of(parameters: int) -> Shape:
+def shape_of(parameters: int) -> NetworkShape:
     """The paper's shape that has so many parameters.
 
     Raises:
@@ -78,12 +78,12 @@ def shape_of(parameters: int) -> Shape:
 
 def chosen_shape(
     *, parameters: int | None = None, hidden: Sequence[int] | None = None, activation: ActivationName = "relu"
-) -> Shape:
+) -> NetworkShape:
     """The paper's shape with so many parameters, or one of the hidden layers that are given.
 
     >>> str(chosen_shape(parameters=200)), str(chosen_shape(hidden=[16], activation="tanh"))
     ('9-9-9-2, relu', '9-16-2, tanh')
     """
     if (parameters is None) == (hidden is None):
-        raise ValueError(f"parameters {parameters}, hidden {hidden}: one of the two is wanted")
-    return Shape(tuple(hidden) if hidden is not None else shape_of(parameters or 0).hidden, activation)
+        raise ValueError(f"parameters {parameters}, hidden {hidden}: expected one of the two")
+    return NetworkShape(tuple(hidden) if hidden is not None else shape_of(parameters or 0).hidden, activation)

@@ -1,4 +1,4 @@
-"""Settings for code of one's own, which any benchmark may use, and what a plan makes of them. See docs/extending.md."""
+"""Settings that name user code (encoders, sources), and the plan steps built from them. See docs/extending.md."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
-from ..curation.arguments import check_arguments
 from ..curation.budget import Budget
 from ..curation.encoders.spec import ENCODERS, EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
-from ..curation.registry import Registry, load_entry, load_name
+from ..curation.registry import Registry, check_arguments, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
 from .errors import did_you_mean
 
@@ -25,11 +24,11 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class OwnEncoder:
-    """An encoder of one's own.
+    """A user-defined encoder.
 
     Attributes:
         kind: ``path/to/file.py:name``, ``module:name``, or the name that a plugin gives it.
-        settings: the keyword arguments that it is made with.
+        settings: its keyword arguments.
     """
 
     kind: str
@@ -38,12 +37,12 @@ class OwnEncoder:
 
 @dataclass(frozen=True, config=_STRICT)
 class OwnSource:
-    """A source of one's own: a function that gives rows like those of the benchmark's other sources.
+    """A user-defined source: a function that yields rows like those of the benchmark's other sources.
 
     Attributes:
         kind: ``path/to/file.py:name``, ``module:name``, or the name that a plugin gives it.
-        paths: arguments that are files, folders or URLs: their content counts, and not their place.
-        settings: its other arguments. ``seed`` is that of the run, where it has such an argument.
+        paths: arguments that are files, folders or URLs: their content counts, not their location.
+        settings: its other arguments. An argument ``seed`` gets the seed of the run.
         max_rejects: rows that it may reject, or a share below 1.
     """
 
@@ -90,10 +89,10 @@ def source_of(
 
 
 def own_source(name: str, s: OwnSource, *, seed: int) -> Flow:
-    """The stage ``name`` of a source of one's own.
+    """The stage ``name`` of a user-defined source.
 
     Raises:
-        ConfigError: where its function has no such argument, or lacks one.
+        ConfigError: an argument is unknown or missing.
     """
     function = load_name(_SOURCES, s.kind)
     given = {**s.settings, **{each: where(path) for each, path in s.paths.items()}}
@@ -132,5 +131,5 @@ def _check_architecture(model: str) -> None:
 
 
 def shown(kind: str) -> str:
-    """A kind as cards and reports have it: code in a file without its folder."""
+    """A kind as displayed in cards and reports: code in a file without its folder."""
     return kind.rpartition("/")[2]

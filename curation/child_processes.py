@@ -72,14 +72,14 @@ def tried_twice(ask: Callable[[bool], T], *, who: str, silence_s: float, helps: 
 
 
 def _told(number: int, who: str, silence_s: float, helps: str) -> str:
-    stays = "what was made stays, and the row is tried again by the next run"
+    stays = "finished work is kept, and the next run retries the row"
     if number in _ENDINGS:
         return f"{who} was stopped by {signal.Signals(number).name}; {stays}"
     if not number:
         return f"{who} gave no answer within {silence_s:g} s of wall clock, twice, the second time alone; {stays}: {helps}"
     return (
         f"{who} was killed from outside by {signal.Signals(number).name}, twice, the second time alone, as a system does that "
-        f"runs out of memory; {stays}: give it fewer --workers, or more memory"
+        f"runs out of memory; {stays}: use fewer --workers, or more memory"
     )
 
 

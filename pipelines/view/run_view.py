@@ -22,11 +22,11 @@ from ...curation.rows import REJECTS, is_array, is_blob
 from ...curation.shards import read_sample
 from ...curation.store import Store, StoreError
 from ...curation.video.frames import unpack_frames
+from .cache import Cache
 from .clips import frames_of
-from .kept import Kept
 from .payloads import Payload, payload_of
 from .query import Refused
-from .table import Database, Rows
+from .table import Database, ParquetRows
 
 MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
@@ -72,11 +72,11 @@ def _schema(store: Store, name: str, digest: str) -> pa.Schema:
     return kept or _schemas.keep((store, name, digest), store.read_parquet(name, stop=0).schema)
 
 
-_schemas: Kept[pa.Schema] = Kept(256, lambda _: 1)
+_schemas: Cache[pa.Schema] = Cache(256, lambda _: 1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class RelatedRow:
     """A row that is another, earlier or later: its stage, its key, and how it comes that it is."""
 
     stage: str
@@ -86,7 +86,7 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
+class ShownPicture:
     """A picture of a row by its address, and the larger one behind it."""
 
     name: str
@@ -94,7 +94,7 @@ class Picture:
     large: str
 
     @classmethod
-    def of(cls, run: ShownRun, stage: str, key: str, name: str) -> Picture:
+    def of(cls, run: ShownRun, stage: str, key: str, name: str) -> ShownPicture:
         """That of a payload."""
         return cls(name, *(payload_address(run, stage, key, name, form) for form in ("thumb", "large")))
 
@@ -119,7 +119,7 @@ class ShownRun:
     recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
         default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
     )
-    pictures: Kept[bytes] = dataclasses.field(default_factory=lambda: Kept(_SENT_BYTES, len), repr=False, compare=False)
+    pictures: Cache[bytes] = dataclasses.field(default_factory=lambda: Cache(_SENT_BYTES, len), repr=False, compare=False)
 
     @property
     def store(self) -> Store:
@@ -148,7 +148,7 @@ class ShownRun:
         except FileNotFoundError:
             return None
 
-    def rows(self, stage: str) -> Rows:
+    def rows(self, stage: str) -> ParquetRows:
         """Rows of a stage; of one that is not finished those of the parts that are there."""
         artifact = self.artifact(stage)
         if artifact is not None:
@@ -160,15 +160,15 @@ class ShownRun:
         schema = (
             _schema(self.store, names[0], artifact.digest if artifact else "") if names else pa.schema([("key", pa.string())])
         )
-        return Rows(self.database, [self.file(name) for name in names], schema, count)
+        return ParquetRows(self.database, [self.file(name) for name in names], schema, count)
 
-    def rejects(self, stage: str) -> Rows:
+    def rejects(self, stage: str) -> ParquetRows:
         """Rejected rows of a stage, finished or not."""
         artifact = self.artifact(stage)
         names = artifact.reject_files() if artifact else [f"{part}.rejects.parquet" for part in self._parts(stage)]
         names = [name for name in names if artifact or self.store.exists(name)]
         count = sum(artifact.rejects.values()) if artifact else sum(self.part_rejects(stage).values())
-        return Rows(self.database, [self.file(name) for name in names], REJECTS, count)
+        return ParquetRows(self.database, [self.file(name) for name in names], REJECTS, count)
 
     def _parts(self, stage: str) -> list[str]:
         """Parts of a stage that are written, without ending."""
@@ -290,10 +290,10 @@ class ShownRun:
             )
         return found[name]
 
-    def before(self, stage: str, row: Mapping[str, Any]) -> list[Place]:
+    def before(self, stage: str, row: Mapping[str, Any]) -> list[RelatedRow]:
         """The rows that a row was made of, the nearest first, back to the source."""
         stages = self.stages()
-        found: dict[tuple[str, str], Place] = {}
+        found: dict[tuple[str, str], RelatedRow] = {}
         waiting = [(stage, row)]
         while waiting:
             name, one = waiting.pop(0)
@@ -304,16 +304,16 @@ class ShownRun:
                 for key in dict.fromkeys(filter(None, [one.get("source_key"), one["key"]])):
                     rows = [] if (source, key) in found else self.rows(source).by_key(str(key))
                     if rows:
-                        found[source, key] = Place(source, str(key))
+                        found[source, key] = RelatedRow(source, str(key))
                         waiting.append((source, rows[0]))
                         break
         return list(found.values())
 
-    def after(self, stage: str, key: str) -> list[Place]:
+    def after(self, stage: str, key: str) -> list[RelatedRow]:
         """What became of a row, stage by stage to its shard, or to where it was rejected."""
         stages = self.stages()
         keys: dict[str, list[str]] = {stage: [key]}
-        found: list[Place] = []
+        found: list[RelatedRow] = []
         for name, artifact in stages.items():
             before = [one for source in (artifact.recipe["inputs"] if artifact else ()) for one in keys.get(source, ())]
             if artifact is None or name == stage:
@@ -325,12 +325,12 @@ class ShownRun:
                     mine = rows.by_key(one, "source_key", _MOST_MADE)
                 for row in mine:
                     told = f"shard {row['shard']}.tar, byte {row['offset']:,}" if artifact.kind == "shards" else ""
-                    found.append(Place(name, row["key"], told))
+                    found.append(RelatedRow(name, row["key"], told))
                     keys.setdefault(name, []).append(row["key"])
                 if not mine:
                     gone = self.rejects(name).by_key(one)
                     found += [
-                        Place(name, one, ": ".join(filter(None, (each["reason"], each["detail"]))), rejected=True)
+                        RelatedRow(name, one, ": ".join(filter(None, (each["reason"], each["detail"]))), rejected=True)
                         for each in gone
                     ]
         return found

@@ -69,7 +69,7 @@ def lines_table(
     decimals: int = 1,
     published: Sequence[PublishedRow] = (),
 ) -> Table:
-    """A row a line, and below it, or below them all, a row a published one; columns that are empty throughout are left out.
+    """A row a line, and below it, or below them all, a row a published one; columns that are empty throughout are not shown.
 
     Args:
         lines: one each.
@@ -193,7 +193,7 @@ def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str
     fair = [line for line in lines if not reasons[line.label]]
     if not fair:
         told = "; ".join(dict.fromkeys(reasons.values()))
-        return fair, Text([f"No fair comparison: {told}; the paper's figures are not shown."], tone="note")
+        return fair, Text([f"Not a fair comparison: {told}; the paper's figures are not shown."], tone="note")
     others = "".join(f" Not of {label}: {reason}." for label, reason in reasons.items() if reason)
     return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
 
@@ -212,7 +212,7 @@ def position_curves(
     same: bool = False,
     stratum: str = "",
 ) -> list[Block]:
-    """A metric of all that is tested together after each task, mean over runs; lines of one task are left out.
+    """A metric of all that is tested together after each task, mean over runs; lines of one task are not shown.
 
     Args:
         lines: of one protocol.

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class Cache(Generic[T]):
     """Values by keys; the one that was not asked for the longest goes first. Threads may share it.
 
     Args:

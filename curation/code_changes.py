@@ -1,15 +1,23 @@
-"""Why what is there is not what a plan would make: said to people, in one line. The keys decide."""
+"""Which code changed: since a stage was made, said to people in one line, and since this process imported it.
+
+The keys decide what is made. They are read from files, and a module stays as it was imported: a notebook, or a worker of a
+cluster, that imported a file before it was edited would else make rows with the old code under the key of the new.
+"""
 
 from __future__ import annotations
 
+import os
 import reprlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .artifact import Artifact, load_code
+from .code_loading import began, by_value
+from .definitions import Module, read_module
 from .flow import Stage, StageRef
 from .keys import How, Named, Where, WhereOfRows, as_json, codes_in
-from .reach import Definitions, reached
+from .reach import Definitions, code_digest, digests_of, reached, source_file
 from .store import Store
 
 _TOLD = 3
@@ -96,16 +104,16 @@ def named_in(stage: Stage) -> dict[str, str]:
 
 
 def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions]) -> str:
-    """What changed in the code of a stage since it was made, told without its plan; "" for nothing.
+    """What changed in the code of a stage since it was made, or kept, told without its plan; "" for nothing.
 
     Args:
         artifact: of the stage.
         store: where it lies.
         known: references -> what they reach, filled as they are looked up.
     """
-    recipe, old = artifact.recipe, load_code(store, artifact.stage)
+    recipe, old = artifact.recipe, artifact.kept.get("definitions") or load_code(store, artifact.stage)
     if not old:
-        return "it is not recorded what code made it"
+        return "the code that computed it is not recorded"
     steps = [recipe["step"], *([recipe["pieces"]["step"]] if recipe.get("pieces") else [])]
     references = [":".join(name.rsplit(".", 1)) for name in steps] + sorted(recipe.get("named", {}).values())
     now: dict[str, dict[str, str]] = {}
@@ -164,7 +172,7 @@ def _differences(old: Definitions, new: Definitions) -> Iterator[str]:
 
 def _name(module: str, name: str) -> str:
     if name == "":
-        return f"what {module} does when it is imported"
+        return f"what {module} does on import"
     return f"something in {module}" if name == "*" else f"{module}.{name}"
 
 
@@ -172,14 +180,14 @@ def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
     """The first difference that the sources and inputs make; ``recipe`` is the one of now."""
     for name, digest in recipe["inputs"].items():
         if old.recipe["inputs"].get(name) != digest:
-            return f"its input {name} has other rows"
+            return f"its input {name} has different rows"
     for now, was in ((recipe, old.recipe), (recipe.get("pieces", {}), old.recipe.get("pieces", {}))):
         for name, value in now.get("settings", {}).items():
             if isinstance(value, Mapping) and "content" in value and value != was.get("settings", {}).get(name):
                 return _source_changed(name)
     if recipe["columns"] != old.recipe.get("columns"):
-        return "its columns are others"
-    return "" if recipe["format"] == old.recipe.get("format") else "it was made by another version of benchwright"
+        return "its columns changed"
+    return "" if recipe["format"] == old.recipe.get("format") else "it was computed by another version of benchwright"
 
 
 def changed_source(stage: Stage, old: Artifact) -> str:
@@ -194,3 +202,76 @@ def changed_source(stage: Stage, old: Artifact) -> str:
 
 def _source_changed(name: str) -> str:
     return f"its source {name} changed"
+
+
+_imported: dict[str, tuple[int, Module]] = {}
+"""Module -> when it was imported, and its file as it was then, as far as it was looked at before an edit."""
+
+
+def edited(code: Definitions) -> str:
+    """The first of these definitions, or its file, of which this process holds what it was before an edit; "" for none."""
+    for name, names in code.items():
+        module, file = sys.modules.get(name), source_file(name)
+        if module is None or file is None:
+            continue
+        try:
+            facts = os.stat(file)
+        except OSError:
+            continue
+        read, since = read_module(name, str(file), facts.st_mtime_ns), began(module.__name__)
+        if read is None:
+            continue
+        if (facts.st_ctime_ns if os.name == "posix" else facts.st_mtime_ns) <= since:
+            _imported[name] = (since, read)
+            continue
+        known = _imported.get(name)
+        if known is None or known[0] != since:
+            return f"{file} was edited after this process imported it"
+        if changed := [each for each in sorted(names) if _told(known[1], each) != _told(read, each)]:
+            what = f"{name}.{changed[0]}" if changed[0] not in ("", "*") else str(file)
+            return f"{what} was edited after this process imported it"
+    return ""
+
+
+def in_no_file(stage: Stage) -> str:
+    """The first function or class of a stage that was typed in, in a notebook or a shell, whose code no key can have; or ""."""
+    for step in stage.steps:
+        for code in (step.function, *(code for value in step.settings.values() for code in codes_in(value))):
+            if getattr(code, "__module__", "") == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+                return str(code.__qualname__)
+    return ""
+
+
+def _told(module: Module, name: str) -> list[str]:
+    if name == "":
+        return [unit.digest for unit in module.units if unit.effect]
+    return [unit.digest for unit in (module.units if name == "*" else module.names.get(name, ()))]
+
+
+def to_check(stage: Stage) -> tuple[Definitions, Mapping[str, str]]:
+    """What a worker elsewhere must have as it is here: the definitions that it imports, and the digests of files that are
+    named in the settings. What travels with the task is none of it.
+    """
+    carried = by_value()
+    code = {
+        name: names for name, names in definitions(stage).items() if name not in carried and digests_of(name, names) == names
+    }
+    return code, {each: code_digest(each) for each in named_in(stage).values() if names_file(each)}
+
+
+def differs(code: Definitions, files: Mapping[str, str]) -> str:
+    """The first definition that this process has otherwise than ``to_check`` had it where the key was made; "" for none."""
+    return edited(code) or next(_others(code, files), "")
+
+
+def _others(code: Definitions, files: Mapping[str, str]) -> Iterator[str]:
+    for name, names in code.items():
+        here = digests_of(name, names)
+        for each in sorted(names):
+            if here.get(each) != names[each]:
+                what = f"{name}.{each}" if each not in ("", "*") else name
+                yield f"{what} differs here from the machine that started the run"
+    for reference, digest in files.items():
+        place = reference.rpartition(":")[0]
+        if os.path.isfile(place) and code_digest(reference) != digest:
+            yield f"{place} differs here from the machine that started the run"

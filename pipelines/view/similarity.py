@@ -15,9 +15,9 @@ from ...curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ...curation.stages.near_duplicates import MIN_COSINE
 from . import maps
 from .query import Condition, Query, Refused
-from .shown import NotThere, Picture, ShownRun, pictured, row_address
-from .table import Chosen, Rows
-from .vectors import MOST_ALIKE, Vectors, encode, made_by, near_groups, vector_columns
+from .run_view import NotThere, ShownPicture, ShownRun, pictured, row_address
+from .table import Chosen, ParquetRows
+from .vectors import MOST_ALIKE, VectorColumn, encode, made_by, near_groups, vector_columns
 
 MOST_PICTURE_BYTES = 1 << 24
 _NEIGHBOURS = 12
@@ -25,7 +25,9 @@ _GROUPS, _MEMBERS = 24, 8
 """Groups of near-duplicates on a page, and rows of each."""
 
 
-def view_of(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, rejected: bool = False) -> tuple[Rows, Query]:
+def view_of(
+    run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, rejected: bool = False
+) -> tuple[ParquetRows, Query]:
     """The rows that an address means, among all or those that were rejected, and what it says."""
     rows = run.rejects(stage) if rejected else run.rows(stage)
     query = Query.of(asked, rows.plain)
@@ -33,7 +35,7 @@ def view_of(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, reje
         return rows, query
     if rejected:
         raise Refused("rejected rows have no vectors: search those that were kept")
-    vectors = Vectors.of(run, stage, query.vectors)
+    vectors = VectorColumn.of(run, stage, query.vectors)
     inside = maps.enclosed(maps.plane(vectors, query.map or maps.KINDS[0]), query.lasso) if query.lasso else None
     if not query.searching:
         numbers = inside if inside is not None else np.empty(0, np.int64)
@@ -46,7 +48,7 @@ def view_of(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, reje
     return rows.choosing(Chosen(*vectors.alike(_wanted(run, vectors, query), MOST_ALIKE, among))), query
 
 
-def _wanted(run: ShownRun, vectors: Vectors, query: Query) -> NDArray[np.float32]:
+def _wanted(run: ShownRun, vectors: VectorColumn, query: Query) -> NDArray[np.float32]:
     """The vector that others are to be like."""
     if query.near:
         return vectors.one(query.near)
@@ -69,16 +71,16 @@ def keep_picture(run: ShownRun, data: bytes) -> str:
 def kept_picture(run: ShownRun, digest: str) -> bytes:
     """A picture that was sent lately. Raises ``NotThere`` for any other."""
     if (data := run.pictures.get(digest)) is None:
-        raise NotThere("this picture is not held any longer: choose its file again")
+        raise NotThere("this picture is no longer cached: choose its file again")
     return data
 
 
-def find_part(run: ShownRun, stage: str, rows: Rows, query: Query, here: str) -> Mapping[str, Any] | None:
+def find_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: str) -> Mapping[str, Any] | None:
     """What the form of a search shows; None for a stage without vectors."""
     columns = vector_columns(rows.schema)
     if not columns or run.artifact(stage) is None:
         return None
-    vectors = Vectors.of(run, stage, query.vectors)
+    vectors = VectorColumn.of(run, stage, query.vectors)
     made = made_by(vectors)
     stop = f"{here}?{query.address(like='', near='', picture='', sort='' if query.sort == 'similarity' else query.sort)}"
     return {
@@ -96,7 +98,7 @@ def find_part(run: ShownRun, stage: str, rows: Rows, query: Query, here: str) ->
     }
 
 
-def map_part(run: ShownRun, stage: str, rows: Rows, query: Query, here: str) -> Mapping[str, Any] | None:
+def map_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: str) -> Mapping[str, Any] | None:
     """What the map of a stage needs to be drawn; None for a stage without vectors."""
     artifact = run.artifact(stage)
     if not vector_columns(rows.schema) or artifact is None:
@@ -122,7 +124,7 @@ def map_data(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]]) -> byt
     two bytes a point, and a byte a point for its colour; the smaller byte first."""
     rows = run.rows(stage)
     query = Query.of(asked, rows.plain)
-    vectors = Vectors.of(run, stage, query.vectors)
+    vectors = VectorColumn.of(run, stage, query.vectors)
     drawn = maps.plane(vectors, query.map or "pca")
     colours, legend = maps.coloured(rows, query, drawn)
     if query.searching:
@@ -152,7 +154,7 @@ def neighbours(run: ShownRun, stage: str, key: str) -> Mapping[str, Any] | None:
     all_of_them = f"{run.base}/stage/{stage}?{urlencode({'near': key})}"
     found: list[Mapping[str, Any]] = []
     if artifact.rows <= maps.AT_ONCE:
-        vectors = Vectors.of(run, stage)
+        vectors = VectorColumn.of(run, stage)
         try:
             numbers, scores = vectors.alike(vectors.one(key), _NEIGHBOURS + 1)
         except Refused as error:
@@ -191,7 +193,7 @@ def groups(run: ShownRun, stage: str, asked: Mapping[str, str]) -> Mapping[str, 
         ]
         return {"groups": shown, "count": found.total, "least": None, "column": "duplicate_group"}
     least = _least(asked.get("least", ""))
-    vectors = Vectors.of(run, stage, asked.get("vectors", ""))
+    vectors = VectorColumn.of(run, stage, asked.get("vectors", ""))
     near = near_groups(vectors, least)
     shown: list[Mapping[str, Any]] = []
     for numbers in near[:_GROUPS]:
@@ -225,7 +227,7 @@ def _rows_at(run: ShownRun, stage: str, numbers: NDArray[np.int64]) -> list[dict
 
 
 def _small(run: ShownRun, stage: str, key: str, pictures: Sequence[str], told: str) -> Mapping[str, Any]:
-    some = [Picture.of(run, stage, key, name) for name in pictures[:1]]
+    some = [ShownPicture.of(run, stage, key, name) for name in pictures[:1]]
     return {"key": key, "href": row_address(run, stage, key), "pictures": some, "told": told}
 
 

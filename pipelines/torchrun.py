@@ -72,9 +72,9 @@ def train_together(
         WrongUse: something in the trainings or options is for one process.
     """
     if options.get("scheduler", "sync") != "sync":
-        raise WrongUse(f"--scheduler {options['scheduler']} under torchrun, which has processes of its own: leave it out")
+        raise WrongUse(f"--scheduler {options['scheduler']} under torchrun, which starts its own processes: remove it")
     if any(one.learn.function is not learns for one in trainings):
-        raise WrongUse("trainings of this benchmark are of one process each: use --scheduler processes in place of torchrun")
+        raise WrongUse("trainings of this benchmark run in one process each: use --scheduler processes instead of torchrun")
     with ranks.joined() as here:
         if here.rank == 0:
             run_trainings(trainings, out, **options)

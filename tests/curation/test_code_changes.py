@@ -13,9 +13,9 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from benchwright.curation.code_changes import differs, to_check
 from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.keys import named, where
-from benchwright.curation.loaded import differs, to_check
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import run
 
@@ -109,7 +109,8 @@ def test_steps_that_were_typed_in_are_refused_for_no_key_can_tell_an_edit(tmp_pa
     )
     done = subprocess.run([sys.executable, "-c", typed], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (
-        "PlanError: stage 'listed': listed is in no file, so its key could not tell an edit: import it from one" in done.stderr
+        "PlanError: stage 'listed': listed is not in a file, so an edit could not be detected: import it from one"
+        in done.stderr
     )
 
 
@@ -164,7 +165,7 @@ def test_a_worker_whose_files_are_others_refuses(cluster: Any, pack: Path, tmp_p
     (elsewhere / "marking/steps.py").write_text(MORE)
     with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
         client.run(sys_path, "insert", str(elsewhere))
-        told = r"^stage 'marked': worker \S+: marking\.steps\.added is another one here than where the run was started: update"
+        told = r"^stage 'marked': worker \S+: marking\.steps\.added differs here from the machine that started the run: update"
         with pytest.raises(StepFailed, match=told):
             run(flow_of(tmp_path, fresh().mark), str(tmp_path / "out"), scheduler=cluster.scheduler_address)
         client.run(sys_path, "remove", str(elsewhere))
@@ -192,4 +193,4 @@ def test_files_that_settings_name_must_be_the_same_at_workers(tmp_path: Path) ->
     there = to_check(flow_of(tmp_path, apply, by=named(f"{file}:twice")).stage("marked"))
     assert differs(*there) == ""
     write(file, "def twice(x):\n    return 3 * x\n")
-    assert differs(*there) == f"{file} is another one here than where the run was started"
+    assert differs(*there) == f"{file} differs here from the machine that started the run"

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
-from .likeness import neighbours, same_group
 from .pages import cell, filled_page, whole
 from .payloads import Payload, clip_type, motion, text_of, vector_figures
-from .shown import FRAMES, Picture, Place, ShownRun, payload_address, row_address
+from .run_view import FRAMES, RelatedRow, ShownPicture, ShownRun, payload_address, row_address
+from .similarity import neighbours, same_group
 
 _LONGEST = 4000
 """Letters of a value."""
@@ -41,7 +41,7 @@ def row_page(run: ShownRun, stage: str, key: str) -> str:
         sections=sections,
         payloads=[] if clip else shown,
         others=[one for one in shown if not one["large"]] if clip else [],
-        frames=[Picture.of(run, stage, key, payload.name) for payload in seen] if clip else [],
+        frames=[ShownPicture.of(run, stage, key, payload.name) for payload in seen] if clip else [],
         pairs=_pairs([one for name in pair for one in shown if one["name"] == name]),
         alike=[*([("Near-duplicates", group)] if group else []), *([("Most like it", near)] if near else [])],
         back=f"{run.base}/stage/{stage}",
@@ -103,7 +103,7 @@ def _light_of(row: Mapping[str, Any], name: str) -> list[float]:
     return value if fits and value else []
 
 
-def _ways(run: ShownRun, places: Sequence[Place], none: str) -> list[Block]:
+def _ways(run: ShownRun, places: Sequence[RelatedRow], none: str) -> list[Block]:
     if not places:
         return [Text([none])]
     rows: list[Sequence[Value]] = [

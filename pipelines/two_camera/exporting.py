@@ -33,7 +33,7 @@ from ...training.two_camera.shapes import INPUTS, RATIOS
 from ..errors import WrongUse, unknown
 from ..experiments import FOLDER, Training, dataset_digest, results, run_trainings
 from ..names import short
-from ..own import OwnSource, shown
+from ..user_code import OwnSource, shown
 from . import learning
 from .baselines import LINEAR, ChosenEstimator, directions, rows_learned, settings_of, training_of
 from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig
@@ -188,7 +188,7 @@ def _line(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator)
         if all(getattr(line, each) == value for each, value in wanted.items()) and settings == chosen.settings:
             return line
     raise WrongUse(
-        f"{out}: no fold has told what to expect of {name}, or its results are stale: run `benchwright train {out} --method "
+        f"{out}: there are no fold results for {name}, or its results are stale: run `benchwright train {out} --method "
         f"{name}` first"
     )
 
@@ -209,7 +209,7 @@ def _expected(line: Line, *, average: bool) -> dict[str, list[float]]:
 
 def _check_folder(folder: str) -> None:
     if Path(folder).is_dir() and any(Path(folder).iterdir()) and not (Path(folder) / FACTS).is_file():
-        raise WrongUse(f"{folder}: it holds files, and no {FACTS} of an earlier export: name a new or an empty folder")
+        raise WrongUse(f"{folder}: it holds files, and no {FACTS} of an earlier export: choose a new or empty folder")
 
 
 def _on_all_pairs(config: TwoCameraConfig, chosen: ChosenEstimator, *, average: bool) -> ChosenEstimator:
@@ -222,7 +222,7 @@ def _on_all_pairs(config: TwoCameraConfig, chosen: ChosenEstimator, *, average: 
     own = chosen.settings["estimator"]
     if "seeds" not in own:
         if average:
-            raise WrongUse(f"{LINEAR}: it has one solution, and no seeds that could be averaged: leave out --average")
+            raise WrongUse(f"{LINEAR}: it has a single solution, no seeds to average: remove --average")
         return chosen
     own = {**own, "seeds": own["seeds"] if average else [min(own["seeds"])]}
     return chosen._replace(settings={**chosen.settings, "estimator": own})
@@ -294,7 +294,7 @@ def _processor() -> str:
 def _tell(model: Model, measured: Mapping[str, Any], tell: Callable[[str], None]) -> None:
     mean, deviation = model.expected["mean"]
     tell(f"{model.network} ({model.shape}), trained on all {model.pairs} pairs, {model.rows:,} rows")
-    tell(f"expected of pairs that it has not seen: {with_deviation(mean, deviation)} degrees on average, by the folds")
+    tell(f"expected error on unseen pairs: {with_deviation(mean, deviation)} degrees on average, by the folds")
     if model.depends is False:
         nothing = "T does not depend on the light, as far as these pairs tell: there was nothing to learn of these cameras."
         tell(f"{nothing}{few_pairs(model.pairs)}".removesuffix("."))

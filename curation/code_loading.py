@@ -1,22 +1,27 @@
-"""Functions and classes by their names: ``package.module:attribute``, or ``path/to/file.py:attribute``."""
+"""Functions and classes by their names, when their code was loaded, and which lines of it are the user's own.
+
+A name is ``package.module:attribute``, or ``path/to/file.py:attribute``.
+"""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.util
 import operator
 import os
+import re
 import sys
+import sysconfig
 import threading
+import time
 import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from .import_times import note
 
 
 class UnknownName(LookupError, ValueError):
@@ -188,3 +193,52 @@ def _digest(path: str) -> str:
 
 def _digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+_FIRST = time.time_ns()
+_began: dict[str, int] = {}
+
+
+class _Clock:
+    """Stands before all finders, and finds nothing: it notes what is looked for, and when."""
+
+    def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
+        _began[fullname] = time.time_ns()
+
+
+def watch() -> None:
+    """Note from now on when imports begin."""
+    if not any(isinstance(each, _Clock) for each in sys.meta_path):
+        sys.meta_path.insert(0, _Clock())  # type: ignore[arg-type]  # it has the one method that is called
+
+
+def note(name: str) -> None:
+    """A module of that name is loaded now, by other means than an import statement."""
+    _began[name] = time.time_ns()
+
+
+def began(name: str) -> int:
+    """When a module that is loaded began to be, ns since the epoch; at the latest, where it was loaded before ``watch``."""
+    return _began.get(name, _FIRST)
+
+
+_OURS = ("curation", "datasets", "eval", "front_door", "pipelines", "training")
+
+
+@functools.cache
+def _not_own() -> tuple[str, ...]:
+    root = Path(__file__).resolve().parents[1]
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return tuple(f"{path}/" for path in [*(root / name for name in _OURS), *libraries])
+
+
+def own_line(error: BaseException) -> str:
+    """`` (FILE, line N)`` of the user's code in the traceback of an error, "" where there is none.
+
+    >>> own_line(ValueError("raised nowhere"))
+    ''
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not str(Path(frame.filename).resolve()).startswith(_not_own())]
+    own = [frame for frame in own if not re.search(r"/(site|dist)-packages/|/bin/benchwright$", frame.filename)]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -8,16 +8,16 @@ from typing import Any
 
 from ...curation.verify import Difference, compare
 from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
-from .kept import Kept
+from .cache import Cache
 from .pages import filled_page, sections_page, whole
 from .query import Refused
-from .shown import NotThere, Picture, ShownRun, row_address
+from .run_view import NotThere, ShownPicture, ShownRun, row_address
 
 _MOST_ROWS = 60
 """Rows of a kind of difference that are shown."""
 _MOST_READ = 2_000_000
 _PATIENCE_S = 30.0
-_differences: Kept[Difference] = Kept(64, lambda _: 1)
+_differences: Cache[Difference] = Cache(64, lambda _: 1)
 _COMPARING = threading.Lock()
 """A comparison reads whole stages: one at a time."""
 
@@ -63,7 +63,7 @@ def _not_compared(first: ShownRun, second: ShownRun, stage: str) -> str:
     if here is None or there is None:
         return f"not finished {'here' if here is None else 'there'}"
     if here.digest != there.digest and (rows := here.rows + there.rows) > _MOST_READ:
-        return f"{rows:,} rows are too many to be compared here: benchwright compare tells of them"
+        return f"{rows:,} rows are too many to compare here: use benchwright compare"
     return ""
 
 
@@ -74,7 +74,7 @@ def _compared(first: ShownRun, second: ShownRun, stage: str) -> Difference:
     if (found := _differences.get(key)) is not None:
         return found
     if not _COMPARING.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"others have been compared for {_PATIENCE_S:.0f} s: ask again")
+        raise Refused(f"another comparison has been running for {_PATIENCE_S:.0f} s: try again")
     try:
         return _differences.keep(key, compare(first.out, second.out, stage=stage)[0])
     finally:
@@ -105,7 +105,7 @@ def _stage(first: ShownRun, second: ShownRun, found: Difference) -> str:
     ]
     notes: list[Block] = []
     if found.moved:
-        notes.append(Text(["The rows that both have stand in another order."]))
+        notes.append(Text(["The common rows are in a different order."]))
     if found.columns:
         notes.append(Text([f"Columns that only one of them has: {', '.join(found.columns)}."]))
     if found.same:
@@ -124,7 +124,7 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
         except NotThere:  # made again meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
-        pictures: list[Picture] = [Picture.of(run, stage, key, name) for name in names]
+        pictures: list[ShownPicture] = [ShownPicture.of(run, stage, key, name) for name in names]
         values = [(name, _told(row.get(name))) for name in columns]
         sides.append({"href": row_address(run, stage, key), "pictures": pictures, "values": values})
     return {"key": key, "sides": sides}

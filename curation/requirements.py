@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .code_loading import module_of
 from .definitions import Module, read_module
 from .encoders.spec import OpenClip
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
 from .flow import PlanError, Stage
 from .keys import codes_in, plain
 from .lookups import imports_of
-from .named import module_of
 from .reach import reached, source_file
 
 _NODES = (ast.Import, ast.ImportFrom)
@@ -39,12 +39,18 @@ def check_packages(stages: Iterable[Stage]) -> None:
 
 
 def check_devices(stages: Iterable[Stage]) -> None:
-    """Raise ``PlanError`` for the first stage that is to use a GPU which torch does not have in this process.
+    """Raise ``PlanError`` for the first stage that is to use a GPU which torch does not have in this process, or which the
+    backend of its encoder does not use.
 
     Of stages that use torch: encoders that run on the CPU alone are given a device, and do not look at it.
     """
     for stage in stages:
         device = _device(stage)
+        clips = (step.settings.get("encoder") for step in stage.steps)
+        backend = next((each.backend for each in clips if isinstance(each, OpenClip)), "torch")
+        if needs_gpu(stage) and backend != "torch":
+            told = f"encoder.backend = {backend!r} computes on processors alone, and device = {device!r}"
+            raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or change the setting")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
 

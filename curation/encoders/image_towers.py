@@ -1,0 +1,102 @@
+"""What computes a CLIP-like model's vectors of images: torch, or on a processor ONNX Runtime.
+
+Both give the vectors of a block of images, always of one size, on the thread that calls: the same block gives the same bytes,
+whatever else the machine does. Between them cosines are 0.9999 or more, and the last bits differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .spec import OpenClip
+
+if TYPE_CHECKING:
+    import torch
+
+ImageTower = Callable[["torch.Tensor"], np.ndarray]
+"""Normalised pixels, float32 (block, 3, side, side), to vectors, float32 (block, width); from several threads at once."""
+
+_OPSET = 17
+
+
+def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageTower:
+    """The one that ``spec.backend`` names, of a model of open_clip that is on the device and takes squares of ``side_px``.
+
+    Raises:
+        ValueError: the model cannot be exported.
+    """
+    return _in_torch(model, device) if spec.backend == "torch" else _in_onnxruntime(spec, model, side_px)
+
+
+def _in_torch(model: Any, device: str) -> ImageTower:
+    import torch
+
+    model.visual.to(memory_format=torch.channels_last)  # convolutions are a quarter faster so
+    dtype = next(model.visual.parameters()).dtype
+
+    def vectors(pixels: torch.Tensor) -> np.ndarray:
+        given = pixels.to(device=device, dtype=dtype, memory_format=torch.channels_last)
+        with torch.inference_mode():
+            return model.encode_image(given).float().cpu().numpy()
+
+    return vectors
+
+
+def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
+    """The graph of ``encode_image``; its weights are laid out once for the processor, where torch does so at every pass."""
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB stand beside it
+        export(spec, model, torch.zeros(spec.block, 3, side_px, side_px), file)
+        session = one_thread_session(str(file))
+    model.visual = None  # half a gigabyte that is used no more
+
+    def vectors(pixels: torch.Tensor) -> np.ndarray:
+        return session.run(None, {"pixels": pixels.numpy()})[0]
+
+    return vectors
+
+
+def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> None:
+    """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` where it cannot be."""
+    import onnx  # noqa: F401  # torch needs it, and tells otherwise that the model is at fault
+    import torch
+
+    class Images(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+            return self.model.encode_image(pixels)
+
+    # Where weights may be learned, torch takes the plain form of attention, which can be exported; no gradient is made.
+    model.visual.requires_grad_(True)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
+            warnings.simplefilter("ignore")  # that this exporter is to go, and that sizes are constants, which is meant
+            given = {"opset_version": _OPSET, "input_names": ["pixels"], "dynamo": False}
+            torch.onnx.export(Images(), (example,), str(file), **given)
+    except torch.onnx.errors.OnnxExporterError as error:
+        told = " ".join(str(error).split())[:200]
+        raise ValueError(f"encoder {spec.model}: not for encoder.backend = 'onnxruntime', take 'torch': {told}") from None
+    finally:
+        model.visual.requires_grad_(False)
+
+
+def one_thread_session(model: str | bytes) -> Any:
+    """ONNX Runtime's session of a model, a file or its bytes, on the thread that calls."""
+    import onnxruntime
+
+    options: Any = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,66 @@
+"""Rows laid aside in a temporary file by the stretch that they belong to, and read back a stretch at a time."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TypeVar
+
+import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class Cuts:
+    """Batches by the number of the stretch that they belong to."""
+
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        self._file, self._schema = file, schema
+        self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
+
+    def add(self, number: int, batch: pa.RecordBatch) -> None:
+        data = batch.serialize()
+        self._places[number].append((self._file.tell(), data.size))
+        self._file.write(data)
+
+    def take(self, number: int) -> pa.Table:
+        """The stretch's batches."""
+        batches: list[pa.RecordBatch] = []
+        for start, size in self._places[number]:
+            self._file.seek(start)
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema))
+        return pa.Table.from_batches(batches, self._schema)
+
+
+def in_batches(tables: Iterable[pa.Table], schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Input rows in batches of at least ``least`` rows, with the index of the first."""
+    waiting: list[pa.Table] = []
+    first = held = 0
+    for table in tables:
+        waiting.append(table.cast(schema))
+        held += table.num_rows
+        if held >= least:
+            yield first, _one_batch(waiting, schema)
+            first, held, waiting = first + held, 0, []
+    if held:
+        yield first, _one_batch(waiting, schema)
+
+
+def _one_batch(tables: list[pa.Table], schema: pa.Schema) -> pa.RecordBatch:
+    table = pa.concat_tables(tables).combine_chunks()
+    batches = table.to_batches()
+    if len(batches) > 1:  # text of more than 2 GiB in one column
+        raise ValueError(f"{table.num_rows} rows hold more than 2 GiB in a column: make the parts smaller")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each made by another thread while the one before is in use."""
+    iterator = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, iterator, end)
+        while (item := pending.result()) is not end:
+            pending = pool.submit(next, iterator, end)
+            yield item  # type: ignore[misc]  # not the end
