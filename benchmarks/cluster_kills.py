@@ -246,7 +246,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun is ended
     if given.quick:
         given.kills, given.schedulers = min(given.kills, 6), min(given.schedulers, 1)
-    names = given.only or (["two_camera"] if given.quick else list(BENCHMARKS))
+    names: list[str] = given.only or (["two_camera"] if given.quick else [*BENCHMARKS])
     with tempfile.TemporaryDirectory(prefix="cluster-kills-") as room:
         ok = measure(names, Path(given.folder or room), Path(room), given)
     sys.exit(0 if ok else 1)

@@ -305,14 +305,16 @@ def _connected(address: str) -> Any:
     from distributed.security import Security
     from distributed.utils import LoopRunner, sync
 
+    secured: dict[str, Any] = Security().get_connection_args("client")
+
     async def greet() -> None:
-        await (await connect(address, timeout=_ANSWER, **Security().get_connection_args("client"))).close()
+        await (await connect(address, timeout=_ANSWER, **secured)).close()
 
     runner = LoopRunner()
     runner.start()
     try:
         # A client would wait for ever for the greeting of a server of another kind.
-        sync(runner.loop, greet, callback_timeout=2 * _ANSWER)
+        sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
         return Client(address, timeout=_ANSWER, set_as_default=False)
     except (OSError, TypeError, ValueError) as error:  # also an address that cannot be, and tls:// without certificates
         told = " ".join(str(error).split()) or type(error).__name__

@@ -18,7 +18,7 @@ import pytest
 from benchwright.curation.artifact import load_made
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import how, work_folder
-from benchwright.curation.run import run
+from benchwright.curation.run import Progress, run
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
 
@@ -51,9 +51,9 @@ class Services:
         self.replicas: int = self._services["worker"]["deploy"]["replicas"]
 
     def begin(self, name: str) -> subprocess.Popen[bytes]:
-        places = {"python": sys.executable, "dask": str(Path(sys.executable).with_name("dask"))}
+        places: dict[str, str] = {"python": sys.executable, "dask": str(Path(sys.executable).with_name("dask"))}
         places |= {"tcp://scheduler:8786": self.address, "8786": str(self._port), "0.0.0.0": "127.0.0.1"}
-        command = [places.get(word, word) for word in self._services[name]["command"]]
+        command: list[str] = [places.get(word, word) for word in self._services[name]["command"]]
         environment = {**os.environ, **self._services[name]["environment"], **self.environment, "PYTHONPATH": str(ROOT)}
         with (self._logs / name).open("ab") as log:
             return subprocess.Popen(command, cwd=self._logs, env=environment, stdout=log, stderr=log)
@@ -132,6 +132,10 @@ def test_a_benchmark_with_its_trainings_is_that_of_one_process(
     out = f"{protocol}://runs/cameras"
     more: list[subprocess.Popen[bytes]] = []
 
+    def made(progress: Progress) -> None:
+        if progress.state == "done":
+            change(progress)
+
     def change(_: object) -> None:
         if more:
             ended(more.pop())
@@ -141,7 +145,7 @@ def test_a_benchmark_with_its_trainings_is_that_of_one_process(
     with contextlib.ExitStack() as running:
         running.callback(lambda: [ended(each) for each in more])
         todo = api.job("two_camera", config="tiny", overrides=["source.pairs=40", QUICK])
-        api.run(todo, out, scheduler=cluster.address, on_progress=lambda made: made.state == "done" and change(made))
+        api.run(todo, out, scheduler=cluster.address, on_progress=made)
         results = api.train(out, methods=["network-200"], scheduler=cluster.address, progress=change)
     assert results == here[1] == api.scores(out)
     assert api.verify(out) == []
