@@ -53,7 +53,7 @@ class Services:
     def begin(self, name: str) -> subprocess.Popen[bytes]:
         places: dict[str, str] = {"python": sys.executable, "dask": str(Path(sys.executable).with_name("dask"))}
         places |= {"tcp://scheduler:8786": self.address, "8786": str(self._port), "0.0.0.0": "127.0.0.1"}
-        command: list[str] = [places.get(word, word) for word in self._services[name]["command"]]
+        command: list[str] = [places.get(str(word), str(word)) for word in self._services[name]["command"]]
         environment = {**os.environ, **self._services[name]["environment"], **self.environment, "PYTHONPATH": str(ROOT)}
         with (self._logs / name).open("ab") as log:
             return subprocess.Popen(command, cwd=self._logs, env=environment, stdout=log, stderr=log)
