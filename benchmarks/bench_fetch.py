@@ -36,13 +36,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 HOST, ADDRESS = "images.test", "127.0.0.1"
 
 
 def serve(port_to: Connection) -> None:
     """A small HTTP server: every path is the same JPEG, over connections that stay open."""
+    from PIL import Image  # which an environment of img2dataset need not have
+
     pixels = np.random.default_rng(0).integers(0, 256, (75, 100, 3), dtype=np.uint8)
     out = io.BytesIO()
     Image.fromarray(pixels).resize((400, 300)).save(out, "JPEG", quality=85)
@@ -154,7 +155,8 @@ def measure(way: str, port: int, count: int, concurrency: int) -> None:
     """Run one way in this process and print its figures as JSON."""
     look_up: Any = socket.getaddrinfo
     socket.getaddrinfo = lambda host, *rest, **named: look_up(ADDRESS if host == HOST else host, *rest, **named)
-    urls = [f"http://{HOST}:{port}/{n}.jpg" for n in range(count)]
+    host = ADDRESS if way == "img2dataset" else HOST  # it looks names up in processes of its own
+    urls = [f"http://{host}:{port}/{n}.jpg" for n in range(count)]
     WAYS[way][1](urls[:64], concurrency)  # imports and first connections
     before = _cpu_s()
     started = time.perf_counter()

@@ -176,7 +176,7 @@ def estimates(
     for stage, artifact in planned:
         cost = made.get(stage.name, {}).get("cost")
         if artifact is None or cost is None or not cost["tasks"]:
-            why = "is not made" if artifact is None else "has no record of its cost, since another run made its parts"
+            why = "has not been made" if artifact is None else "has no record of its cost, since another run made its parts"
             raise PlanError(f"an estimate needs a finished sample, and stage {stage.name!r} {why}: run it in a new --out")
         sample_in, sample_out = artifact.rows_in, artifact.rows
         rows_in = given[stage.after] if stage.after else sample_in * rows.get(stage.name, sample_out) / max(1, sample_out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,26 +30,6 @@ class Placed:
     shard: str
 
 
-@overload
-def assign_shards(
-    rows: pa.Table,
-    *,
-    by: Sequence[str],
-    max_samples: int,
-    max_bytes: int | None = None,
-    sized_by: Sequence[str] = (),
-    order: Sequence[str] = (),
-) -> pa.Table: ...
-@overload
-def assign_shards(
-    rows: StoredRows,
-    *,
-    by: Sequence[str],
-    max_samples: int,
-    max_bytes: int | None = None,
-    sized_by: Sequence[str] = (),
-    order: Sequence[str] = (),
-) -> Iterator[pa.Table]: ...
 def assign_shards(
     rows: pa.Table | StoredRows,
     *,
@@ -88,8 +68,9 @@ def assign_shards(
         raise ValueError(f"max_bytes {max_bytes} and sized_by {list(sized_by)} go together: name the columns that weigh")
     if not isinstance(rows, pa.Table):
         return _placed(rows, by, max_samples, max_bytes, sized_by, order)
-    placed = list(_placed(Rows.of(rows), by, max_samples, max_bytes, sized_by, order))
-    return pa.concat_tables(placed or [_with_shard(rows.slice(0, 0), pa.array([], pa.string()))])
+    table = cast(pa.Table, rows)
+    placed = list(_placed(Rows.of(table), by, max_samples, max_bytes, sized_by, order))
+    return pa.concat_tables(placed or [_with_shard(table.slice(0, 0), pa.array([], pa.string()))])
 
 
 def _placed(
