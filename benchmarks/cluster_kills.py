@@ -1,7 +1,8 @@
 """The tiny benchmarks, trainings included, at four worker processes over an object store, while these are killed.
 
 Worker processes of dask.distributed share moto's S3 and nothing else. Every few seconds one that is at a part is killed
-(``kill -9``) and another begun in its place; now and then the scheduler is killed, and one begun at the same address.
+(``kill -9``) and another begun in its place, unless it is the only one; now and then the scheduler is killed, and one begun at
+the same address. Each benchmark has its share of the kills.
 ``benchwright run`` and ``train`` are repeated where they end for want of a scheduler. What they made is compared, digest by
 digest, with what one process makes in a folder.
 
@@ -16,7 +17,9 @@ are run again, in new folders of the store.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import multiprocessing
 import os
 import random
 import signal
@@ -28,6 +31,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,9 @@ from benchwright.pipelines import api
 from distributed import Client
 
 BENCHMARKS = ("clear", "vclimb", "iirc", "skeleton", "kowl", "two_camera")
+FORKS = multiprocessing.get_context("forkserver")
+"""Each worker is forked from a process that has imported what they need: to import it takes longer than a part."""
+
 GONE = ("is gone; what was made stays", "does not answer")
 """How the line of a command ends, or what is in it, that found no scheduler."""
 
@@ -74,19 +81,34 @@ def object_store(log: Path) -> Iterator[None]:
             server.kill()
 
 
+def serve(kind: str, log: str, **settings: Any) -> None:
+    """Be a scheduler or a worker until the end."""
+    import distributed
+
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    os.chdir(Path(log).parent)
+
+    async def until_it_ends() -> None:
+        async with getattr(distributed, kind)(**settings, dashboard_address="127.0.0.1:0") as server:
+            await server.finished()
+
+    asyncio.run(until_it_ends())
+
+
 class Cluster:
     """A scheduler and four workers, which are begun again when they end, and killed in between."""
 
     def __init__(self, folder: Path, *, every_s: float, kills: int, schedulers: int, seed: int) -> None:
         self.address = f"tcp://127.0.0.1:{free_port()}"
         self.workers_killed = self.schedulers_killed = 0
-        self._folder, self._every_s, self._kills, self._schedulers = folder, every_s, kills, schedulers
+        self._kills, self._schedulers, self._share = kills, schedulers, 0
+        self._folder, self._every_s = folder, every_s
         self._draw = random.Random(seed)
         self._client: Any = None
         self._due, self._begun = False, 0
         self._names = [""] * 4
-        self._scheduler: subprocess.Popen[bytes] | None = None
-        self._workers: list[subprocess.Popen[bytes] | None] = [None] * 4
+        self._scheduler: ForkServerProcess | None = None
+        self._workers: list[ForkServerProcess | None] = [None] * 4
         self._ends = threading.Event()
         self._killing = threading.Event()
         self._watch = threading.Thread(target=self._keep, daemon=True)
@@ -97,8 +119,9 @@ class Cluster:
         return self.workers_killed >= self._kills and self.schedulers_killed >= self._schedulers
 
     @contextlib.contextmanager
-    def killing(self) -> Iterator[None]:
-        """Only in the block is anything killed."""
+    def killing(self, share: float) -> Iterator[None]:
+        """Only in the block is anything killed, until ``share`` of all kills are done."""
+        self._share = round(self._kills * min(share, 1))
         self._killing.set()
         try:
             yield
@@ -115,39 +138,42 @@ class Cluster:
         for process in [*self._workers, self._scheduler]:
             if process is not None:
                 process.kill()
-                process.wait()
+                process.join()
 
-    def _begin(self, module: str, *words: str) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000"}
-        command = [sys.executable, "-m", f"distributed.cli.{module}", *words, "--no-dashboard"]
-        with (self._folder / f"{module}.log").open("ab") as log:
-            return subprocess.Popen(command, env=environment, cwd=self._folder, stdout=log, stderr=log)
+    def _begin(self, kind: str, **settings: Any) -> ForkServerProcess:
+        log = self._folder / f"{kind}.log"
+        process = FORKS.Process(target=serve, args=(kind, str(log)), kwargs=settings)
+        process.start()
+        return process
 
     def _keep(self) -> None:
         last = time.monotonic()
         while not self._ends.wait(0.1):
-            if self._scheduler is None or self._scheduler.poll() is not None:
-                self._scheduler = self._begin(
-                    "dask_scheduler", "--host", "127.0.0.1", "--port", self.address.rpartition(":")[2]
-                )
+            if self._scheduler is None or not self._scheduler.is_alive():
+                port = int(self.address.rpartition(":")[2])
+                self._scheduler = self._begin("Scheduler", host="127.0.0.1", port=port, allowed_failures=1000, dashboard=False)
             for place, worker in enumerate(self._workers):
-                if worker is None or worker.poll() is not None:
+                if worker is None or not worker.is_alive():
                     self._begun += 1
                     self._names[place] = f"{place}-{self._begun}"
-                    words = (self.address, "--no-nanny", "--nthreads", "1", "--name", self._names[place])
-                    self._workers[place] = self._begin("dask_worker", *words)
-            if not self._killing.is_set() or self.enough:
+                    settings = {"scheduler_ip": self.address, "nthreads": 1, "name": self._names[place]}
+                    self._workers[place] = self._begin("Worker", **settings)
+            if not self._killing.is_set() or not (self._scheduler_is_due or self.workers_killed < self._share):
                 last = time.monotonic()
             elif self._due or time.monotonic() - last >= self._every_s:
                 last, self._due = time.monotonic(), False
                 self._kill()
 
+    @property
+    def _scheduler_is_due(self) -> bool:
+        """Their ends are spread over those of the workers."""
+        return self._schedulers * self.workers_killed // self._kills > self.schedulers_killed
+
     def _kill(self) -> None:
-        due = self._schedulers * (self.workers_killed + 1) // (self._kills + 1)  # spread over the workers' ends
-        if due > self.schedulers_killed or self.workers_killed >= self._kills:
+        if self._scheduler_is_due:
             assert self._scheduler is not None
-            self._scheduler.send_signal(signal.SIGKILL)
-            self._scheduler.wait()
+            self._scheduler.kill()
+            self._scheduler.join()
             self._client = None
             self.schedulers_killed += 1
             return
@@ -156,12 +182,12 @@ class Cluster:
             return
         worker = self._workers[self._draw.choice(busy)]
         assert worker is not None
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+        worker.kill()
+        worker.join()
         self.workers_killed += 1
 
     def _busy(self) -> list[int]:
-        """Places of the workers that are at a part; none where the scheduler does not answer."""
+        """Places of the workers that are at a part; none where no other is there, or the scheduler does not answer."""
         try:
             if self._client is None:
                 self._client = Client(self.address, timeout="2s", set_as_default=False)
@@ -170,7 +196,7 @@ class Cluster:
         except Exception:  # whatever a lost scheduler makes of it: the next time there is a new one
             self._client = None
             return []
-        return sorted(int(name.partition("-")[0]) for name in at_work if name in self._names)
+        return sorted(int(name.partition("-")[0]) for name in at_work if name in self._names and len(names) > 1)
 
 
 def command(*words: str) -> int:
@@ -181,7 +207,7 @@ def command(*words: str) -> int:
         if done.returncode == 0:
             return lost
         last = (done.stderr.strip().splitlines() or ["no line"])[-1]
-        if done.returncode != 1 or not any(each in last for each in GONE):
+        if done.returncode != 1 or not any(each in last for each in GONE) or lost == 20:
             raise SystemExit(f"benchwright {' '.join(words)} ended with {done.returncode}: {last}")
         lost += 1
 
@@ -217,9 +243,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two_camera, 6 workers and 1 scheduler")
     parser.add_argument("--folder", help="for what one process makes; a temporary one by default")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was begun is ended
     if given.quick:
         given.kills, given.schedulers = min(given.kills, 6), min(given.schedulers, 1)
-    names = given.only or (["two_camera"] if given.quick else list(BENCHMARKS))
+    names: list[str] = given.only or (["two_camera"] if given.quick else [*BENCHMARKS])
     with tempfile.TemporaryDirectory(prefix="cluster-kills-") as room:
         ok = measure(names, Path(given.folder or room), Path(room), given)
     sys.exit(0 if ok else 1)
@@ -234,12 +261,13 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
         expected[name] = digests(out)
     ok, number = True, 0
     killed = {"every_s": given.every, "kills": given.kills, "schedulers": given.schedulers, "seed": given.seed}
+    FORKS.set_forkserver_preload(["distributed", "torch", "s3fs", "polars", "benchwright.curation.parts"])
     with object_store(room / "moto.log"), Cluster(room, **killed) as cluster:
         while number < len(names) or not cluster.enough:
             name, out = names[number % len(names)], f"s3://kills/{number}-{names[number % len(names)]}"
             number += 1
             began, before = time.perf_counter(), (cluster.workers_killed, cluster.schedulers_killed)
-            with cluster.killing():
+            with cluster.killing(number / len(names)):
                 lost = command("run", name, "--config", "tiny", "--out", out, "--scheduler", cluster.address, "--quiet")
                 lost += command("train", out, "--scheduler", cluster.address, "--quiet")
             found = digests(out)

@@ -204,6 +204,7 @@ class Stage:
     expands: bool = False
     waits: str = ""
     may_be_empty: bool = False
+    needs: str = ""
 
     @property
     def budget(self) -> Budget:
@@ -238,6 +239,9 @@ class Flow:
       below 1, or None for a stage whose purpose is to reject rows; or a ``Budget``, which also names the
       expected reasons and the setting that decides. 0 by default. Not part of the key.
     * ``rows_per_part``: rows per task. Affects neither rows nor digests.
+    * ``needs``: a resource that workers of a cluster offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts run on such
+      workers alone, and each takes one of it. Not part of the key, and without effect when there is no cluster. A stage whose
+      setting ``device`` is a GPU needs none: its parts run on workers with ``GPU`` if there are any.
     * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema if it depends
       on settings; None if the columns do not change. For ``each`` and ``each_batch``: the row dataclass if it depends on
       settings; None: that of the function's return annotation.
@@ -269,9 +273,10 @@ class Flow:
         gives: type | None = None,
         max_rejects: float | Budget | None = 0,
         rows_per_part: int = 256,
+        needs: str = "",
     ) -> Flow:
         """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
-        return self._then(Stage(name, "each", step, self.last, None, gives, rows_per_part, max_rejects))
+        return self._then(Stage(name, "each", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
 
     def each_batch(
         self,
@@ -281,9 +286,10 @@ class Flow:
         gives: type | None = None,
         max_rejects: float | Budget | None = 0,
         rows_per_part: int = 256,
+        needs: str = "",
     ) -> Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
-        return self._then(Stage(name, "each_batch", step, self.last, None, gives, rows_per_part, max_rejects))
+        return self._then(Stage(name, "each_batch", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
 
     def table(
         self,
@@ -293,9 +299,10 @@ class Flow:
         gives: type | pa.Schema | None = None,
         max_rejects: float | Budget | None = 0,
         rows_per_part: int = 65536,
+        needs: str = "",
     ) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
-        return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects))
+        return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
 
     def whole(
         self,
@@ -306,6 +313,7 @@ class Flow:
         max_rejects: float | Budget | None = 0,
         expands: bool = False,
         waits: str = "",
+        needs: str = "",
     ) -> Flow:
         """All rows at once: ``fn(rows, **settings) -> table, Sifted, or an iterable of them``.
 
@@ -313,7 +321,7 @@ class Flow:
         ``waits`` says what a person has to do where a file among the settings is not there yet: the run then ends before
         this stage and says so, rather than fail.
         """
-        return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits))
+        return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits, needs=needs))
 
     def shards(
         self,
@@ -323,6 +331,7 @@ class Flow:
         by: Sequence[str] | None = None,
         max_samples: int = 1000,
         max_rejects: float | Budget | None = 0,
+        needs: str = "",
     ) -> Flow:
         """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
 
@@ -334,12 +343,12 @@ class Flow:
             by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``placing.assign_shards``.
                 None: rows have the column ``shard`` already.
             max_samples: most samples a shard, for ``by``.
-            max_rejects: see ``Stage``.
+            max_rejects, needs: see ``Flow``.
         """
         if by is not None:
             place = Step(assign_shards, {"by": [*by], "max_samples": max_samples})
-            return self.whole("placed", place, gives=Placed).shards(name, step, max_rejects=max_rejects)
-        return self._then(Stage(name, "shards", step, self.last, None, None, 0, max_rejects))
+            return self.whole("placed", place, gives=Placed).shards(name, step, max_rejects=max_rejects, needs=needs)
+        return self._then(Stage(name, "shards", step, self.last, None, None, 0, max_rejects, needs=needs))
 
     def after(self, name: str) -> Flow:
         """The same plan with ``name`` as the stage that the next one follows: a branch."""
@@ -399,6 +408,7 @@ def source(
     max_rejects: float | Budget | None = 0,
     rows_per_part: int = 65536,
     may_be_empty: bool = False,
+    needs: str = "",
 ) -> Flow:
     """Begin a plan.
 
@@ -411,6 +421,7 @@ def source(
         max_rejects: as for ``Flow``.
         rows_per_part: without ``pieces``, rows buffered before writing; choose few if rows carry payloads.
         may_be_empty: whether zero rows are valid, as for a list of missing files; otherwise the run fails.
+        needs: as for ``Flow``.
 
     >>> import benchwright as bw
     >>> from words import read_texts
@@ -418,7 +429,7 @@ def source(
     >>> flow.schemas()["listed"].names
     ['key', 'text']
     """
-    made = Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects, may_be_empty=may_be_empty)
+    made = Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects, may_be_empty=may_be_empty, needs=needs)
     return Flow((made,))
 
 

@@ -43,6 +43,10 @@ WORK = ".work"
 """Folder, within that of a stage, for what its parts keep while they are made; see ``keys.work_folder``."""
 
 
+BEGUN = ".begun"
+"""File of a stage's folder, while a cluster makes its parts, that names the run for which it does."""
+
+
 class StepFailed(RuntimeError):
     """A step raised something that is no ``Reject``, or gave what the plan does not know. Says the stage and the place."""
 

@@ -13,6 +13,7 @@ import inspect
 import itertools
 import logging
 import os
+import posixpath
 import threading
 import traceback
 import typing
@@ -27,7 +28,7 @@ from .code_loading import own_line
 from .cost import Use, cpu_seconds
 from .extras import NeedsPackage, lacking
 from .files import Written, place
-from .part_writer import MachineFailed, Output, PartRecord, PartWriter, StepFailed, of_machine, reject_table
+from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
 from .store import Store, StoreError
@@ -80,6 +81,7 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
     def write(
         number: int, rows_in: int, output: Output, later: list[Written] | None = None
     ) -> tuple[PartRecord, pa.Table, pa.Table]:
+        _check_asked_for(task)
         return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output, later)
 
     def finish(record: PartRecord, rows: pa.Table, rejected: pa.Table) -> None:
@@ -105,6 +107,20 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
         for last in under_way:
             finish(*last.result())
     return made
+
+
+def _check_asked_for(task: PartTask) -> None:
+    """Raise ``StepFailed`` where the run has ended that asked for the part and another one began, perhaps with other settings:
+    a worker hears of neither, and what it makes must not take the place of what the other run made.
+    """
+    if not task.begun:
+        return
+    try:
+        now = task.store.read(posixpath.join(folder(task.stage.name), BEGUN))
+    except StoreError:
+        now = b""
+    if now != task.begun.encode():
+        raise _failed(task, "", "the run that asked for it is no longer at work there: it is not written")
 
 
 def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:

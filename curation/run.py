@@ -14,7 +14,7 @@ from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_ru
 from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
-from .lock import Busy, locked
+from .lock import LOCK, Busy, locked, locked_bucket
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
@@ -156,8 +156,8 @@ def _make(
     for index, stage in enumerate(stages):
         following = stages[index + 1] if index + 1 < len(stages) else None
         read_next = following is not None and stage.name in following.inputs()
-        keep = stage.name in keep_stale
-        maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next, keep_stale=keep)
+        how = {"read_next": read_next, "keep_stale": stage.name in keep_stale, "outlived": pool.may_outlive}
+        maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, **how)
         report = Reporter(on_progress, stage.name, index, len(stages))
         waits = bool(stage.waits and missing_source(maker.stage))
         if not waits:
@@ -217,8 +217,12 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
 def lock(
     store: Store, busy: str = "another run is in progress in {}: wait for it, or choose another --out"
 ) -> contextlib.AbstractContextManager[object]:
-    """Lets one run, or import of votes, at a time into a local folder; raises ``Busy`` where another is at work."""
-    return locked(store.local / ".lock", busy.format(store.url)) if store.local else contextlib.nullcontext()
+    """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` where another is
+    at work.
+    """
+    if store.is_bucket:
+        return locked_bucket(store, busy.format(store.url))
+    return locked(store.local / LOCK, busy.format(store.url)) if store.local else contextlib.nullcontext()
 
 
 def _check_no_links(store: Store) -> None:

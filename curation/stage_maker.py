@@ -11,6 +11,7 @@ import importlib.metadata
 import platform
 import posixpath
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from .digest import KeySum, Ledger
 from .files import remove_half_written
 from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
-from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
+from .part_writer import BEGUN, WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer
 from .reach import one_look
 from .recipe import recipe_of, sources_among, within
@@ -114,10 +115,13 @@ class StageMaker:
         *,
         read_next: bool = False,
         keep_stale: bool = False,
+        outlived: bool = False,
     ) -> None:
+        """``outlived``: its parts are made by workers that may outlive the run."""
         self.store, self.stage, self.schema, self.made, self.known = store, _placed(stage, made), schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
         self.read_next, self.keep_stale = read_next, keep_stale
+        self._begun = uuid.uuid4().hex if outlived else ""
         self._artifact: Artifact | None = None
 
     @property
@@ -219,11 +223,13 @@ class StageMaker:
             recipe["named"] = references
         where = folder(self.stage.name)
         there = self.store.list(where)
-        stale = [name for name in there if name in ("artifact.json", "made.json", "code.json")]
+        stale = [name for name in there if name in ("artifact.json", "made.json", "code.json", BEGUN)]
         if self._witness() != witness.encode():
             stale = there
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
+        if self._begun:
+            self.store.write(posixpath.join(where, BEGUN), self._begun.encode())
         started, meter = time.perf_counter(), Meter()
         ledger = Ledger(self.store, self.stage, keep=self.read_next)
 
@@ -283,7 +289,7 @@ class StageMaker:
 
         if not todo:
             commit(records)
-        return [StageJob(task, done, ledger.offer, meter) for task in todo]
+        return [StageJob(dataclasses.replace(task, begun=self._begun), done, ledger.offer, meter) for task in todo]
 
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)

@@ -54,11 +54,11 @@ def told_of(place: str) -> Iterator[None]:
     """Name the place in what a remote file system raises, which names none, and is of any type.
 
     Raises:
-        OSError: with the place; ``FileNotFoundError`` as it is.
+        OSError: with the place; ``FileNotFoundError`` and ``FileExistsError`` as they are.
     """
     try:
         yield
-    except (FileNotFoundError, StoreError):
+    except (FileNotFoundError, FileExistsError, StoreError):
         raise
     except OSError as error:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error) or type(error).__name__, place) from error
@@ -228,14 +228,12 @@ class Store:
         with tempfile.NamedTemporaryFile() as stream:
             yield stream  # type: ignore[misc]  # the wrapper has the methods of a binary file
             stream.flush()
-            if not _BUCKETS.isdisjoint(_protocols(fs)):  # they have no folders, and would make a bucket of a mistyped name
+            if self.is_bucket:  # they have no folders, and would make a bucket of a mistyped name
                 try:
                     with self._told(name):
                         fs.put_file(stream.name, target)
                 except FileNotFoundError:
-                    raise StoreError(
-                        f"{self.url}: there is no bucket {target.split('/')[0]!r}: correct the name, or create the bucket"
-                    ) from None
+                    raise self._no_bucket(target) from None
                 return
             with self._told(name):
                 fs.makedirs(posixpath.dirname(target), exist_ok=True)
@@ -245,6 +243,25 @@ class Store:
         """Write a small file whole; see ``writing``."""
         with self.writing(name) as stream:
             stream.write(data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a small file where there is none, in one step; False where there is one. Of object stores alone."""
+        try:
+            with self._told(name):
+                _filesystem(self.url)[0].pipe_file(self.path(name), data, mode="create")
+        except FileNotFoundError:
+            raise self._no_bucket(self.path(name)) from None
+        except FileExistsError:
+            return False
+        return True
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether it lies in an object store."""
+        return not _BUCKETS.isdisjoint(_protocols(_filesystem(self.url)[0]))
+
+    def _no_bucket(self, target: str) -> StoreError:
+        return StoreError(f"{self.url}: there is no bucket {target.split('/')[0]!r}: correct the name, or create the bucket")
 
     def write_json(self, name: str, value: Any) -> None:
         """Write JSON with sorted keys, for people and programs."""
@@ -273,7 +290,7 @@ class Store:
         with contextlib.suppress(OSError):
             if self.local:
                 os.rmdir(self.path(name))
-            elif _BUCKETS.isdisjoint(_protocols(fs)):
+            elif not self.is_bucket:
                 fs.rmdir(self.path(name))
 
     def remove_tree(self, name: str) -> None:

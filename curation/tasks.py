@@ -47,6 +47,7 @@ class PartTask:
         piece: what a split source reads.
         others: rows of the stages that the settings refer to.
         room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
+        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" where no worker outlives it.
     """
 
     store: Store
@@ -61,6 +62,7 @@ class PartTask:
     piece: str | None = None
     others: Mapping[str, Rows] = dataclasses.field(default_factory=dict[str, Rows])
     room: str = ""
+    begun: str = ""
 
     def settings(self) -> dict[str, Any]:
         """Keyword arguments of the step's call."""

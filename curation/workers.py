@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from .code_changes import differs, to_check
 from .files import place
+from .flow import Stage
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
 from .reach import Definitions
@@ -83,11 +84,16 @@ class Workers:
             self._client.close()
             log.disabled = False
 
+    @property
+    def may_outlive(self) -> bool:
+        """Whether workers may go on when the run has ended: those of a cluster are no children of it."""
+        return "://" in self._scheduler
+
     def run(self, jobs: Sequence[StageJob]) -> None:
         """Run the jobs, and tell of each as it ends. Of several that fail, the first in their order ends the call."""
         if self._scheduler == "sync":
             self._run_in_turn(jobs)
-        elif jobs and "://" in self._scheduler:
+        elif jobs and self.may_outlive:
             self._run_distributed(jobs)
         elif jobs:
             self._run_here(jobs)
@@ -162,25 +168,22 @@ class Workers:
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
     def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
-        from distributed import CancelledError, Client, KilledWorker
+        from distributed import CancelledError, KilledWorker
         from distributed.client import ClosedClientError
         from distributed.comm import CommClosedError
 
         if self._client is None:
-            try:
-                self._client = Client(self._scheduler, timeout=_ANSWER, set_as_default=False)
-            except OSError as error:
-                raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
+            self._client = _connected(self._scheduler)
         open_task, stages = _opener(), {job.task.stage.name: job.task.stage for job in jobs}
         code = {name: to_check(stage) for name, stage in stages.items()}
         futures: list[Any] = []
         try:
-            on_gpu = {"GPU": 1} if self._offers_gpus() else None
+            resources = {name: self._resources(stage) for name, stage in stages.items()}
 
             def submit(job: StageJob, **where: Any) -> Any:
-                resources = on_gpu if needs_gpu(job.task.stage) else None
+                where["resources"] = resources[job.task.stage.name]
                 packed = _packed((_make_at_worker, job.task, *code[job.task.stage.name]))
-                return self._client.submit(open_task, pickle.loads, packed, pure=False, resources=resources, **where)
+                return self._client.submit(open_task, pickle.loads, packed, pure=False, **where)
 
             futures += [submit(job) for job in jobs]
             _finish(jobs, futures, self._as_they_end(jobs, futures, submit))
@@ -198,9 +201,30 @@ class Workers:
             if self._client.status == "running":
                 self._client.cancel([future for future in futures if not future.cancelled()])
 
-    def _offers_gpus(self) -> bool:
-        """Whether workers have GPUs, as ``dask worker --resources GPU=1`` says: those alone get what needs one."""
-        return any("GPU" in worker["resources"] for worker in self._client.scheduler_info(n_workers=-1)["workers"].values())
+    def _workers(self) -> dict[str, dict[str, Any]]:
+        """What the scheduler says of each worker, by address."""
+        return self._client.scheduler_info(n_workers=-1)["workers"]
+
+    def _resources(self, stage: Stage) -> dict[str, int] | None:
+        """What a worker has to have free for a part of the stage, as ``dask worker --resources GPU=1`` says; None: anything."""
+        if stage.needs:
+            return {stage.needs: 1}
+        offered = needs_gpu(stage) and any("GPU" in worker["resources"] for worker in self._workers().values())
+        return {"GPU": 1} if offered else None
+
+    def _idle(self, stages: Iterable[Stage]) -> str:
+        """Why nobody is at work at these stages; "" where somebody may be."""
+        workers = self._workers().values()
+        if not workers:
+            return f"no worker is connected to {self._scheduler}: the run waits until one is"
+        if all(worker["status"] == "paused" for worker in workers):
+            told = "each has used most of its memory limit, and begins no part until some is free"
+            return f"every worker of {self._scheduler} is paused: {told}: give the workers more memory, or fewer threads"
+        for stage in stages:
+            if stage.needs and not any(stage.needs in worker["resources"] for worker in workers):
+                begin = f"begin one by `dask worker {self._scheduler} --resources {stage.needs}=1`"
+                return f"stage {stage.name!r} needs {stage.needs!r}, which no worker of {self._scheduler} offers: {begin}"
+        return ""
 
     def _as_they_end(
         self, jobs: Sequence[StageJob], futures: list[Any], submit: Callable[..., Any]
@@ -240,9 +264,10 @@ class Workers:
             if not warned and time.monotonic() - heard > _SILENCE:
                 heard = time.monotonic()
                 with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-                    warned = not self._client.nthreads()
-                if warned:
-                    _LOGGER.warning("no worker is connected to %s: the run waits until one is", self._scheduler)
+                    left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
+                    if told := self._idle(left):
+                        _LOGGER.warning("%s", told)
+                        warned = True
 
     def _tried_again(self, job: StageJob, future: Any, failed: list[str], submit: Callable[..., Any]) -> Any:
         """The future of another try where a machine failed at the part, at a worker that has not, if there is one; else None.
@@ -256,7 +281,7 @@ class Workers:
         _LOGGER.warning("%s: retrying it on another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
         job.meter.retries += 1
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            others = [address for address in self._client.scheduler_info(n_workers=-1)["workers"] if address not in failed]
+            others = [address for address in self._workers() if address not in failed]
             # Others may go meanwhile: then any will do.
             return submit(job, workers=others, allow_other_workers=True) if others else submit(job)
         return submit(job)
@@ -271,6 +296,31 @@ class Workers:
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             for (number, _), times in zip(ended, self._client.run_on_scheduler(lost), strict=True):
                 jobs[number].meter.retries += times
+
+
+def _connected(address: str) -> Any:
+    """A client of the scheduler. Raises ``ValueError`` where none answers."""
+    from distributed import Client
+    from distributed.core import connect
+    from distributed.security import Security
+    from distributed.utils import LoopRunner, sync
+
+    secured: dict[str, Any] = Security().get_connection_args("client")
+
+    async def greet() -> None:
+        await (await connect(address, timeout=_ANSWER, **secured)).close()
+
+    runner = LoopRunner()
+    runner.start()
+    try:
+        # A client would wait for ever for the greeting of a server of another kind.
+        sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
+        return Client(address, timeout=_ANSWER, set_as_default=False)
+    except (OSError, TypeError, ValueError) as error:  # also an address that cannot be, and tls:// without certificates
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"scheduler {address!r} does not answer: {told}") from error
+    finally:
+        runner.stop()
 
 
 class _AtWorker(Exception):

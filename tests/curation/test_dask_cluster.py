@@ -126,10 +126,11 @@ def test_a_part_is_tried_three_times_where_machines_fail_and_once_where_code_doe
     assert len(set(at[:2])) == min(tries, 2)  # the second try was at the other one of the two workers
 
 
-def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("device", "needs"), [("cuda", ""), ("cpu", "GPU")])
+def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path, device: str, needs: str) -> None:
     (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(8)))
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
-    flow = flow.each("met", step(steps.name_worker, device="cuda"), rows_per_part=1)
+    flow = flow.each("met", step(steps.name_worker, device=device), rows_per_part=1, needs=needs)
     workers = {name: {"cls": distributed.Worker, "options": {"nthreads": 2, "resources": gpus}} for name, gpus in _GPUS.items()}
     scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": None}}
     with distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs="ERROR") as cluster:
@@ -244,6 +245,83 @@ def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
         assert run(numbers_flow(numbers), str(tmp_path / "out"), scheduler=address).result.rows == 41
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert told == [f"no worker is connected to {address}: the run waits until one is"]
+
+
+def in_this_process(**settings: Any) -> Any:
+    """A cluster of one worker; ``scale`` adds some that offer a GPU."""
+    worker = {"cls": distributed.Worker, "options": {"nthreads": 1, **settings}}
+    more = {"cls": distributed.Worker, "options": {"nthreads": 1, "resources": {"GPU": 1}}}
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
+    return distributed.SpecCluster(workers={"first": worker}, worker=more, scheduler=scheduler, silence_logs="CRITICAL")
+
+
+def test_a_run_waits_for_a_worker_that_offers_what_a_stage_needs(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "benchwright")
+    (tmp_path / "numbers.txt").write_text("1\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    with in_this_process() as cluster:
+        on_warning(lambda: cluster.scale(2))
+        flow = flow.each("met", step(steps.name_worker), needs="GPU")
+        assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 1
+    told = f"stage 'met' needs 'GPU', which no worker of {cluster.scheduler_address} offers: begin one by `dask worker "
+    assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
+        f"{told}{cluster.scheduler_address} --resources GPU=1`"
+    ]
+
+
+def test_a_run_says_that_every_worker_is_paused_for_want_of_memory(
+    on_warning: Callable[..., None], numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "benchwright")
+    with in_this_process(memory_limit="1kB") as cluster, distributed.Client(cluster, set_as_default=False) as client:
+
+        def status() -> list[str]:
+            return [each["status"] for each in client.scheduler_info(n_workers=-1)["workers"].values()]
+
+        def give_memory() -> None:
+            for worker in cluster.workers.values():
+                worker.memory_manager.memory_limit = 2**60
+
+        until = time.monotonic() + 60
+        while status() != ["paused"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        on_warning(give_memory)
+        assert run(numbers_flow(numbers), str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 41
+    told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert len(told) == 1
+    assert told[0].startswith(f"every worker of {cluster.scheduler_address} is paused: each has used most of its memory limit")
+
+
+def test_a_part_that_ends_after_its_run_takes_no_place(cluster: Any, tmp_path: Path) -> None:
+    """A worker hears nothing of a run that was interrupted while it is at a part, nor of one that began since."""
+    (tmp_path / "numbers.txt").write_text("1\n2\n")
+    (tmp_path / "calls").mkdir()
+    listed = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    waiting = listed.each("met", step(steps.wait_to_go, folder=str(tmp_path / "calls")), rows_per_part=1)
+    out = str(tmp_path / "out")
+
+    def interrupt(progress: Progress) -> None:
+        until = time.monotonic() + 60
+        while progress.stage == "met" and not list((tmp_path / "calls").glob("line2-*")):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        if progress.stage == "met":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(waiting, out, scheduler=cluster.scheduler_address, on_progress=interrupt)
+    run(listed.each("met", step(steps.warns), rows_per_part=1), out, scheduler="sync")
+    made = files_of(tmp_path / "out")
+    (tmp_path / "calls" / "go").touch()
+    with distributed.Client(cluster.scheduler_address, set_as_default=False) as client:
+        until = time.monotonic() + 60
+        while any(client.run(lambda dask_worker: len(dask_worker.active_threads)).values()):
+            assert time.monotonic() < until
+    assert files_of(tmp_path / "out") == made
+    assert api.verify(out) == []
 
 
 def test_a_scheduler_that_is_killed_is_one_line(

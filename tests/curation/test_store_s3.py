@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
+from benchwright.curation import lock
 from benchwright.curation.artifact import load_artifact
 from benchwright.curation.keys import fingerprint
+from benchwright.curation.lock import Busy
 from benchwright.curation.run import Progress, run, status
 from benchwright.curation.store import Store, StoreError
 from benchwright.curation.verify import compare, verify
@@ -156,3 +159,52 @@ def test_clear_in_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert store.list("") == folder.list("")
     assert all(store.read(name) == folder.read(name) for name in folder.list(""))
     assert [path.name for path in tmp_path.iterdir()] == ["local"]  # and nothing in a folder named "s3:"
+
+
+def test_two_runs_in_one_folder_of_s3(numbers: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_BEAT", 0.1)
+    with lock.locked_bucket(Store(out), "busy"), pytest.raises(Busy, match=f"^another run is at work in {out}: wait for it"):
+        run(numbers_flow(numbers), out, scheduler="sync")
+    assert Store(out).list("") == []  # nothing was made, and the lock is gone
+    assert run(numbers_flow(numbers), out, scheduler="sync").result.rows == 41
+
+
+def test_the_lock_of_a_killed_run_in_s3_is_taken_over(
+    numbers: Path, out: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lock, "_SILENCE", 1.0)
+    Store(out).write(lock.LOCK, b"killed 7\n")
+    assert run(numbers_flow(numbers), out, scheduler="sync").result.rows == 41
+    assert lock.LOCK not in Store(out).list("")
+    told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert told == [f"{out}: looking for up to 1 s whether the run still lives that began there"]
+
+
+def test_a_run_in_s3_that_another_took_over_says_so(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a minute in which its machine slept."""
+    monkeypatch.setattr(lock, "_BEAT", 0.05)
+
+    def run_that_sleeps() -> None:
+        with lock.locked_bucket(Store(out), "busy"):
+            Store(out).write(lock.LOCK, b"another 0\n")
+            (beating,) = (thread for thread in threading.enumerate() if thread.name == lock.LOCK)
+            beating.join(60)
+
+    with pytest.raises(Busy, match="this run gave no sign for 60 s, and another one began there"):
+        run_that_sleeps()
+    assert Store(out).read(lock.LOCK) == b"another 0\n"
+
+
+def test_only_the_bytes_that_are_asked_for_are_read(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(out)
+    store.write("part.blobs", bytes(1 << 20))
+    asked: list[object] = []
+    call = s3fs.S3FileSystem._call_s3
+
+    async def heard(self: object, method: str, *args: object, **words: object) -> object:
+        asked.append((method, words.get("Range")))
+        return await call(self, method, *args, **words)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", heard)
+    assert store.read("part.blobs", 1000, 20) == bytes(20)
+    assert asked == [("get_object", "bytes=1000-1019")]
