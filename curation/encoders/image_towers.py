@@ -7,6 +7,7 @@ whatever else the machine does. Between them cosines are 0.9999 or more, and the
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import tempfile
 import warnings
@@ -68,8 +69,9 @@ def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
 
 def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> None:
     """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` where it cannot be."""
-    import onnx  # noqa: F401  # torch needs it, and tells otherwise that the model is at fault
     import torch
+
+    importlib.import_module("onnx")  # torch needs it, and would otherwise blame the model
 
     class Images(torch.nn.Module):
         def __init__(self) -> None:
@@ -84,8 +86,7 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
             warnings.simplefilter("ignore")  # that this exporter is to go, and that sizes are constants, which is meant
-            given = {"opset_version": _OPSET, "input_names": ["pixels"], "dynamo": False}
-            torch.onnx.export(Images(), (example,), str(file), **given)
+            torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
     except torch.onnx.errors.OnnxExporterError as error:
         told = " ".join(str(error).split())[:200]
         raise ValueError(f"encoder {spec.model}: not for encoder.backend = 'onnxruntime', take 'torch': {told}") from None
