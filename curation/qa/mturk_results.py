@@ -112,9 +112,10 @@ def read_mturk_results(
                 reader.read(key, row, header, fields)
             except Reject as refused:
                 if len(rejects) == MAX_BAD_ROWS:
-                    last = f"the last one for {refused.reason} ({refused.detail})"
-                    told = f"more than {MAX_BAD_ROWS:,} rows are not votes, {last}"
-                    raise ValueError(f"{path} line {line}: {told}: is this the right file?") from None
+                    raise ValueError(
+                        f"{path} line {line}: more than {MAX_BAD_ROWS:,} rows are not votes, the last one for "
+                        f"{refused.reason} ({refused.detail}): is this the right file?"
+                    ) from None
                 rejects.append((key, refused.reason, f"{clean(Path(path).name)} line {line}: {refused.detail}"))
     return votes_of(
         reader.added.values(), rejects, withdrawn=reader.withdrawn, gold_again=reader.gold_again, known=reader.known

@@ -300,7 +300,7 @@ def test_figures_tell_their_numbers_in_words_and_in_a_table():
         heat_map([[1.0]], "ab", "a", row_axis="r", column_axis="c")
     with pytest.raises(ValueError, match="one to twelve"):
         line_chart(["a"], {}, label_axis="", value_axis="")
-    with pytest.raises(TypeError, match="'one paragraph': a list of them"):
+    with pytest.raises(TypeError, match="'one paragraph': expected a list of them"):
         Text("one paragraph")
     with pytest.raises(ValueError, match="no alt text"):
         Figure(b"<svg/>", "  ")

@@ -370,7 +370,7 @@ def test_the_report_shows_the_tree_before_anything_is_trained(tiny: Path) -> Non
     for title in ("Hierarchy", "Tasks", "Assignment of labels", "Pictures", "Pipeline", "Provenance"):
         assert f">{title}<" in page
     assert "Tree of 3 superclasses with 9 subclasses, and 2 lone subclasses" in page
-    assert "DRAWN" in page
+    assert "SYNTHETIC" in page
     assert "configurations 0, 1; trained: none" in page
 
 

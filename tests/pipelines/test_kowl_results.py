@@ -386,7 +386,7 @@ def test_the_report_shows_tables_and_figures(annotated: tuple[Path, dict[str, tu
         assert f">{title}<" in page
     for caption in ("By number of different actions", "By size of the persons", "By type of activity"):
         assert caption in page
-    assert "DRAWN" in page
+    assert "SYNTHETIC" in page
     assert "counts do not add up" not in page
     assert ">Visual transforms<" not in page
 

@@ -203,7 +203,7 @@ def test_rejects_and_what_is_published(tiny: Path, tmp_path: Path) -> None:
     table = DatasetIndex.open(str(tiny / "dataset")).table
     card = (tiny / "dataset" / "README.md").read_text()
     assert all(f"`{name}`" in card for name in table.column_names)
-    assert "DRAWN" in card
+    assert "SYNTHETIC" in card
     assert {shard.rsplit("-", 1)[0] for shard in table["shard"].to_pylist()} == {
         f"task{task:02d}-{role}" for task in range(5) for role in ("train", "val", "test")
     }

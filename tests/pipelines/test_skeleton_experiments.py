@@ -469,7 +469,7 @@ def test_report_shows_it_all(run: Path) -> None:
         "Grids",
         "bound for 5 tasks",
         "over all classes",
-        "DRAWN",
+        "SYNTHETIC",
     ):
         assert words in page
     assert page.count("<svg") + page.count("data:image/svg") >= 10

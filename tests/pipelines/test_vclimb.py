@@ -206,7 +206,7 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     for title in ("Split", "Leaks", "Coverage", "What the sampler chose", "Memory in frames", "Pipeline"):
         assert f">{title}<" in page
     assert "Baselines, 4 frames of a stored clip" in page
-    assert "DRAWN" in page
+    assert "SYNTHETIC" in page
     assert "Not a fair comparison" in page
     assert "counts do not add up" not in page
     assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
