@@ -38,9 +38,9 @@ import pyarrow as pa
 from .budget import Budget
 from .code_loading import module_of
 from .keys import How, Named, Where, WhereOfRows, WorkFolder
-from .placing import Placed, assign_shards
 from .reach import Reached, reached
 from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
+from .shard_assignment import Placed, assign_shards
 
 P = ParamSpec("P")
 In = TypeVar("In")
@@ -340,8 +340,8 @@ class Flow:
         Args:
             name: of the stage.
             step: see above.
-            by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``placing.assign_shards``.
-                None: rows have the column ``shard`` already.
+            by: columns whose values tell shards apart, in a stage ``placed`` before this one, see
+                ``shard_assignment.assign_shards``. None: rows have the column ``shard`` already.
             max_samples: most samples a shard, for ``by``.
             max_rejects, needs: see ``Flow``.
         """

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-from .laid_aside import Cuts, ahead, in_batches
 from .reorder import TABLE_ROWS, StoredRows
+from .spill import SpilledBatches, ahead, in_batches
 
 HELD_ROWS = 1 << 22
 """Rows that are sorted in memory at once; where there are more, they are cut into stretches of about a quarter as many."""
@@ -64,7 +64,7 @@ def _sorted_stretches(
         return
     borders = _borders(rows, names, schema, by)
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = Cuts(file, schema)
+        cuts = SpilledBatches(file, schema)
         for first, batch in ahead(in_batches(rows.batches(names), schema.remove(len(names)), 1 << 16)):
             with naming(scratch or tempfile.gettempdir()):
                 _cut(_numbered(batch, first), borders, by, cuts)
@@ -92,7 +92,7 @@ def _borders(rows: StoredRows, names: list[str], schema: pa.Schema, by: list[tup
     return found.take(pc.sort_indices(found, sort_keys=by)[_DRAWN::_DRAWN])
 
 
-def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Cuts) -> None:
+def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: SpilledBatches) -> None:
     """Lay the rows of a table aside by the stretches that they belong to."""
     # Sorted together with the borders, each row stands behind the borders that it is not before.
     order = pc.sort_indices(pa.concat_tables([borders, table]), sort_keys=by).to_numpy()

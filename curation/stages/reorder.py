@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-from .laid_aside import Cuts, ahead, in_batches
+from .spill import SpilledBatches, ahead, in_batches
 
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
@@ -177,7 +177,7 @@ def _through_file(
     tables: Iterable[pa.Table], schema: pa.Schema, rank: np.ndarray, edges: np.ndarray, scratch: str | None
 ) -> Iterator[tuple[int, pa.Table]]:
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts = Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
+        cuts = SpilledBatches(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
         for first, batch in ahead(in_batches(tables, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
             with naming(scratch or tempfile.gettempdir()):
                 _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
@@ -189,7 +189,7 @@ def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
     return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in itertools.pairwise(corners))]))
 
 
-def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: Cuts) -> None:
+def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: SpilledBatches) -> None:
     order = np.argsort(rank)
     order = order[: np.searchsorted(rank, np.iinfo(rank.dtype).max, sorter=order)]
     ranks = rank[order]

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.placing import assign_shards
 from ...curation.rows import Blob, Shape, Sifted, sift
+from ...curation.shard_assignment import assign_shards
 from ...curation.shards import row_values
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.placing import assign_shards
 from ...curation.rng import uniform
 from ...curation.rows import Blob
+from ...curation.shard_assignment import assign_shards
 from ...curation.shards import row_values
 from ...curation.video.frames import frame_members, unpack_frames
 from ..videos.rows import ROLES

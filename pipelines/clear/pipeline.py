@@ -15,9 +15,9 @@ from typing import Any, cast
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, rows_of, source, step
 from ...curation.keys import how, where
-from ...curation.placing import Placed
 from ...curation.qa.rounds import Round, Simulated, ask
 from ...curation.qa.sensitive import screen_sensitive
+from ...curation.shard_assignment import Placed
 from ...curation.stages.buckets import (
     Bucketed,
     BucketLimits,

@@ -6,9 +6,9 @@ import dataclasses
 import posixpath
 
 from ...curation.flow import Flow, step
-from ...curation.placing import Placed
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
+from ...curation.shard_assignment import Placed
 from ...curation.store import Store
 from ...curation.verify import UNLABELLED
 from ...datasets.clear.unlabelled import COLUMNS, LABELS, place_unlabelled, unlabelled_sample

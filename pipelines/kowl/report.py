@@ -28,7 +28,7 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
 from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
-from ...eval.report.starting import starting_sections
+from ...eval.report.starting_release import starting_sections
 from ...eval.report.trainings import own_metrics, settings_details
 from ..experiments import results
 from ..report import ReportedRun, write_page

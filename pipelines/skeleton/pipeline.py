@@ -13,8 +13,8 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
-from ...curation.placing import Placed, assign_shards
 from ...curation.rows import BLOB, Reject
+from ...curation.shard_assignment import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
 from ...curation.streams import read_file
 from ...datasets.skeleton.arrays import read_arrays

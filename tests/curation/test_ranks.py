@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.part_writer import StepFailed
-from benchwright.curation.placing import assign_shards
-from benchwright.curation.stages import buckets, choose, image_sources, laid_aside, ranks, reorder, unique_keys
+from benchwright.curation.shard_assignment import assign_shards
+from benchwright.curation.stages import buckets, choose, image_sources, ranks, reorder, spill, unique_keys
 from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.curation.tasks import _shard_bounds
 from benchwright.datasets.clear.samples import place
@@ -79,13 +79,13 @@ def test_ranks_are_those_of_a_stable_sort(by: list[str], way: str) -> None:
 @pytest.mark.usefixtures("small")
 def test_stretches_are_many_and_of_some_size(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    take = laid_aside.Cuts.take
+    take = spill.SpilledBatches.take
 
-    def told(cuts: laid_aside.Cuts, number: int) -> pa.Table:
+    def told(cuts: spill.SpilledBatches, number: int) -> pa.Table:
         seen.append(len(table := take(cuts, number)))
         return table
 
-    monkeypatch.setattr(laid_aside.Cuts, "take", told)
+    monkeypatch.setattr(spill.SpilledBatches, "take", told)
     ranks.ranks(parted(drawn()), [("bucket", "ascending"), ("key", "ascending")])
     assert len(seen) > 10
     assert sum(seen) == COUNT

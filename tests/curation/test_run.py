@@ -18,8 +18,8 @@ from benchwright.curation.artifact import load_artifact, load_run
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
-from benchwright.curation.placing import Placed, assign_shards
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
+from benchwright.curation.shard_assignment import Placed, assign_shards
 from benchwright.curation.store import Store, StoreError
 
 from tests.curation import steps

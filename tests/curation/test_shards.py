@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from benchwright.curation.placing import assign_shards
 from benchwright.curation.publish import DatasetCard, dataset_files, escaped
 from benchwright.curation.rows import BLOB
+from benchwright.curation.shard_assignment import assign_shards
 from benchwright.curation.shards import (
     encode_member,
     read_sample,

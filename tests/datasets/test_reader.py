@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import webdataset as wds
-from benchwright.curation.placing import assign_shards
 from benchwright.curation.publish import DatasetCard, dataset_files
+from benchwright.curation.shard_assignment import assign_shards
 from benchwright.curation.shards import SampleSpan, write_shard_file
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.dataset import ShardDataset, global_steps

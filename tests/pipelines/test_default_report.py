@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.flow import Flow, source, step
-from benchwright.curation.placing import Placed, assign_shards
 from benchwright.curation.png import stored_png
 from benchwright.curation.qa.options import Option
 from benchwright.curation.qa.rounds import Round, ask
 from benchwright.curation.qa.votes import VOTES, write_votes
 from benchwright.curation.rows import Blob, Reject
 from benchwright.curation.run import run
+from benchwright.curation.shard_assignment import Placed, assign_shards
 from benchwright.curation.store import StoreError
 from benchwright.pipelines.report import write_default
 from PIL import Image

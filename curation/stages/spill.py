@@ -1,4 +1,4 @@
-"""Rows laid aside in a temporary file by the stretch that they belong to, and read back a stretch at a time."""
+"""Batches spilled to a temporary file by the range that they belong to, and read back range by range."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 T = TypeVar("T")
 
 
-class Cuts:
-    """Batches by the number of the stretch that they belong to."""
+class SpilledBatches:
+    """Batches by the number of the range that they belong to."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._file, self._schema = file, schema
@@ -25,7 +25,7 @@ class Cuts:
         self._file.write(data)
 
     def take(self, number: int) -> pa.Table:
-        """The stretch's batches."""
+        """The batches of a range."""
         batches: list[pa.RecordBatch] = []
         for start, size in self._places[number]:
             self._file.seek(start)
