@@ -92,7 +92,7 @@ def test_a_stage_is_kept_only_where_nothing_but_code_changed(tmp_path: Path) -> 
         run(flow, out, keep_stale=stages, on_progress=told.append)
         return [each.state for each in told if each.stage == "applied" and each.state != "running"]
 
-    with pytest.raises(PlanError, match="stage 'applied' cannot be kept: it is not made"):
+    with pytest.raises(PlanError, match="stage 'applied' cannot be kept: it has not run"):
         keep(flow, "applied")
     with pytest.raises(PlanError, match="no stage 'aplied' to keep: there are read, applied"):
         keep(flow, "aplied")

@@ -278,7 +278,7 @@ def test_plans_are_checked_before_anything_runs(numbers: Path, tmp_path: Path) -
         step(steps.draw, factor=1)  # type: ignore[call-overload]
     with pytest.raises(PlanError, match="top level"):
         step(lambda row: row)
-    with pytest.raises(PlanError, match="stands twice"):
+    with pytest.raises(PlanError, match="appears twice"):
         listed.each("listed", step(steps.breaks)).schemas()
     assert not (tmp_path / "out").exists()
 

@@ -138,7 +138,7 @@ def test_a_source_within_the_run_is_checked(numbers: Path, tmp_path: Path) -> No
 
 
 def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="holds no run"):
+    with pytest.raises(StoreError, match="contains no run"):
         verify(str(tmp_path))
 
 

@@ -80,7 +80,7 @@ def test_cifar_as_it_is_published(archive: Path, tmp_path: Path) -> None:
         ("test", {b"data": np.zeros((3, 3072), np.uint8), b"fine_labels": [0, 1]}, "3 pictures, 2 labels"),
         ("test", {b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [3]}, "a label is not a number from 0 to 2"),
         ("test", Path("/"), "test is refused: names pathlib"),
-        ("test", [1], "test is no table"),
+        ("test", [1], "test is not a table"),
     ],
 )
 def test_archives_that_are_not_cifar(archive: Path, name: str, content: Any, message: str) -> None:

@@ -321,7 +321,7 @@ def test_broken_and_odd_clips(tmp_path: Path) -> None:
     assert [row.reason for row in found if isinstance(row, Rejected)][1] == "frame_sizes"
     assert all(isinstance(row, Rejected) for row in found)
     write_shard_file(tmp_path / "s.tar", [("good", clip(1, 2))])
-    with pytest.raises(ValueError, match=r"gives \(448,\), finite numbers \(7,\)"):
+    with pytest.raises(ValueError, match=r"gives \(448,\), expected finite numbers \(7,\)"):
         extract(tmp_path, [place(tmp_path, "good")], width=7)
 
 

@@ -236,7 +236,7 @@ def test_a_push_leaves_the_files_of_others_alone(tiny: Callable[[str], Path], tm
     mine.mkdir()
     (mine / "thesis.tex").write_text("mine")
     for form in ("parquet", "shards"):
-        with pytest.raises(WrongUse, match="it holds files"):
+        with pytest.raises(WrongUse, match="it contains files"):
             api.push(str(out), str(mine), form=form)
     assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
     assert api.push(str(out), str(tmp_path / "copy"), form="shards") == 200

@@ -178,7 +178,7 @@ def test_pieces_refuse(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="named twice"):
         named(ListFile("r", "a.csv"), ListFile("r2", "a.csv"))
-    with pytest.raises(ValueError, match="'dev' is none of"):
+    with pytest.raises(ValueError, match="'dev' is not one of"):
         named(ListFile("r", "a.csv", "dev"))
     with pytest.raises(FileNotFoundError, match=r"b\.csv"):
         named(ListFile("r", "b.csv"))

@@ -252,9 +252,9 @@ def test_labels_that_name_no_class_are_turned_away(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("y", "n", "told"),
     [
-        (np.array(["a", "b"]), None, r"a\.npz, y_train holds <U1 \(2,\): numbers"),
-        (np.zeros((2, 3, 1)), None, r"a\.npz, y_train holds float64 \(2, 3, 1\): numbers"),
-        (np.zeros((2, 0)), None, r"a\.npz, y_train holds float64 \(2, 0\): numbers"),
+        (np.array(["a", "b"]), None, r"a\.npz, y_train holds <U1 \(2,\): expected numbers"),
+        (np.zeros((2, 3, 1)), None, r"a\.npz, y_train holds float64 \(2, 3, 1\): expected numbers"),
+        (np.zeros((2, 0)), None, r"a\.npz, y_train holds float64 \(2, 0\): expected numbers"),
         (np.array(1), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(\), expected as many rows"),
         (np.zeros(3), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(3,\), expected as many rows"),
     ],

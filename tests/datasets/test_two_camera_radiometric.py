@@ -86,7 +86,7 @@ def test_what_colour_science_ships_is_enough_for_a_set():
     ("text", "told"),
     [
         ("Canon\n1 2 3\n", "no line such as"),
-        ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2\n", "line 5: 2 numbers, where 3"),
+        ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2\n", "line 5: 2 numbers, expected 3"),
         ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 x 3\n", "line 5: expected numbers, found '1 x 3'"),
         ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2 3\n", "camera 'A' has 2 lines"),
         ("400nm-420nm, step 10nm\n----\nA\n1 2 3\n1 2 3\n1 -2 3\n", "not finite or below 0"),

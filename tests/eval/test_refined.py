@@ -182,5 +182,5 @@ def test_predictions_of_another_shape(tmp_path: Path) -> None:
         def predict(self, examples: Any) -> np.ndarray:
             return super().predict(examples).argmax(1)
 
-    with pytest.raises(ValueError, match=r"predictions int64 \(3,\): bool \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"predictions int64 \(3,\): expected bool \(3, 1\)"):
         run(Wrong(), tmp_path)

@@ -86,7 +86,7 @@ def test_an_import_waits_for_no_other_and_loses_no_vote(bw: Cli, asked: tuple[Pa
     with lock(Store(str(out))):
         told = bw("qa", "import", out, results[1], *SALT)
         assert told.code == 1
-        assert told.err == f"benchwright: another import or a run is in progress in {out}: wait for it, and import again\n"
+        assert told.err == f"benchwright: another import or run is in progress in {out}: wait for it, and import again\n"
         assert bw("qa", "import", out, results[1]).err == told.err, "the salt is not made twice"
     assert (out / "qa" / "votes.parquet").read_bytes() == before
     assert not (out / "qa" / "salt").exists()

@@ -196,7 +196,7 @@ def test_compare_does_not_call_a_damaged_run_the_same(bw: Cli, tiny: Path, copy:
         path.write_bytes(path.read_bytes()[:100])
     told = bw("compare", tiny, copy)
     assert (told.code, told.out) == (1, "")
-    assert "stages/chosen/part-00000.parquet is missing or of another size" in only_line(told.err)
+    assert "stages/chosen/part-00000.parquet is missing or has the wrong size" in only_line(told.err)
 
 
 def test_a_former_name_of_a_method_is_the_method(bw: Cli, tiny: Path) -> None:
@@ -814,7 +814,7 @@ def test_folders_that_hold_no_run(bw: Cli, tmp_path: Path, command: str) -> None
     for folder in (tmp_path, tmp_path / "nothing"):
         told = bw(*command.split(), folder)
         assert told.code == 1
-        assert f"{folder} holds no run" in only_line(told.err)
+        assert f"{folder} contains no run" in only_line(told.err)
     assert list(tmp_path.iterdir()) == []
 
 

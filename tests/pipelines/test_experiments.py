@@ -87,7 +87,7 @@ def test_results_hold_one_row_a_value_for_every_training(bw: Cli, out: Path) -> 
 
 def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path: Path) -> None:
     for asked in (experiments.results, lambda out: next(experiments.predictions(out))):
-        with pytest.raises(StoreError, match="holds no run"):
+        with pytest.raises(StoreError, match="contains no run"):
             asked(str(tmp_path))
 
 

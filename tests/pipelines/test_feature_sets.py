@@ -164,7 +164,7 @@ def test_verify_finds_damage_and_a_run_mends_it(run: Path, weights: Path, damage
             (run / place).mkdir()
     assert [each.place for each in api.verify(str(run))] == [place]
     if damage in ("cut", "gone"):
-        with pytest.raises(ShardError, match=r"features/moco_b0\.npy: .*(bytes, where|is missing)"):
+        with pytest.raises(ShardError, match=r"features/moco_b0\.npy: .*(bytes, expected|is missing)"):
             open_features(run / "dataset", "moco_b0")
     if damage == "folder":
         return  # what it holds may be anyone's

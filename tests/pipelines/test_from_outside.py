@@ -298,7 +298,7 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
             'task="role"',
             "column 'role' for tasks holds string and 0 nulls: expected whole numbers without nulls",
         ),
-        ('task="task"', 'task="task", domain="task"', "name one of the two"),
+        ('task="task"', 'task="task", domain="task"', "give exactly one"),
         ('label="concept"', 'label="role"', "task 0"),
         ("seeds=[0, 1]", 'settings={"schedule": {"epoch": 1}}', "settings.schedule.epoch: there are optimiser"),
         ("seeds=[0, 1]", 'baselines=["err"]', "no method 'err'"),

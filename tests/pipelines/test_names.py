@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from benchwright.curation.artifact import load_run
 from benchwright.curation.store import Store
-from benchwright.pipelines import api, trust
+from benchwright.pipelines import api, trusted_code
 from benchwright.pipelines.listing import REGISTRIES
 from benchwright.pipelines.sources import SOURCES
 
@@ -49,7 +49,7 @@ class MeanColour:
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user who has named nothing yet."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(trust, "_allowed", set())
+    monkeypatch.setattr(trusted_code, "_allowed", set())
     return tmp_path / "state/benchwright/named-code"
 
 
@@ -63,7 +63,7 @@ def own_file(folder: Path, text: str) -> Path:
 
 def another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was named in this process counts no longer."""
-    monkeypatch.setattr(trust, "_allowed", set())
+    monkeypatch.setattr(trusted_code, "_allowed", set())
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_benchmark_of_an_installed_package(
     assert "words-pkg 3.1" in bw("list").out
     row = next(row for row in json.loads(bw("list", "--json").out) if row["name"] == "pkg_words")
     assert (row["title"], row["configs"]) == ("Text files and their words", ["many", "strict"])
-    assert not trust.state_file().exists()
+    assert not trusted_code.state_file().exists()
 
 
 def test_the_three_forms_name_one_benchmark(bw: Cli, words_package: Path, texts: Path, tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_damaged_files_are_told_in_a_line(copy: Path) -> None:
     answer = pages.get("/stage/listed")
     assert (answer.status_code, "run.json does not match its seal" in answer.text) == (500, True)
     (copy / "run.json").unlink()
-    assert "holds no run" in pages.get("/").text
+    assert "contains no run" in pages.get("/").text
 
 
 def test_links_and_references_that_leave_the_run_are_not_followed(copy: Path, tmp_path: Path) -> None:
@@ -451,5 +451,5 @@ def test_wrong_uses_are_one_line(bw: Cli, tiny: Path, tmp_path: Path) -> None:
         "benchwright: s3://bucket/run: runs are viewed in local folders only: copy the run to one\n"
     )
     told = bw("view", tmp_path)
-    assert (told.code, "holds no run" in told.err) == (1, True)
+    assert (told.code, "contains no run" in told.err) == (1, True)
     assert "name another --host" in bw("view", tiny, "--host", "192.0.2.7").err
