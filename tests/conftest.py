@@ -29,7 +29,7 @@ settings.load_profile("untimed")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 DEAR = (
-    "curation/test_cluster_s3.py",
+    "curation/test_cluster_stores.py",
     "curation/test_dask_cluster.py",
     "pipelines/test_cluster.py",
     "pipelines/test_two_camera.py",

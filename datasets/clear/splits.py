@@ -58,7 +58,7 @@ def released_permutation(count: int, seed: int) -> np.ndarray:
     """
     order = array.array("q", range(count))
     random.Random(seed).shuffle(order)
-    return np.asarray(order, dtype=np.int64)
+    return np.frombuffer(order, dtype=np.int64)
 
 
 def released_split(count: int, test_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

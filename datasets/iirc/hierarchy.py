@@ -54,7 +54,7 @@ class Hierarchy:
             for sub in inner:
                 if sub in parents:
                     twice = f"twice under {name!r}" if parents[sub] == name else f"under {parents[sub]!r} and under {name!r}"
-                    raise ValueError(f"subclass {sub!r} stands {twice}: one parent, once")
+                    raise ValueError(f"subclass {sub!r} appears {twice}: one parent, once")
                 parents[sub] = name
         for name in (*tops, *self.subclasses):
             if not name or name != name.strip() or not name.isprintable():

@@ -162,7 +162,7 @@ def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
     >>> found
     Recordings(clips=4, unknown=2, tested=1, shared=1)
     >>> print(found.told()[:76])
-    1 of 1 val and test clips are of a recording that also has clips in train. Of 2 o
+    1 of 1 val and test clips are of a recording that also has clips in train. O
     """
     names = ["youtube_id", "time_start", "role", *(name for name in ("group",) if name in samples.column_names)]
     frame = pl.DataFrame(pl.from_arrow(samples.select(names)))

@@ -47,7 +47,7 @@ class Layout:
             if len(edge) != 2 or not all(0 <= joint < count for joint in edge):
                 raise ValueError(f"{where}: edge {list(edge)} is not a pair of joints: they are numbered 0 to {count - 1}")
             if len(set(edge)) == 1 or frozenset(edge) in seen:
-                raise ValueError(f"{where}: edge {list(edge)} {'is a loop' if len(set(edge)) == 1 else 'stands twice'}")
+                raise ValueError(f"{where}: edge {list(edge)} {'is a loop' if len(set(edge)) == 1 else 'appears twice'}")
             seen.add(frozenset(edge))
         if (apart := np.flatnonzero(~np.isfinite(self.hops()[self.centre]))).size:
             raise ValueError(f"{where}: no path of edges leads from joint {self.joints[int(apart[0])]!r} to the centre")

@@ -107,7 +107,7 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print the settings of a benchmark, as a starting point for your own file.
+    """Print a benchmark's settings, as the start of your own file.
 
     \b
     Examples:
@@ -269,7 +269,7 @@ def _print_plan(todo: Any, out: str, *, as_json: bool = False) -> None:
 
 @app.command()
 def show(out: Out, as_json: AsJson = False) -> None:
-    """Print the stages of a run: rows, rejects, cost, digests, lineage.
+    """Print a run's stages: rows, rejects, cost, digests, lineage.
 
     Shows the lineage from the result back to the sources. The cost is seconds, CPU seconds of all processes, the peak memory of
     a process up to then, and the size of the files.

@@ -24,7 +24,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, places_of, short, trainings_of
+from ..streams import Runs, check_net, places_of, short, trainings_of
 from .config import PICTURES, FolderHierarchy, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest
@@ -167,6 +167,7 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
         picture_view(settings["view"])
         if (samples := settings["data"]["samples"]) not in SAMPLES:
             raise ValueError(f"data.samples {samples!r}: one of {', '.join(SAMPLES)}")
+        check_net(e.model, settings["model"], "images" if config.vectors is None else "vectors")
     except ValueError as error:
         raise WrongUse(f"{name}: {error}") from None
     labels = e.information if settings["data"]["samples"] == "task" else "complete"

@@ -274,7 +274,7 @@ def test_efficientnet_is_what_the_packages_last_layer_is_given() -> None:
     vectors = vectors_of(encoder, images)
     assert vectors.shape == (2, encoder.width)
     np.testing.assert_allclose(vectors, unit_rows(given[0].numpy()), atol=1e-5)
-    with pytest.raises(ValueError, match="images alone"):
+    with pytest.raises(ValueError, match="only images"):
         encoder.encode_texts(["a dog"])
     with pytest.raises(ValueError, match="side 20 px"):
         EfficientNetLite(side_px=20)

@@ -316,7 +316,7 @@ def test_the_step_gives_every_row_once_in_the_order_of_the_stream(tmp_path: Path
     [
         ({"preset": "as_is"}, "preset is 'as_is'"),
         ({"later": [Later("b", 0, 0), LATER[1]]}, "in 0 increments"),
-        ({"later": LATER[:1]}, "release 'c' is none of a, b"),
+        ({"later": LATER[:1]}, "release 'c' is not one of a, b"),
     ],
 )
 def test_increments_refuse(tmp_path: Path, facts_: dict, message: str) -> None:

@@ -159,7 +159,7 @@ def test_what_a_sample_lacks_is_none_in_a_batch() -> None:
     assert (batch["label"], batch["png"][1]) == ([1, None], None)
     with pytest.raises(ValueError, match="sample 'b' has 0 pictures"):
         picture(samples[1])
-    with pytest.raises(ValueError, match="pictures is 'crop': 'list', 'pad' or"):
+    with pytest.raises(ValueError, match="pictures is 'crop': expected 'list', 'pad' or"):
         Collate("crop")  # type: ignore[arg-type]
 
 

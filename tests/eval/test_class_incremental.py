@@ -238,7 +238,7 @@ def test_columns_that_make_no_tasks_are_refused(change: dict[str, Any], says: st
 
 
 def test_every_class_needs_samples():
-    with pytest.raises(ValueError, match="nothing to learn"):
+    with pytest.raises(ValueError, match="nothing to train on"):
         class_stream([], [], [], [], points([], "k").take)
     every = points([0, 0, 0, 1], "k")
     with pytest.raises(ValueError, match=r"task 0, train: classes \[0\], and 0..1 are its own"):

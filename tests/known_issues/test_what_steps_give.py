@@ -139,7 +139,7 @@ BROKEN = {
     # These came out as bare AttributeError and TypeError, without stage or row.
     "none": (numbers().each("made", step(gives_none)), r"stage 'made', row 'k\d': the step returned NoneType"),
     "other": (numbers().each("made", step(gives_dated)), "without the planned field 'value'"),
-    "batch": (numbers().each_batch("made", step(batch_of_none)), "gave NoneType, which holds no rows"),
+    "batch": (numbers().each_batch("made", step(batch_of_none)), "returned NoneType, which holds no rows"),
     "batch_reject": (numbers().each_batch("made", step(batch_rejects)), "stage 'made', part 0: Reject"),
     "table": (numbers().table("made", step(table_of_none)), "stage 'made', part 0: the step returned NoneType"),
     "whole": (numbers().whole("made", step(whole_of_none)), "stage 'made', part 0: the step returned NoneType"),

@@ -192,7 +192,7 @@ def test_show_says_that_a_digest_is_of_the_run_before(bw: Cli, notes: Path) -> N
     assert json.loads(bw("show", out, "--json").out)["stale"] == "stage 'checked' has not run yet"
     notes.write_text(notes.read_text().replace("raise OSError", "return Note(row.key, 7)"))
     assert bw("run", notes, *COMPLETE, "--set", "max_samples=0", "--out", out, "-q").code == 1
-    assert "stale: of an earlier run: stage 'placed' is" in bw("show", out).out
+    assert "stale: of an earlier run: stage 'placed' has not run yet" in bw("show", out).out
 
 
 def test_readers_say_what_a_folder_is_that_has_no_index(bw: Cli, notes: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_pair_tells_its_own_homography_and_pictures_may_be_aligned(walked: Pat
     found = api.estimate(model, str(tmp_path / "a.png"), str(tmp_path / "b.png"), str(tmp_path / "c"), align="none")
     assert np.allclose(np.reshape(found.transform, (3, 3)), np.eye(3)[:, [1, 0, 2]], atol=1e-3)
     assert "R to R" in found.outside
-    assert found.doubt.startswith(f"{len(found.outside)} of the 9 numbers of T lie outside of what was learned from")
+    assert found.doubt.startswith(f"{len(found.outside)} of the 9 numbers of T are outside the training range")
     assert found.doubt in Path(found.page).read_text()
 
 
@@ -203,7 +203,7 @@ def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Pa
     for words, told in (
         (export[:-1], "several networks, .*mine.*: name one with --network"),
         ([*export, "min"], "no network 'min': there are .*; did you mean 'mine'"),
-        ([*export, "network-200"], "no fold has told .* of network-200.*: run `benchwright train"),
+        ([*export, "network-200"], "there are no fold results for network-200.*: run `benchwright train"),
         ([*export, "mine", "--to", tmp_path / "full"], "full: it holds files, and no model.json"),
         ([*export, "mine", "--direction", "2to1"], "direction 2to1, where .* 1to2"),
         (

@@ -139,7 +139,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     with pytest.raises(
-        ValueError, match=r"^the weights by default of torchvision/resnet18 cannot be fetched: .*: give a file$"
+        ValueError, match=r"^the weights by default of torchvision/resnet18 cannot be downloaded: .*: give a file$"
     ):
         hub_weights("torchvision/resnet18")
 

@@ -281,7 +281,7 @@ def test_a_loss_that_is_not_finite_ends_the_training() -> None:
         ({"view": 3}, "view = 3: expected a table"),
         ({"view": {"side_px": 6}}, r"view.side_px = 6: a blur of 2.0 pixels reaches 6 of them"),
         ({"view": {"crop_area": [0.5]}}, r"view.crop_area = \(0.5,\): expected \[float, float\]"),
-        ({"view": {"crop_area": [0.9, 0.5]}}, r"view.crop_area = \[0.9, 0.5\]: two numbers above 0"),
+        ({"view": {"crop_area": [0.9, 0.5]}}, r"view.crop_area = \[0.9, 0.5\]: expected two numbers above 0"),
         ({"view": {"hue": 0.6}}, "hue 0.6.*hue is at most 0.5"),
     ],
 )
