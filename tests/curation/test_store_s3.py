@@ -163,7 +163,10 @@ def test_clear_in_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_two_runs_in_one_folder_of_s3(numbers: Path, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_BEAT", 0.1)
-    with lock.locked_bucket(Store(out), "busy"), pytest.raises(Busy, match=f"^another run is in progress in {out}: wait for it"):
+    with (
+        lock.locked_bucket(Store(out), "busy"),
+        pytest.raises(Busy, match=f"^another run is in progress in {out}: wait for it"),
+    ):
         run(numbers_flow(numbers), out, scheduler="sync")
     assert Store(out).list("") == []  # nothing was made, and the lock is gone
     assert run(numbers_flow(numbers), out, scheduler="sync").result.rows == 41

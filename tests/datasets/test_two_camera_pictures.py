@@ -312,7 +312,10 @@ def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [("a,b\n", "column 'name' is missing"), ("name,x0,y0,x1,y1,x2,y2,x3,y3\nRAW_0000_CAM_0,1,2,3\n", "line 2: expected eight numbers")],
+    [
+        ("a,b\n", "column 'name' is missing"),
+        ("name,x0,y0,x1,y1,x2,y2,x3,y3\nRAW_0000_CAM_0,1,2,3\n", "line 2: expected eight numbers"),
+    ],
 )
 def test_a_list_of_charts_of_another_form_is_told(pairs, tmp_path, text, told):
     shutil.copy(pairs[0] / "RAW_0000_CAM_0.dng", tmp_path)

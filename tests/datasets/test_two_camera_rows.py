@@ -245,7 +245,11 @@ PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 
     ("changes", "reason", "told"),
     [
         ({"image_1": Blob(b"PNG")}, "bad_picture", "image_1 is not an .npy file"),
-        ({"image_2": npy(np.zeros((4, 5), dtype=np.uint16))}, "bad_picture", r"image_2 is uint16 \(4, 5\): expected uint16 or float"),
+        (
+            {"image_2": npy(np.zeros((4, 5), dtype=np.uint16))},
+            "bad_picture",
+            r"image_2 is uint16 \(4, 5\): expected uint16 or float",
+        ),
         ({"image_2": npy(np.zeros((4, 5, 3), dtype=np.uint8))}, "bad_picture", "image_2 is uint8"),
         ({"image_2": npy(np.full((4, 5, 3), np.nan))}, "bad_picture", "not finite"),
         ({"image_2": npy(np.zeros((5, 4, 3)))}, "bad_picture", r"\(5, 4, 3\), where image_1 has \(4, 5, 3\)"),

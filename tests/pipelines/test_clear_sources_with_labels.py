@@ -340,7 +340,10 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' comes with its own labels, buckets and"),
+        (
+            ["splits={rule='as_written', test_share=0.3}"],
+            "splits = .*: source.kind = 'release' comes with its own labels, buckets and",
+        ),
         (
             ["qa.votes=none"],
             "qa = .*: source.kind = 'release' comes with its own labels, buckets and splits: remove this table",
