@@ -313,7 +313,7 @@ def test_forms_that_are_none(lone: Asking) -> None:
     for body in (b"id=%ff%fe&label=1", b"&".join([b"label=1"] * 3000), b"\xff=1", b""):
         answer = client(lone, "anna", **kind).post("/answer", content=body)
         assert answer.status_code == 400
-        assert "was not asked about" in answer.text or "this form cannot be read" in answer.text
+        assert "is no longer open" in answer.text or "this form cannot be read" in answer.text
     assert lone.desk.answers.length == 1
 
 
