@@ -26,7 +26,7 @@ def test_three_forms_give_one_hierarchy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"super_classes": {"a": ["x"], "b": ["x"]}}', "subclass 'x' stands under 'a' and under 'b': one parent, once"),
+        ('{"super_classes": {"a": ["x"], "b": ["x"]}}', "subclass 'x' appears under 'a' and under 'b': one parent, once"),
         ('{"super_classes": {"a": ["x", "x"]}}', "subclass 'x' appears twice under 'a'"),
         ('{"super_classes": {"a": ["b"], "b": ["a"]}}', "a cycle: a < b < a"),
         ('{"super_classes": {"a": ["a"]}}', "a cycle: a < a"),

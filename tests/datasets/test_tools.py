@@ -256,7 +256,7 @@ def test_an_interrupted_push_to_fiftyone_goes_on(tiny: Tiny, tmp_path: Path) -> 
     (tmp_path / "to/metadata.json").write_text('{"name": "of somebody else"}')
     with pytest.raises(ValueError, match=r"to/metadata\.json is not the record of a push: remove it, or name another place"):
         push()
-    with pytest.raises(WrongUse, match=r"it contains files, and no config\.xml of an earlier push"):
+    with pytest.raises(WrongUse, match=r"it contains files, but no config\.xml of an earlier push"):
         api.push(str(tiny("skeleton")), str(tmp_path / "to"), form="label-studio")
 
 
