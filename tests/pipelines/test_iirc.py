@@ -256,7 +256,7 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
     given = ["--set", f'hierarchy={{kind="file", path="{tmp_path / "tree.toml"}"}}']
     assert cli.call([*call, *given]) == 2
     told = capsys.readouterr().err
-    assert "subclass 'red disc' stands under 'disc' and under 'red': one parent, once" in told
+    assert "subclass 'red disc' appears under 'disc' and under 'red': one parent, once" in told
     assert "Traceback" not in told
     assert not (tmp_path / "run").exists(), "no picture was read for it"
     (tmp_path / "tree.toml").write_text('lone = ["red disc", "red cube"]\n')
@@ -276,7 +276,7 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
 @pytest.mark.parametrize(
     ("files", "given", "told"),
     [
-        (["animal/cat/1.jpg", "tool/cat/1.jpg"], [], "subclass 'cat' stands under 'animal' and under 'tool': one parent, once"),
+        (["animal/cat/1.jpg", "tool/cat/1.jpg"], [], "subclass 'cat' appears under 'animal' and under 'tool': one parent, once"),
         (
             ["train/cat/1.jpg", "val/cat/1.jpg"],
             [],
