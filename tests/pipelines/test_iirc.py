@@ -276,7 +276,11 @@ def test_a_hierarchy_that_does_not_fit_is_one_line(tmp_path: Path, capsys) -> No
 @pytest.mark.parametrize(
     ("files", "given", "told"),
     [
-        (["animal/cat/1.jpg", "tool/cat/1.jpg"], [], "subclass 'cat' appears under 'animal' and under 'tool': one parent, once"),
+        (
+            ["animal/cat/1.jpg", "tool/cat/1.jpg"],
+            [],
+            "subclass 'cat' appears under 'animal' and under 'tool': one parent, once",
+        ),
         (
             ["train/cat/1.jpg", "val/cat/1.jpg"],
             [],
