@@ -344,8 +344,10 @@ def test_memory_does_not_grow_with_the_sequences_of_a_table(tmp_path: Path) -> N
         tracemalloc.stop()
         return most + python
 
-    peak(1)  # what is made once, such as caches, counts for no size
-    assert peak(80) < 1.5 * peak(40)  # 4 MB of text, and 2
+    def least(count: int) -> int:  # how far Arrow's threads have read ahead depends on the machine's load
+        return min(peak(count) for _ in range(3))
+
+    assert least(80) < 1.5 * least(40)  # 4 MB of text, and 2
 
 
 # ---------------------------------------------------------------------------------------------------- archives, pickles
