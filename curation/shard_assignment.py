@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from .rows import BLOB
 from .stages.ranks import ranks
-from .stages.reorder import StoredRows, reorder, stable_order
+from .stages.reorder import StoredRows, inverse, reorder, stable_order
 from .store import Rows
 from .ustar import BLOCK, padded
 
@@ -107,8 +107,7 @@ def _sequence(rows: StoredRows, group: np.ndarray, order: Sequence[str]) -> np.n
     if not order:
         return stable_order(group.astype(np.int64))
     rank = ranks(rows, [(name, "ascending") for name in order])
-    row = np.empty_like(rank)
-    row[rank] = np.arange(len(rank), dtype=rank.dtype)
+    row = inverse(rank)
     del rank
     return row[stable_order(group[row].astype(np.int64))]
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ..rows import REJECTS, Sifted, with_column
 from .near_pairs import Pairs, Stacked, VectorSearch, hash_pairs, vector_pairs
 from .picture_hash import DIGITS
+from .reorder import inverse
 
 if TYPE_CHECKING:
     from ..store import Rows
@@ -354,10 +355,7 @@ def _kept(linked: pa.Table, root: np.ndarray, rule: DuplicateRule) -> np.ndarray
 
 def _ranks(table: pa.Table, by: list[tuple[str, str]]) -> np.ndarray:
     """Place of each row in the order of some columns; a row without a value comes last."""
-    order = pc.sort_indices(table, sort_keys=by).to_numpy()
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks
+    return inverse(pc.sort_indices(table, sort_keys=by).to_numpy().astype(np.int64))
 
 
 def _first_of_each(root: np.ndarray, ranks: np.ndarray) -> np.ndarray:

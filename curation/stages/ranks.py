@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..records import naming
 from .reorder import TABLE_ROWS, StoredRows
-from .spill import SpilledBatches, ahead, in_batches
+from .spill import SpilledBatches, ahead, in_batches, of_at_least
 
 HELD_ROWS = 1 << 22
 """Rows that are sorted in memory at once; where there are more, they are cut into stretches of about a quarter as many."""
@@ -112,12 +112,6 @@ def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
     >>> [(first, table.num_rows) for first, table in in_tables(Rows.of(pa.table({"key": ["b", "c", "a"]})))]
     [(0, 3)]
     """
-    waiting, first, held = [rows.schema.empty_table()], 0, 0
-    for table in rows.batches():
-        waiting.append(table.select(rows.schema.names).cast(rows.schema))
-        held += table.num_rows
-        if held >= TABLE_ROWS:
-            yield first, pa.concat_tables(waiting)
-            waiting, first, held = [rows.schema.empty_table()], first + held, 0
-    if held or not first:
-        yield first, pa.concat_tables(waiting)
+    if not rows.num_rows:
+        yield 0, rows.schema.empty_table()
+    yield from of_at_least(TABLE_ROWS, rows.batches(), rows.schema)

@@ -22,7 +22,7 @@ from .neighbours import Vectors
 from .nominate import gpu_knn
 from .overlap import Nominated, Rule, Selection, select
 from .ranks import ranks
-from .reorder import numbers_of_digits, stable_order
+from .reorder import inverse, numbers_of_digits, stable_order
 from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
 
@@ -177,10 +177,10 @@ class _Index(NamedTuple):
         numbers = numbers_of_digits(rows.batches(["key"]), "key", rows.num_rows)
         if numbers is None:
             id_of = ranks(rows, [("key", "ascending")])
-            row_of = _inverse(id_of)
+            row_of = inverse(id_of)
         else:
             row_of = stable_order(numbers).astype(kind)
-            id_of = _inverse(row_of)
+            id_of = inverse(row_of)
         buckets, at, counts = np.empty(rows.num_rows, dtype=np.int32), 0, Counter[int]()
         for table in rows.batches(["bucket"]):
             column = table["bucket"]
@@ -194,12 +194,6 @@ class _Index(NamedTuple):
             buckets[at : at + len(numbers)] = numbers
             at += len(numbers)
         return cls(buckets, dict(counts), id_of, row_of)
-
-
-def _inverse(places: np.ndarray) -> np.ndarray:
-    found = np.empty_like(places)
-    found[places] = np.arange(len(places), dtype=places.dtype)
-    return found
 
 
 class _Keys(Sequence[str]):

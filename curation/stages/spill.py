@@ -33,23 +33,27 @@ class SpilledBatches:
         return pa.Table.from_batches(batches, self._schema)
 
 
-def in_batches(tables: Iterable[pa.Table], schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Input rows in batches of at least ``least`` rows, with the index of the first."""
+def of_at_least(least: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
+    """Input rows in tables of at least ``least`` rows but for the last, with the index of the first; no table without rows."""
     waiting: list[pa.Table] = []
     first = held = 0
     for table in tables:
-        waiting.append(table.cast(schema))
+        waiting.append(table.select(schema.names).cast(schema))
         held += table.num_rows
         if held >= least:
-            yield first, _one_batch(waiting, schema)
+            yield first, pa.concat_tables(waiting)
             first, held, waiting = first + held, 0, []
     if held:
-        yield first, _one_batch(waiting, schema)
+        yield first, pa.concat_tables(waiting)
 
 
-def _one_batch(tables: list[pa.Table], schema: pa.Schema) -> pa.RecordBatch:
-    table = pa.concat_tables(tables).combine_chunks()
-    batches = table.to_batches()
+def in_batches(tables: Iterable[pa.Table], schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Input rows in batches of at least ``least`` rows, with the index of the first."""
+    return ((first, _one_batch(table, schema)) for first, table in of_at_least(least, tables, schema))
+
+
+def _one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
     if len(batches) > 1:  # text of more than 2 GiB in one column
         raise ValueError(f"{table.num_rows} rows hold more than 2 GiB in a column: make the parts smaller")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
