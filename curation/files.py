@@ -34,8 +34,12 @@ class Written:
                 with self._recording() if self.recorded else contextlib.nullcontext():
                     self.beside.replace(self.path)
         except BaseException:
-            self.beside.unlink(missing_ok=True)
+            self.discard()
             raise
+
+    def discard(self) -> None:
+        """Remove what has not taken its place."""
+        self.beside.unlink(missing_ok=True)
 
     def _recording(self) -> contextlib.AbstractContextManager[None]:
         return records.changing(self.path, records.state_of(self.beside), sync=self.sync)
@@ -49,7 +53,7 @@ def place(files: Iterable[Written]) -> None:
             waiting.popleft().place()
     finally:
         for left in waiting:
-            left.beside.unlink(missing_ok=True)
+            left.discard()
 
 
 @contextlib.contextmanager
@@ -85,7 +89,7 @@ def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | Non
         with _naming(written):
             yield written.beside
     except BaseException:
-        written.beside.unlink(missing_ok=True)
+        written.discard()
         raise
     if later is None:
         written.place()

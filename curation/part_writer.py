@@ -147,7 +147,7 @@ class PartWriter:
             made = self._write(rows_in, output)
         except BaseException:
             for written in self._written:
-                written.beside.unlink(missing_ok=True)
+                written.discard()
             raise
         if later is None:
             place(self._written)
