@@ -38,7 +38,8 @@ MAX_NUMBERS = 1 << 26
 """Most numbers that a sequence may come to: two rows can claim a hundred thousand frames."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 17
+"""Of CSV that Arrow parses at a time. It reads up to 32 such blocks ahead."""
 _NOTHING = pa.array(["", "nan", "na", "n/a", "null", "none"])
 _ENDINGS = (".csv", ".tsv", ".parquet")
 
@@ -259,7 +260,7 @@ def _blocks(path: str, reading: _Reading, delimiter: str, in_folder: bool) -> It
             packed = decompressed(stream, compression_by_name(path))
             reader = pacsv.open_csv(
                 packed,
-                read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES),
+                read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
                 parse_options=pacsv.ParseOptions(delimiter=delimiter),
                 convert_options=options,
             )
