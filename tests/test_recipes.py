@@ -89,6 +89,27 @@ def test_kubernetes() -> None:
     assert found == [None, "GPU=1"]
 
 
+def test_kubernetes_against_the_definitions_of_the_operator() -> None:
+    """No field that the operator does not know: the API server would drop it without a word."""
+    operator, jsonschema = pytest.importorskip("dask_kubernetes"), pytest.importorskip("jsonschema")
+
+    def closed(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [closed(each) for each in schema]
+        if not isinstance(schema, dict):
+            return schema
+        more = {} if "properties" not in schema else {"additionalProperties": False}
+        return more | {name: closed(each) for name, each in schema.items()}
+
+    folder = Path(operator.__file__).parent / "operator/deployment/helm/dask-kubernetes-operator/crds"
+    known = [each for path in folder.glob("*.yaml") for each in yaml.safe_load_all(path.read_text()) if each]
+    schemas = {each["spec"]["names"]["kind"]: each["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for each in known}
+    for each in yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()):
+        jsonschema.validate({"spec": each["spec"]}, closed(schemas[each["kind"]]))
+        with pytest.raises(jsonschema.ValidationError, match="misspelt"):
+            jsonschema.validate({"spec": each["spec"] | {"misspelt": 1}}, closed(schemas[each["kind"]]))
+
+
 def test_helm_values() -> None:
     values = yaml.safe_load((FOLDER / "helm_values.yaml").read_text())
     assert parsed(["dask", "scheduler", *values["scheduler"]["extraArgs"]])["dashboard"] is False
