@@ -21,7 +21,7 @@ from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
 from .exif import read_exif
 from .folder import Folder, FolderEntry, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, SNIFF_BYTES, normal_extension, sniff_extension
-from .unique_keys import repeated_numbers
+from .unique_keys import indices_of, repeated_numbers
 
 MAX_BYTES = 100_000_000
 """Default limit of a file's size."""
@@ -267,7 +267,7 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     for table in rows.batches():
         words = _digest_words(table)
         repeated, details = np.zeros(table.num_rows, dtype=bool), list[str]()
-        for at in np.flatnonzero(np.isin(words[:, 0], again)).tolist():
+        for at in indices_of(again, words[:, 0]).tolist() if len(again) else []:
             digest = words[at].tobytes()
             if digest in first:
                 repeated[at] = True

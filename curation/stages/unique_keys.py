@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from ..digest import key_hashes
 from ..rows import Sifted, sift
@@ -63,8 +64,8 @@ def _repeated(rows: StoredRows) -> np.ndarray:
     found: list[int] = []
     at = 0
     for table in rows.batches(["key"]):
-        for index in np.flatnonzero(np.isin(key_hashes(table["key"]), candidates)).tolist():
-            key = table["key"][index].as_py()
+        indices = indices_of(candidates, key_hashes(table["key"]))
+        for index, key in zip(indices.tolist(), table["key"].take(pa.array(indices)).to_pylist(), strict=True):
             if key in seen:
                 found.append(at + index)
             seen.add(key)
@@ -91,3 +92,15 @@ def repeated_numbers(read: Callable[[], Iterable[np.ndarray]], count: int) -> np
         numbers.sort()
         found.append(np.unique(numbers[1:][numbers[1:] == numbers[:-1]]))
     return np.concatenate(found)
+
+
+def indices_of(numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Indices, int64, of the values that are among ``numbers``, at least one, which ascend.
+
+    ``numpy.isin`` sorts the numbers at every call.
+
+    >>> indices_of(np.array([3, 7]), np.array([7, 1, 9, 3])).tolist()
+    [0, 3]
+    """
+    place = np.minimum(np.searchsorted(numbers, values), len(numbers) - 1)
+    return np.flatnonzero(numbers[place] == values)
