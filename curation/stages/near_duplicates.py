@@ -31,6 +31,7 @@ MIN_COSINE = 0.95
 """Least cosine of near-duplicates; what it should be depends on the encoder."""
 
 _HELD_PAIRS = 1 << 22
+_BLOCK_ROWS = 1 << 18
 Keep = Literal["keep_all", "keep_first", "keep_best", "drop_across_splits"]
 
 
@@ -265,8 +266,7 @@ def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
             codes = np.empty((rows.num_rows, words), dtype=np.uint64)
         codes[count : count + len(found)] = found
         count += len(found)
-    kind = np.uint32 if rows.num_rows < 2**32 else np.uint64
-    numbers = np.arange(rows.num_rows, dtype=kind)
+    numbers = np.arange(rows.num_rows, dtype=_numbers_dtype(rows.num_rows))
     return codes[:count], numbers if count == rows.num_rows else numbers[there]
 
 
@@ -283,14 +283,32 @@ def _values(rows: Rows, column: str) -> np.ndarray:
 
 
 def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Places of each value, ascending."""
-    order = np.argsort(values, kind="stable")
-    yield from np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+    """Places of each value (n,) int32 from -1 on, ascending. Memory: 4 bytes a value, beside the values themselves."""
+    counts = np.bincount(values + 1)
+    ends = np.cumsum(counts)
+    at = ends - counts
+    order = np.empty(len(values), dtype=_numbers_dtype(len(values)))
+    for start in range(0, len(values), _BLOCK_ROWS):
+        block = values[start : start + _BLOCK_ROWS]
+        places = np.argsort(block, kind="stable")
+        for stretch in np.split(places, np.flatnonzero(np.diff(block[places])) + 1):
+            number = block[stretch[0]] + 1
+            order[at[number] : at[number] + len(stretch)] = stretch + start
+            at[number] += len(stretch)
+    del values
+    yield from (order[end - count : end] for end, count in zip(ends, counts, strict=True) if count)
+
+
+def _numbers_dtype(count: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest type that numbers so many rows."""
+    return np.uint32 if count < 2**32 else np.uint64
 
 
 def _compared(rows: Rows, within: str) -> Iterable[np.ndarray]:
-    """Numbers of the rows that are compared with one another, ascending: a stretch a value of the column."""
-    return _stretches(_values(rows, within)) if within else [np.arange(rows.num_rows)]
+    """Numbers (n,) int64 of the rows that are compared with one another, ascending: a stretch a value of the column."""
+    if not within:
+        return [np.arange(rows.num_rows)]
+    return (places.astype(np.int64) for places in _stretches(_values(rows, within)))
 
 
 # ------------------------------------------------------------------------------------------------------------- what stays
