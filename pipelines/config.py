@@ -59,7 +59,7 @@ class ShardSizes:
     """Sizes of shards.
 
     Attributes:
-        max_samples: a shard holds at most so many, of those that may lie together.
+        max_samples: maximum number of samples in a shard.
     """
 
     max_samples: Annotated[int, Field(ge=1)]

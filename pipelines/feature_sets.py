@@ -50,9 +50,9 @@ class FeatureSet:
     """A feature set: vectors of all images of the dataset.
 
     Attributes:
-        weights: file or URL of the weights, of a ``network`` and where the encoder takes a checkpoint.
-        encoder: encoder of the vectors: by default CLEAR's ResNet-50 without its last layer.
-        stored: dtype in which they are published.
+        weights: file or URL of the weights, for a ``network`` and other encoders that take a checkpoint.
+        encoder: encoder that computes the vectors; by default CLEAR's ResNet-50 without its last layer.
+        stored: precision of the published vectors.
     """
 
     weights: Location = ""

@@ -110,22 +110,22 @@ class FetchLimits:
 
 @dataclass(frozen=True)
 class FetchPace:
-    """How hard to try, and how politely: settings that do not change what a healthy server gives. Mark them ``how(...)``.
+    """Retries and rates of requests: settings that do not change what a healthy server returns. Mark them ``how(...)``.
 
-    All hold for the rows of one part; parts that are made at the same time add up.
+    All apply to the rows of one part; parts that are computed at the same time add up.
 
     Attributes:
-        timeout_s: longest time for one attempt, all redirects, the last byte and stalls included. An image can so take at most
-            ``(retries + 1) * timeout_s + retries * max_backoff_s``, beside the wait for its host's turn.
+        timeout_s: timeout of one attempt, including redirects, stalls and the whole body, seconds. An image takes at most
+            ``(retries + 1) * timeout_s + retries * max_backoff_s``, not counting the wait for its host.
         retries: further attempts after a failure of ``TRANSIENT_REASONS``.
-        backoff_s: wait before the first of them, doubled for each further, times 0.5 to 1.5 (by the row's key).
-        max_backoff_s: longest wait. A server that asks for more (Retry-After) is not asked again in this run.
-        concurrency: requests at the same time.
-        per_host: requests at the same time to one host.
-        min_interval_s: shortest time between the starts of two requests to one host.
-        offline_after: where that many rows of a part get no answer and no row gets one, the network of this machine is taken to
-            be down: the run stops, and no row is rejected. 0: they are rejected.
-        user_agent: who asks; say how to reach you.
+        backoff_s: wait before the first retry, seconds; doubled for each further one, times 0.5 to 1.5 (by the row's key).
+        max_backoff_s: longest wait, seconds. If a server demands more (Retry-After), it is not retried in this run.
+        concurrency: maximum number of simultaneous requests.
+        per_host: maximum number of simultaneous requests to one host.
+        min_interval_s: minimum time between the starts of two requests to one host, seconds.
+        offline_after: if this many rows of a part get no answer, and no row gets one, this machine's network is considered
+            down: the run stops, and no row is rejected. 0: such rows are rejected.
+        user_agent: the User-Agent header; it should say how to reach you.
     """
 
     timeout_s: float = 30.0

@@ -53,16 +53,16 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorSearch:
-    """How near vectors are looked for.
+    """How pairs of near vectors are searched for.
 
     Attributes:
-        kind: ``flat`` compares all with all. ``ivf`` is APPROXIMATE: a row is compared with those of the ``probes`` cells
-            that are nearest to it, and some pairs are missed; how many is measured and told. ``auto`` is flat up to
-            ``flat_rows``, and ivf above.
-        flat_rows: see above.
-        cells: of ivf; None: 4 times the root of the number of rows.
-        probes: of them that are looked through for a row.
-        seed: draws the rows by which cells are found.
+        kind: ``flat`` compares all rows with all. ``ivf`` is APPROXIMATE: a row is compared with the rows of its ``probes``
+            nearest cells; some pairs are missed, and the report gives the measured share. ``auto`` is ``flat`` up to
+            ``flat_rows`` rows, otherwise ``ivf``.
+        flat_rows: see ``kind``.
+        cells: number of cells of ``ivf``; None: 4 times the square root of the number of rows.
+        probes: number of cells searched for each row.
+        seed: seed of the sample of rows from which the cells are computed.
     """
 
     kind: Literal["auto", "flat", "ivf"] = "auto"

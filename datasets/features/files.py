@@ -41,8 +41,8 @@ class FeatureFile:
     * anything else: a folder with one ``.npy``, ``.pt`` or ``.pth`` file a sample, named by it, sub-folders included.
 
     Attributes:
-        path: relative to the folder of features, with ``/``; ``.`` is the folder itself.
-        ids: of a ``.npy`` file: names, one a line, or a ``.npy`` file of strings.
+        path: path relative to the folder of features, with ``/``; ``.`` is the folder itself.
+        ids: for a ``.npy`` file: file of the names, one per line, or a ``.npy`` file of strings.
         uid: column or entry of the names.
         feature: column or entry of the tensors.
     """

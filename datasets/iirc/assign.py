@@ -43,14 +43,15 @@ class Shares:
     """What of a subclass goes where. A share of n samples is int(share * n) of them, in double precision.
 
     Attributes:
-        in_task, post_task: of the training samples, the first and the next, for the two validation sets.
-        superclass: of what is left, the first, given under the superclass; where that has more than ``cap`` subclasses, this
-            share times cap / subclasses.
-        subclass: of what is left, the last, given under the subclass. Lone subclasses keep all.
-        cap: see above.
-        test: of all samples of a source without splits, the last; 0 where the source says which samples test. Ours.
-        order: in which order "first" and "last" are meant: of ``files``, as released, or ``drawn`` from the seed (ours), so
-            that roles do not follow what names of files follow: the camera, or the day.
+        in_task, post_task: share of the training samples for this validation set: the first ones for in-task, the next ones for
+            post-task validation.
+        superclass: share of the rest, the first ones, that is labelled by superclass. If the superclass has more than ``cap``
+            subclasses, this share times cap / subclasses.
+        subclass: share of the rest, the last ones, that is labelled by subclass. Lone subclasses keep all samples.
+        cap: number of subclasses above which ``superclass`` is reduced.
+        test: share of all samples, the last ones, for testing, if the source has no splits; 0 if it has. Ours.
+        order: order that "first" and "last" refer to: that of the ``files``, as released, or ``drawn`` from the seed (ours), so
+            that roles do not depend on camera or date, which file names often follow.
 
     >>> Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8).subclass
     0.8

@@ -77,11 +77,12 @@ class ListFile:
     """One list.
 
     Attributes:
-        release: name of the release that it belongs to, snake_case.
-        path: relative to the folder of lists, with ``/``.
-        split: ``train``, ``validate`` or ``test``, for a file of one split; None where a column says it.
+        release: name of the file's release, in snake_case.
+        path: path relative to the folder of lists, with ``/``.
+        split: ``train``, ``validate`` or ``test``, for a file of one split; None: given by a column.
         labelled: whether every row must have a label (the official test lists have none).
-        labels: file of the release's labels, relative too: one a line, or a JSON list. None: any label.
+        labels: file of the release's labels, relative to the same folder: one per line, or a JSON list. None: any label is
+            accepted.
     """
 
     release: str

@@ -38,9 +38,9 @@ class Later:
     """How a later release comes.
 
     Attributes:
-        release: its name.
-        count: increments that it comes in, from 0 to 100,000 (5 in KOWL).
-        seed: draws its folds, from 0 to 2**32 - 1 (0 and 1 in KOWL).
+        release: name of the release.
+        count: number of increments, 0 to 100,000 (5 in KOWL).
+        seed: seed of its folds, 0 to 2**32 - 1 (0 and 1 in KOWL).
     """
 
     release: str

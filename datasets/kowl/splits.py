@@ -33,8 +33,8 @@ class Turn:
         release: name of the release.
         split: its ``train``, ``validate`` or ``test``.
         role: ``train``, ``val`` or ``test``.
-        held_out: share of the samples, drawn by key, that become ``test`` instead; 0 in KOWL. For releases of which only
-            one split can be had.
+        held_out: share of the samples, drawn by key, that become ``test`` instead, 0 to 1; 0 in KOWL. For releases with only
+            one split available.
     """
 
     release: str

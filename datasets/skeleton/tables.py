@@ -46,15 +46,15 @@ _ENDINGS = (".csv", ".tsv", ".parquet")
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Names of the columns of a table. Those of the axes are ``tensor.axes``.
+    """Names of the columns of a table, except those of the coordinates, which are ``tensor.axes``.
 
     Attributes:
-        sequence: which sequence a row belongs to. In a folder of tables a file without it is one sequence, named by the file.
-        frame: number of the frame. The frames of a sequence lie a step apart: the greatest that fits all of them. A table of
-            one row a frame may have none: the rows are then the frames.
-        joint: name of the joint in the layout, or its number from 0. Of tables with a row a joint.
-        body: which body a joint is of, where there may be several.
-        label, camera, performer, side: of the sequence, the same in all of its rows.
+        sequence: sequence of the row. In a folder of tables, a file without this column is one sequence, named after the file.
+        frame: number of the frame. The step between the frames of a sequence is the greatest that fits all of them. Optional
+            in tables with one row per frame: each row is then the next frame.
+        joint: name of the joint in the layout, or its number from 0; for tables with one row per joint.
+        body: body of the joint, if there are several.
+        label, camera, performer, side: property of the sequence, the same in all of its rows.
     """
 
     sequence: str = "sequence"
