@@ -129,7 +129,7 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
     name = posixpath.join(folder(stage), "made.json")
     made = read_sealed(store, name) if store.exists(name) else {}
     if made and (fault := _fault(made, {**_MADE, "cost": _COST} if "cost" in made else _MADE)):
-        raise StoreError(f"{store.url}: {name} does not say how a stage was made: {fault}")
+        raise StoreError(f"{store.url}: {name} does not say how a stage was computed: {fault}")
     return made
 
 

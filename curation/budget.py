@@ -82,7 +82,7 @@ def check_not_empty(
         return
     if not rejects:
         told = ", ".join(f"{name} = {str(place)!r}" for name, place in sources.items()) or "the place of what it reads"
-        raise NoRows(f"{store.url}: source stage {stage!r} gave no rows: check its settings, such as {told}")
+        raise NoRows(f"{store.url}: source stage {stage!r} yielded no rows: check its settings, such as {told}")
     most = max(sorted(rejects), key=lambda reason: rejects[reason])
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(

@@ -76,7 +76,7 @@ def _told(number: int, who: str, silence_s: float, helps: str) -> str:
     if number in _ENDINGS:
         return f"{who} was stopped by {signal.Signals(number).name}; {stays}"
     if not number:
-        return f"{who} gave no answer within {silence_s:g} s of wall clock, twice, the second time alone; {stays}: {helps}"
+        return f"{who} did not answer within {silence_s:g} s of wall clock, twice, the second time on its own; {stays}: {helps}"
     return (
         f"{who} was killed from outside by {signal.Signals(number).name}, twice, the second time alone, as a system does that "
         f"runs out of memory; {stays}: use fewer --workers, or more memory"

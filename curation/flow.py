@@ -125,7 +125,7 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     for setting, value in settings.items():
         if marked := _marked_inside(value):
             raise PlanError(
-                f"step {name}: setting {setting!r} holds {marked} inside it: mark a whole setting, or make it several"
+                f"step {name}: setting {setting!r} holds {marked} inside it: mark a whole setting, or split it into several"
             )
     return Step(function, settings)
 
@@ -489,7 +489,7 @@ def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
     if given is None:
         if stage.kind in ("table", "whole"):
             return upstream
-        raise PlanError(f"stage {stage.name!r}: say which columns {stage.step.name} gives: gives=RowDataclass")
+        raise PlanError(f"stage {stage.name!r}: say which columns {stage.step.name} returns: gives=RowDataclass")
     if taken is None:
         return _merged(upstream, schema_of(given))
     wanted = schema_of(taken)

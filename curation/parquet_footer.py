@@ -90,7 +90,7 @@ def _check_between(stream: IO[bytes], begin: int, end: int, place: str) -> None:
             break
         data = data[copy.place :].lstrip(b"\0")
     if _PAGE.match(data):
-        raise ValueError(f"{place} holds {end - begin:,} bytes from byte {begin} on whose rows its footer does not list")
+        raise ValueError(f"{place} holds {end - begin:,} bytes from byte {begin} that its footer does not list")
     stream.seek(begin)
     before = b""
     while stream.tell() < end and (data := stream.read(min(_CHUNK_BYTES, end - stream.tell()))):

@@ -120,7 +120,7 @@ def _check_asked_for(task: PartTask) -> None:
     except StoreError:
         now = b""
     if now != task.begun.encode():
-        raise _failed(task, "", "the run that asked for it is no longer at work there: it is not written")
+        raise _failed(task, "", "the run that requested it is no longer running there: it is not written")
 
 
 def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:

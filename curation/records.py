@@ -334,10 +334,10 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
             record = _read(where)
         except (Damaged, OSError) as error:
             told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
-            yield Problem(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is complete")
+            yield Problem(_place(out, where / RECORD), f"the record of its files {told}", "that it is complete")
             return
     elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
-        yield Problem(_place(out, where / RECORD), "the record of the files beside it is missing", "that it exists")
+        yield Problem(_place(out, where / RECORD), "the record of its files is missing", "that it exists")
     for name in sorted({*files, *record} - {RECORD}):
         path, states = where / name, record.get(name)
         place = _place(out, path)
@@ -357,7 +357,7 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
             except Damaged as error:
                 yield Problem(place, str(error).removeprefix(f"{path} "), "that it is complete")
         elif states is None and place not in known:
-            yield Problem(place, "the file is there", "nothing of it")
+            yield Problem(place, "the file exists", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:
             yield Problem(place, _told(found), " or ".join(map(_told, states)))
 

@@ -49,7 +49,7 @@ def check_devices(stages: Iterable[Stage]) -> None:
         clips = (step.settings.get("encoder") for step in stage.steps)
         backend = next((each.backend for each in clips if isinstance(each, OpenClip)), "torch")
         if needs_gpu(stage) and backend != "torch":
-            told = f"encoder.backend = {backend!r} computes on processors alone, and device = {device!r}"
+            told = f"encoder.backend = {backend!r} runs only on CPUs, but device = {device!r}"
             raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or change the setting")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch

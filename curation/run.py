@@ -112,7 +112,7 @@ def run(
         raise PlanError(f"no stage {unknown[0]!r} to keep: there are {', '.join(stage.name for stage in stages)}")
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
-        raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
+        raise PlanError(f"{out} is in the memory of this process, where workers of {scheduler!r} cannot write")
     if scheduler in IN_PROCESS:
         check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}

@@ -251,7 +251,7 @@ def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, by
         if split is None:
             continue
         if split[0] != key or split[1] in members:
-            rule = f"member {member.name!r} stands where the index has sample {key!r}"
+            rule = f"member {member.name!r} is where the index has sample {key!r}"
             raise ShardError(f"{place}, byte {base + member.offset}: {rule}")
         members[split[1]] = span[member.data : member.data + member.size]
     if not members:

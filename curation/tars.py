@@ -54,7 +54,7 @@ def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
         while data := stream.read(_CHUNK_BYTES):
             size += len(data)
     except TAR_ERRORS:
-        return ReadError(f"{told}; what follows byte {at} is not read")
+        return ReadError(f"{told}; bytes after {at} are not read")
     return ReadError(f"{told}; {size} bytes from byte {at} on are not read" if size else told)
 
 

@@ -151,7 +151,7 @@ def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     if not starts:
         return [(0, 0)]
     if len(starts) != len(set(names)):
-        raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
+        raise StepFailed("the rows of a shard are not contiguous: sort them by the column 'shard'")
     return list(zip(starts, [*starts[1:], at], strict=True))
 
 

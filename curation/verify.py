@@ -90,9 +90,9 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
     for name in store.folders("stages"):
         if name not in record.stages:
             told = "no such stage: it is left over from an earlier plan, or foreign, and can be removed"
-            problems.append(Problem(folder(name), "the folder is there", told, folder(name)))
+            problems.append(Problem(folder(name), "the folder exists", told, folder(name)))
     if strays := store.list("stages"):
-        problems.extend(Problem(f"stages/{name}", "the file is there", "nothing of it", f"stages/{name}") for name in strays)
+        problems.extend(Problem(f"stages/{name}", "the file exists", "nothing of it", f"stages/{name}") for name in strays)
     for name, sha256_ in {**dict.fromkeys(PUBLISHED, ""), **record.beside, DATASET: record.published}.items():
         if sha256_ or store.folders(name) or store.list(name):
             on_stage(name)
@@ -185,7 +185,7 @@ def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Pro
     names += [("folder", name) for name in store.folders(where) if name not in known]
     for kind, name in names:
         place = posixpath.join(where, name)
-        yield Problem(place, f"the {kind} is there", "nothing of it", place)
+        yield Problem(place, f"the {kind} exists", "nothing of it", place)
 
 
 def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:

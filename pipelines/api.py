@@ -346,7 +346,7 @@ def qa_serve(
     (asked, place), todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
     if asked.simulated is not None:
         LOGGER.warning(
-            "%s: simulated annotators answer this round: votes of people count only if the settings ask for them", out
+            "%s: simulated annotators answer this round: votes of people count only if the settings request them", out
         )
 
     def go_on() -> str:

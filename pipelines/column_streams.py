@@ -204,7 +204,7 @@ def _check(dataset: str, columns: Mapping[str, str]) -> Any:
         numbers, kind = what in ("tasks", "domains"), table.schema.field(name).type
         if table[name].null_count or not (pa.types.is_integer(kind) if numbers else pa.types.is_string(kind)):
             wanted = "whole numbers" if numbers else "text"
-            told = f"column {name!r} for {what} holds {kind} and {table[name].null_count} nulls"
+            told = f"column {name!r} for {what} has {kind} and {table[name].null_count} nulls"
             raise WrongUse(f"{dataset}: {told}: expected {wanted} without nulls")
     try:
         _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))

@@ -80,7 +80,7 @@ def checked_names(names: C) -> C:
                 f"{_LONGEST_NAME} characters"
             )
         if name in (EMBEDDING, PIXELS):
-            raise ValueError(f"the name {name!r} stands for what is in the shards: choose another")
+            raise ValueError(f"the name {name!r} is reserved for the vectors in the shards: choose another")
     if len({*names}) < len(names):
         raise ValueError(f"{', '.join(names)}: one appears twice")
     return names

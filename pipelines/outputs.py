@@ -146,7 +146,7 @@ def report(out: str, *, pipeline: str | None = None) -> str:
 
     Raises:
         WrongUse: the benchmark has no report.
-        StoreError: too little is finished for a report, or the dataset does not match the settings of the run.
+        StoreError: too few stages are finished for a report, or the dataset does not match the settings of the run.
 
     >>> import benchwright as bw
     >>> bw.report("out")
@@ -168,7 +168,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
         if dataset_of(out):
             raise
         told = str(error) or "none of the stages that it describes has run"
-        raise StoreError(f"{out}: the run has published nothing, and too little is finished for a report ({told})") from error
+        why = f"the run has published nothing, and too few stages are finished for a report ({told})"
+        raise StoreError(f"{out}: {why}") from error
 
 
 def view(
@@ -455,7 +456,7 @@ def asking(out: str, pipeline: str | None, name: str | None) -> tuple[Round, str
         waiting = [each for each in rounds if each not in inside or unanswered(inside[each][0], place)]
         if len(waiting) != 1:
             told = ", ".join(waiting or rounds)
-            raise WrongUse(f"{out}: this pipeline asks annotators in several rounds: give --round, one of {told}")
+            raise WrongUse(f"{out}: this pipeline has several rounds of questions: set --round to one of {told}")
         name = waiting[0]
     name = next(iter(rounds)) if name is None else name
     if name not in rounds:

@@ -89,7 +89,8 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
             torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
     except torch.onnx.errors.OnnxExporterError as error:
         told = " ".join(str(error).split())[:200]
-        raise ValueError(f"encoder {spec.model}: not for encoder.backend = 'onnxruntime', take 'torch': {told}") from None
+        rule = "not supported by encoder.backend = 'onnxruntime', use 'torch'"
+        raise ValueError(f"encoder {spec.model}: {rule}: {told}") from None
     finally:
         model.visual.requires_grad_(False)
 

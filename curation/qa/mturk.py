@@ -162,7 +162,7 @@ def export_batches(
     pages = {f"{name}.html": render_form(name, options, medium=medium, **texts) for name in forms}
     room = FIELD_LIMIT_BYTES - max(map(len, pages.values()))
     if room < 0:
-        size = f"{FIELD_LIMIT_BYTES - room:,} bytes with its {len(options)} options, and MTurk takes {FIELD_LIMIT_BYTES:,}"
+        size = f"{FIELD_LIMIT_BYTES - room:,} bytes with its {len(options)} options, and MTurk accepts {FIELD_LIMIT_BYTES:,}"
         raise ValueError(f"the form has {size}: ask in Label Studio (--tool label-studio)")
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
@@ -268,7 +268,7 @@ def _earlier_files(root: Path) -> list[Path]:
     record = root / "export.json"
     if not record.is_file():
         if root.is_dir() and any(root.iterdir()):
-            raise ValueError(f"{root}: it holds files that are no earlier export; choose a new or empty folder")
+            raise ValueError(f"{root}: it contains files that are not an earlier export; choose a new or empty folder")
         return []
     content = read_json_file(record)
     if not isinstance(content, dict) or not isinstance(content.get("upload"), dict):
@@ -288,7 +288,7 @@ def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
 
 def _batches(table: pa.Table, batch_size: int | None) -> list[tuple[str, list[dict[str, Any]]]]:
     if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size = {batch_size}: a batch holds at least one image")
+        raise ValueError(f"batch_size = {batch_size}: a batch has at least one image")
     columns = [name for name in ("key", "bucket", "concept", "url") if name in table.column_names]
     rows = table.select(columns).to_pylist()
     if batch_size is not None:
@@ -323,7 +323,7 @@ def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: i
     if bucket is None or bucket < 0:
         raise ValueError(f"image {key!r}: bucket {bucket} is not a number from 0 on")
     if any(ord(letter) > 0xFFFF for letter in key + row["concept"]):
-        raise ValueError(f"image {key!r} of class {row['concept']!r}: MTurk takes no characters beyond U+FFFF in a CSV")
+        raise ValueError(f"image {key!r} of class {row['concept']!r}: MTurk accepts no characters beyond U+FFFF in a CSV")
     if images is not None:
         address = data_uri(images, key, side_px=thumbnail_px, limit_bytes=room)
     else:

@@ -63,7 +63,7 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
         check_text(option.stands_for, "class name")
         check_text(option.shown, "option text")
         if option.stands_for == background:
-            raise ValueError(f"option {option.name!r} stands for the background class {background!r}: it has no option")
+            raise ValueError(f"option {option.name!r} is the background class {background!r}: it has no option")
         if NONE_OF_THE_ABOVE in (option.name, option.shown):
             raise ValueError(f"option {option.name!r}: the form itself adds {NONE_OF_THE_ABOVE!r}")
         if texts & {option.name, option.shown} or option.stands_for in classes:

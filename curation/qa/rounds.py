@@ -271,7 +271,7 @@ def _check_columns(asked: Round, schema: pa.Schema) -> None:
             )
         if not holds(schema.field(column).type):
             found = schema.field(column).type
-            raise PlanError(f"{asked.title}: {setting} = {column!r}: a column of {what} is needed, and it holds {found}")
+            raise PlanError(f"{asked.title}: {setting} = {column!r}: expected a column of {what}, but it contains {found}")
 
 
 def export_questions(
@@ -406,7 +406,7 @@ def _lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterat
 def _file(folder: Path, name: str, place: str) -> Path:
     file = Path(os.path.realpath(folder / name))
     if not file.is_relative_to(folder):
-        raise ValueError(f"{place}: file {name!r} lies outside the folder of the CSV")
+        raise ValueError(f"{place}: file {name!r} is outside the folder of the CSV")
     if not file.is_file():
         raise ValueError(f"{place}: file {name!r} not found next to the CSV")
     return file

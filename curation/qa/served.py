@@ -72,7 +72,7 @@ class Answers:
             elif before is not None:
                 self.undone.setdefault(name, {})[key] = before
         else:
-            raise ValueError(f"record {self.length} is none of answers: {str(dict(record))!a:.80}")
+            raise ValueError(f"record {self.length} is not an answer: {str(dict(record))!a:.80}")
 
     def _remove(self, name: str, *, discarded: bool) -> None:
         self.invited.pop(name, None)

@@ -210,7 +210,7 @@ def read_votes(path: str) -> pa.Table:
             held = pq.ParquetFile(file)
             names = held.schema_arrow.names
             if wrong := next((name for name in VOTES.names if names.count(name) != 1 and name != "assignment"), None):
-                raise ValueError(f"the column {wrong!r} stands there {names.count(wrong)} times")
+                raise ValueError(f"the column {wrong!r} is there {names.count(wrong)} times")
             if held.metadata.num_rows > MAX_VOTES:
                 raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
             check_whole(cast("IO[bytes]", file), "it")
@@ -229,7 +229,7 @@ def read_votes(path: str) -> pa.Table:
 def _check_labels(file: IO[bytes], votes: int) -> None:
     labels = sum(chunk.values for chunks in column_chunks(file) for chunk in chunks if chunk.column.startswith("labels."))
     if labels > _MAX_LABELS * votes:
-        raise ValueError(f"{labels:,} labels in {votes:,} votes, {_MAX_LABELS:,} each at most are read")
+        raise ValueError(f"{labels:,} labels in {votes:,} votes, {_MAX_LABELS:,} each at most are allowed")
 
 
 def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
@@ -239,7 +239,7 @@ def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
     for batch in held.iter_batches(_ROWS_AT_ONCE, columns=names):
         if batch.nbytes > _MAX_VOTE_BYTES * batch.num_rows:
             raise ValueError(
-                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are read"
+                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are allowed"
             )
         batches.append(batch)
         size += batch.nbytes

@@ -88,7 +88,7 @@ def blur(
     data = row.image.read()
     header = read_header(data, max_pixels=max_pixels)
     if header.animated:
-        raise Reject("animated", f"{header.extension} of more than one frame: boxes are looked for in the first alone")
+        raise Reject("animated", f"{header.extension} of several frames: objects are detected in the first only")
     pixels = decode_rgb(data, max_pixels=max_pixels)
     found = detector(pixels.copy(), **({"checkpoint": checkpoint} if checkpoint else {}))
     boxes = _checked(found, pixels.shape[1], pixels.shape[0])

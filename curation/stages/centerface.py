@@ -72,7 +72,7 @@ def _load(checkpoint: str, changed: int) -> cv2.dnn.Net:
         told = f"its outputs are not {', '.join(_OUTPUTS)}"
     except cv2.error as error:
         told = error.err
-    raise ValueError(f"checkpoint {checkpoint}: no CenterFace network: {told}; {HOW_TO_GET}")
+    raise ValueError(f"checkpoint {checkpoint}: not a CenterFace network: {told}; {HOW_TO_GET}")
 
 
 def _boxes(heat: np.ndarray, size: np.ndarray, offset: np.ndarray) -> np.ndarray:

@@ -155,7 +155,7 @@ def read_dates_csv(stream: IO[bytes], place: str, columns: Mapping[str, str] = M
         tables.append(pa.Table.from_pylist(rows, schema=_CSV_SCHEMA))
         if sum(table.nbytes for table in tables) > _MAX_BYTES:
             raise ValueError(
-                f"{place}: its rows up to line {reader.line_num:,} take more than {_MAX_BYTES:,} bytes: cut it in parts"
+                f"{place}: its rows up to line {reader.line_num:,} take more than {_MAX_BYTES:,} bytes: split it into parts"
             )
 
 

@@ -434,7 +434,7 @@ async def _read_body(content: aiohttp.StreamReader, headers: Mapping[str, str], 
         raise _FailedFetch("too_large", f"{length} bytes announced, limit {max_bytes}")
     encoding = headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise _FailedFetch("bad_response", f"Content-Encoding {encoding}, which was not asked for")
+        raise _FailedFetch("bad_response", f"Content-Encoding {encoding}, which was not requested")
     inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
     parts: list[bytes] = []
     received = size = 0

@@ -47,7 +47,7 @@ class Rule:
         if self.per_class < 1 or self.candidates < self.per_class:
             raise ValueError(
                 f"retrieval rule: {self.candidates} candidates for {self.per_class} rows a class; "
-                "expected at least one row per class and as many candidates"
+                "expected at least one row per class, and at least as many candidates"
             )
         if not 0 <= self.background_share <= 1:
             raise ValueError(f"retrieval rule: background_share is {self.background_share}: a number from 0 to 1")

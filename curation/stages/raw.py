@@ -146,7 +146,7 @@ def _bayer(raw: Any) -> Bayer:
     visible = raw.raw_image_visible
     height, width = visible.shape[0] // 2 * 2, visible.shape[1] // 2 * 2
     if not height or not width:
-        raise Reject("no_bayer", f"{visible.shape[1]}x{visible.shape[0]} pixels: not one whole pattern")
+        raise Reject("no_bayer", f"{visible.shape[1]}x{visible.shape[0]} pixels: smaller than one mosaic pattern")
     black = np.asarray(raw.black_level_per_channel, dtype=np.float64)[pattern]
     # LibRaw's own maximum is what the data can reach; a camera may tell more, channel by channel.
     told = raw.camera_white_level_per_channel

@@ -108,7 +108,7 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
     check_concepts(concepts, rule)
     concept_of = np.repeat(np.arange(len(concepts)), [len(concept.prompts) for concept in concepts])
     if np.ndim(query_vectors) != 2 or len(query_vectors) != len(concept_of):
-        raise ValueError(f"query vectors have shape {np.shape(query_vectors)}: {len(concept_of)} prompts stand in the plan")
+        raise ValueError(f"query vectors have shape {np.shape(query_vectors)}: {len(concept_of)} prompts are in the plan")
     queries = np.ascontiguousarray(query_vectors, dtype=np.float32)
     prompts = [prompt for concept in concepts for prompt in concept.prompts]
     check_unit(queries, prompts)

@@ -66,7 +66,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
         with _turns.alone() if again else _turns.beside_others():
             return _asked(_Child() if again else _idle.take(), question, wall_limit_s)
 
-    helps = "raise videos.wall_limit_s where the machine is that slow, or take the file away where it is this one each time"
+    helps = "raise videos.wall_limit_s if the machine is that slow, or remove the file if it is always the same one"
     try:
         return tried_twice(ask, who=f"the process that reads {path}", silence_s=wall_limit_s, helps=helps)
     except Died as died:

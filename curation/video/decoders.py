@@ -286,7 +286,7 @@ def _received(pipe: IO[bytes], wanted: Sequence[int], *, all_sent: bool) -> Iter
         for frame in container.decode(video=0):
             number = next(numbers, None)
             if number is None:
-                raise Reject("corrupt", f"more than the {len(wanted)} frames asked for came from ffmpeg")
+                raise Reject("corrupt", f"more than the {len(wanted)} requested frames came from ffmpeg")
             if number in places:
                 yield number, frame
 

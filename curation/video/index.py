@@ -314,7 +314,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
 def _index(path: str, container: InputContainer, stream: VideoStream, packets: _Packets) -> VideoIndex:
     context, seekable = stream.codec_context, container.format.name in _SEEKABLE
     if not any(packets.shown):
-        raise Reject("no_frames", f"{len(packets.pts)} packets, none of them shown")
+        raise Reject("no_frames", f"{len(packets.pts)} packets, none of which is displayed")
     if seekable and packets.last_is_cut:
         raise Reject("truncated", f"the last of {len(packets.pts)} packets is cut")
     sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
@@ -367,7 +367,7 @@ def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Pa
     if None in packets.pts or len(set(packets.pts)) < len(packets.pts):
         return "time stamps are missing or repeated"
     if packets.pts == packets.dts and has_b_frames:
-        return "time stamps do not tell the order of display"
+        return "time stamps do not determine the display order"
     if not packets.keys or packets.keys[0] != 0:
         return "no key frame at the start"
     first = packets.pts[0] or 0

@@ -56,7 +56,7 @@ def probe_file(
             break
         count = number + 1
     if first is None:
-        raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+        raise Reject("no_frames", f"{index.n_frames} packets, none of which yields a frame")
     if plan is not None:
         known = index if count == index.n_frames else counted(index, budget=budget)
         choose_frames(plan, known.times_s, fps=known.fps, **cut)
@@ -126,7 +126,7 @@ def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
     """
     stamps = [frame.pts for frame in all_frames(index, budget=budget)]
     if not stamps:
-        raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+        raise Reject("no_frames", f"{index.n_frames} packets, none of which yields a frame")
     if None in stamps:
         times_s = np.arange(len(stamps) + 1) / index.fps
     else:

@@ -148,7 +148,7 @@ def _clip(one: _Segment, keys: dict[str, int]) -> ListedClip | Rejected:
     if not one.label:
         return Rejected(one.listed, "empty_label", one.youtube_id)
     if not is_text(one.label):
-        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} holds half a surrogate pair, which is not valid text")
+        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} contains half a surrogate pair, which is not valid text")
     return segment(one.youtube_id, one.label, one.role, (one.start, one.end, one.length), one.listed, keys)
 
 

@@ -73,7 +73,7 @@ def _tables(root: str, needed: Mapping[str, tuple[bytes, ...]]) -> list[dict[byt
                 _table(f"{place}, {name}", stream, keys) for (name, keys), stream in zip(needed.items(), streams, strict=True)
             ]
     except FileNotFoundError as error:
-        raise ValueError(f"{place}, {error}: there is no such file") from None
+        raise ValueError(f"{place}, {error}: file not found") from None
     except _Refused as error:
         raise ValueError(str(error)) from None
     except TAR_ERRORS as error:

@@ -94,7 +94,7 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
         split = splits[top]
     name = listed.get(posixpath.splitext(posixpath.basename(found.file))[0]) or _class_of(folders[1:] if splits else folders)
     if not name:
-        return Rejected(found.key, "no_class", f"{printable(found.file)}: it lies in no class folder, and no list names it")
+        return Rejected(found.key, "no_class", f"{printable(found.file)}: it is not in a class folder, and not in a list")
     return ClassImage(found.key, found.image, found.extension, split, name, found.file)
 
 

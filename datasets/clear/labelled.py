@@ -67,7 +67,7 @@ def _class_of(file: str, labels: str, label_column: str | None) -> tuple[str, st
         raise ValueError(f"source.label_column = {label_column!r}: source.csv has no such column: there are {there}")
     named = known.get(label_column or "label")
     folder = file.partition("/")[0] if "/" in file else ""
-    told = "it lies in no class folder" if named is None else f"column {label_column or 'label'} is empty"
+    told = "it is not in a class folder" if named is None else f"column {label_column or 'label'} is empty"
     return str(folder if named is None else named).strip(), told
 
 

@@ -136,12 +136,13 @@ def parts_of(folder: Folder) -> list[Part]:
     """The release itself, or its train and test parts.
 
     Raises:
-        ValueError: no ``class_names.txt`` where one is wanted, or those of train and test differ.
+        ValueError: no ``class_names.txt``, or those of train and test differ.
     """
     found = [Part(folder, at, names) for at in ("", "train", "test") if (names := _class_names(folder, at))]
     if not found:
         raise ValueError(
-            f"{folder.root}: neither class_names.txt nor train/class_names.txt is there: source.root is the folder of a release"
+            f"{folder.root}: neither class_names.txt nor train/class_names.txt found: source.root must be the folder of a "
+            "release"
         )
     if found[0].at == "":
         return found[:1]
@@ -171,7 +172,7 @@ def buckets_of(part: Part) -> dict[int, str]:
         place = "labeled_metadata.json"
         names = part.json(place, dict)
     if names is None:
-        told = f"neither training_folder/bucket_indices.json nor {place} is there"
+        told = f"neither training_folder/bucket_indices.json nor {place} found"
         raise ValueError(f"{posixpath.join(part.folder.root, part.at)}: {told}: one of them names the buckets")
     found: dict[int, str] = {}
     for name in map(str, names):
@@ -190,8 +191,8 @@ def lines_of(part: Part, bucket: str) -> Iterator[ListedImage | Rejected]:
     if lines is None:
         if part.text("training_folder/bucket_indices.json") is not None:
             raise ValueError(
-                f"{posixpath.join(part.at, place)} is not there, and bucket_indices.json names the bucket: name the buckets to "
-                "take in source.buckets"
+                f"{posixpath.join(part.at, place)} not found, although bucket_indices.json lists the bucket: list the "
+                "buckets to use in source.buckets"
             )
         yield from _by_metadata(part, metadata)
         return
@@ -275,7 +276,7 @@ def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: floa
         return {}
     if wanted not in found:
         there = f"{', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
-        raise ValueError(f"training_folder/{wanted} is not there, {there}")
+        raise ValueError(f"training_folder/{wanted} not found, {there}")
     folders = {seed: f"training_folder/{wanted}/split_{seed}" for seed in SEEDS}
     return {seed: at for seed, at in folders.items() if any(name.startswith(f"{at}/") for name in files)}
 
@@ -303,7 +304,7 @@ def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[
             yield Rejected(shown, entry.reason, entry.detail)
         elif inner.startswith("labeled_images/"):
             other = inner.split("/")[1] in skipped
-            told = "its bucket is none of source.buckets" if other else "no list names it"
+            told = "its bucket is not in source.buckets" if other else "no list names it"
             yield Rejected(shown, "bucket_not_taken" if other else "not_listed", told)
         elif inner.startswith("all_images/"):
             yield Rejected(shown, "unlabelled", "one of all images")

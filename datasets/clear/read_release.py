@@ -117,7 +117,7 @@ def _listed(
             try:
                 row = _row(part, bucket, line, splits)
                 if classes is not None and row["class_name"] not in classes:
-                    raise Reject("class_not_taken", f"{row['class_name']} is none of source.classes")
+                    raise Reject("class_not_taken", f"{row['class_name']} is not in source.classes")
                 if row["key"] in keys:
                     raise Reject("duplicate_id", f"another image has the ID {published.id_of(line.path)}")
                 size = _size(files, path) if images else 0

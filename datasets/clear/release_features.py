@@ -1,5 +1,5 @@
 """Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the
-order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of a tensor an ID.
+order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of ID to tensor.
 
 This is the one place that knows of them: what it gives is stored as the feature sets of encoders are.
 """
@@ -138,12 +138,12 @@ def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
     of_class = posixpath.join(row.part, "features", features, str(row.bucket), f"{row.class_name}.pth")
     held = files.get(of_class)
     if held is None:
-        raise Reject("no_feature", f"neither {of_bucket} nor {of_class} is there")
+        raise Reject("no_feature", f"neither {of_bucket} nor {of_class} found")
     if not isinstance(held, dict):
-        raise ValueError(f"{of_class} holds {type(held).__name__}, expected a dict of a tensor an ID")
+        raise ValueError(f"{of_class} holds {type(held).__name__}, expected a dict of ID to tensor")
     identity = id_of(row.file)
     if identity not in held:
-        raise Reject("no_feature", f"{of_class} has none of {identity}")
+        raise Reject("no_feature", f"{of_class} has no tensor for {identity}")
     return _numbers(cast("dict[str, Any]", held)[identity], of_class)
 
 
@@ -162,7 +162,7 @@ def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
         told = f"{counts[0]} vectors" if label is None else f"label {label}"
         raise ValueError(
             f"{place} has {told} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
-            f"{row.label}: its vectors are those of another list"
+            f"{row.label}: its vectors belong to another list"
         )
     return _numbers(vector, place)
 

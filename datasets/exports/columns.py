@@ -149,7 +149,7 @@ def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -
                 if twice := [name for name in set(columns) if name != "images" and columns.count(name) > 1]:
                     raise ShardError(
                         f"{place}, byte {next(iter(members.values())).offset}: sample {key!r} has the members "
-                        f"{list(members)}, two of which would be its {twice[0]!r}"
+                        f"{list(members)}, two of which would become its {twice[0]!r}"
                     )
                 kinds.update(map(column_of, members))
                 for extension, member in members.items():

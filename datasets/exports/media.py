@@ -104,7 +104,7 @@ def write_label_studio(
     of = Published.open(dataset)
     column = "label" if "label" in of.labels else next(iter(of.labels), "")
     if not column:
-        raise ValueError(f"{dataset}: it has no column of classes, which Label Studio would ask for")
+        raise ValueError(f"{dataset}: it has no column of classes, which Label Studio needs")
     target.write(CONFIG, choice_config(list(dict.fromkeys(of.labels[column]))).encode())
     with target.writing(TASKS) as stream:
         for number, (row, members) in enumerate(_rows(of)):

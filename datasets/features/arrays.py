@@ -69,7 +69,7 @@ class StoredArray:
         size = math.prod(shape) * self.dtype.itemsize
         if size > MAX_BYTES_AT_ONCE:
             told = f"values {shape} of {self.dtype} take {size:,} bytes"
-            raise ValueError(f"{self._place}: {told}: {MAX_BYTES_AT_ONCE:,} at most are read at once")
+            raise ValueError(f"{self._place}: {told}: {MAX_BYTES_AT_ONCE:,} at most are allowed at once")
         self._stream.seek(self._begin + offset)
         data = self._stream.read(size)
         if len(data) != size:
@@ -108,7 +108,7 @@ def open_arrays(place: str, *, by_rows: bool = True) -> Iterator[Arrays]:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name == info.filename or name in members:
-                raise ValueError(f"{place} holds {info.filename!r}, expected arrays (.npy) of different names alone")
+                raise ValueError(f"{place} holds {info.filename!r}, expected only arrays (.npy), with different names")
             members[name] = info
 
         def get(name: str) -> StoredArray:

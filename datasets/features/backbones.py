@@ -165,7 +165,7 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
         )
         model.get_submodule(backbone.head)
     except ValueError as error:
-        raise ValueError(f"backbone model {backbone.model!r}: torchvision has none of this name ({error})") from None
+        raise ValueError(f"backbone model {backbone.model!r}: torchvision has no such model ({error})") from None
     except AttributeError as error:
         raise ValueError(f"backbone head {backbone.head!r}: {backbone.model} has no such layer ({error})") from None
     try:
@@ -174,7 +174,7 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
         raise
     except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
         told = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"checkpoint {checkpoint} holds no weights of {backbone.model}: {told}") from None
+        raise ValueError(f"checkpoint {checkpoint} has no weights of {backbone.model}: {told}") from None
     if not backbone.classes:
         parent, _, name = backbone.head.rpartition(".")
         setattr(model.get_submodule(parent), name, torch.nn.Identity())

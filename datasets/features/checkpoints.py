@@ -57,7 +57,7 @@ def read_checkpoint(place: str) -> dict[str, Any]:
     tables = _safetensors(place) if place.endswith(".safetensors") else load_tables(place)
     found = dict(_flat(tables))
     if not found:
-        raise ValueError(f"weights {place}: there is no tensor in it, it is {type(tables).__name__}")
+        raise ValueError(f"weights {place}: no tensor in it, it is {type(tables).__name__}")
     return found
 
 

@@ -161,7 +161,7 @@ def each_extracted(
             found.append(Rejected(row.key, reject.reason, reject.detail))
             continue
         if vector.shape != (width,) or not np.isfinite(vector).all():
-            raise ValueError(f"clip {row.key!r}: the backbone gives {vector.shape}, expected finite numbers ({width},)")
+            raise ValueError(f"clip {row.key!r}: the backbone returned {vector.shape}, expected finite numbers ({width},)")
         drawn = {} if kind is None or kind in transforms else draw_parameters(cast(Kind, kind), seed, row.key, ranges)
         told = json.dumps(drawn, sort_keys=True)
         found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, told))

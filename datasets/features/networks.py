@@ -102,7 +102,8 @@ class NetworkEncoder:
                 found.append(self._model(given).float().flatten(1).cpu().numpy()[: len(part)])
         vectors = np.concatenate(found) if found else np.zeros((0, self.width), np.float32)
         if not np.isfinite(vectors).all():
-            raise ValueError(f"{spec.model} gives numbers that are not finite: its weights are damaged, or of another network")
+            why = "its weights are damaged, or belong to another network"
+            raise ValueError(f"{spec.model} returned numbers that are not finite: {why}")
         return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:

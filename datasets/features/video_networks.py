@@ -71,7 +71,7 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
             load_weights(network.inner if name == _TIMESFORMER else network, name, (head,), checkpoint, rename=rename)
         except ValueError as error:
             told = str(error).replace("encoder.model", "features.backbone.model, features.frames or features.side_px")
-            raise ValueError(told.replace("encoder.prefix", "a file of the network alone")) from None
+            raise ValueError(told.replace("encoder.prefix", "a file of only the network")) from None
     return network
 
 

@@ -163,7 +163,7 @@ def assign(
     for batch in rows.batches(["class_name"]):
         found.update(pc.unique(batch["class_name"]).to_pylist())  # type: ignore[attr-defined]
     if not found:
-        raise ValueError("the source has no picture: there is nothing to assign")
+        raise ValueError("the source has no pictures: there is nothing to assign")
     tree = hierarchy_of_folders(rows) if hierarchy is None else _tree(hierarchy, form, proposal, found)
     named = f"hierarchy {hierarchy!r}" if isinstance(hierarchy, str) else "hierarchy"
     if found.isdisjoint(tree.subclasses):

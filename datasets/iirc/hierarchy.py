@@ -290,7 +290,7 @@ def propose(
             below.setdefault(ancestor, []).append(leaf)
     for leaf in leaves:
         if leaf in below:
-            raise ValueError(f"class {leaf!r} stands above class {below[leaf][0]!r}: one of them cannot be a subclass")
+            raise ValueError(f"class {leaf!r} is above class {below[leaf][0]!r}: one of them cannot be a subclass")
     taken: dict[str, str] = {}
     for ancestor in sorted(below, key=lambda name: (len(below[name]), name)):
         free = [leaf for leaf in below[ancestor] if leaf not in taken]

@@ -174,7 +174,7 @@ def _known(root: str, path: str) -> list[str]:
         raise ValueError(f"labels {path!r} cannot be read: {error}") from None
     if not all(map(is_text, labels)):
         label = next(label for label in labels if not is_text(label))
-        raise ValueError(f"labels {path!r}: {label[:80]!r} holds half a surrogate pair, which is not valid text")
+        raise ValueError(f"labels {path!r}: {label[:80]!r} contains half a surrogate pair, which is not valid text")
     return labels
 
 
@@ -370,7 +370,7 @@ def _what_lacks(video: str, entry: Any) -> str:
     if not isinstance(entry, _Pairs):
         first = "the first is not an object with names"
     return (
-        f"its entries are not clips of Kinetics: {first}. Wanted are 'label' and 'segment': "
+        f"its entries are not clips of Kinetics: {first}. Expected 'label' and 'segment': "
         "[start, end] in seconds, or 'time_start' and 'time_end', in 'annotations' or the entry, or names <id>_<start>_<end>. "
         "A list of whole videos can be read as CSV with columns video and label (vclimb: source.kind = 'csv')"
     )

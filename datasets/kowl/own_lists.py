@@ -167,7 +167,7 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns
         if _ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
         if (file.release is None) == (mine.release is None):
-            raise ValueError(f"list {file.path!r}: say its release, or in columns.release which column does, and not both")
+            raise ValueError(f"list {file.path!r}: say its release, or name a column in columns.release, but not both")
         if file.split is not None and file.split not in SPLITS:
             raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
         if not fs.isfile(posixpath.join(folder, file.path)):

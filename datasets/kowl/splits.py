@@ -85,7 +85,7 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
                 f"turn {number}: role {turn.role!r} and held_out {turn.held_out}: one of {ROLES}, and 0 to below 1"
             )
         if places.index(places[number]) != number:
-            raise ValueError(f"turn {number}: {turn.release} {turn.split} has had its turn")
+            raise ValueError(f"turn {number}: {turn.release} {turn.split} is listed twice")
         if f"split_{turn.release}" not in rows.column_names:
             raise ValueError(f"turn {number}: no release {turn.release!r} among the columns {', '.join(rows.column_names)}")
     for table in rows.batches():

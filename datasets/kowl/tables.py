@@ -143,8 +143,8 @@ class Recordings(NamedTuple):
             told = "Whether train shares recordings with val and test is not known."
         if not self.unknown:
             return told
-        why = "their lists give neither times in a video nor a group"
-        return f"{told} Of {self.unknown:,} of {self.clips:,} clips the recording is not known: {why} (source.columns.group)."
+        why = "their lists have neither times in a video nor a group"
+        return f"{told} Of {self.unknown:,} of {self.clips:,} clips the recording is unknown: {why} (source.columns.group)."
 
 
 def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:

@@ -167,5 +167,5 @@ def _checked(path: str, place: str, told: dict[str, Any], total: int) -> np.ndar
         )
     size, wanted = Path(path).stat().st_size, begin + math.prod(shape) * dtype.itemsize
     if size != wanted:
-        raise ShardError(f"{place}: {size} bytes, expected {wanted}: it was cut off, or added to")
+        raise ShardError(f"{place}: {size} bytes, expected {wanted}: it was truncated, or appended to")
     return np.memmap(path, dtype, "r", begin, shape) if size > begin else np.empty(shape, dtype)

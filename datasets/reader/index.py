@@ -304,7 +304,7 @@ class ShardFiles:
     def _checked(self, data: bytes, shard: str, offset: int, size: int) -> bytes:
         if len(data) != size:
             raise ShardError(
-                f"{self.place(shard)}, byte {offset}: truncated: the index has {size} bytes here, {len(data)} are there"
+                f"{self.place(shard)}, byte {offset}: truncated: the index has {size} bytes here, found {len(data)}"
             )
         return data
 

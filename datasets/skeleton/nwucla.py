@@ -92,5 +92,5 @@ def read_nwucla(row: InFile, *, root: str, layout: Layout, form: TensorForm) -> 
     values = json_values(open_folder(root).read(row.file, max_bytes=MAX_BYTES))
     wanted = facts().nwucla.classes.index(row.class_name) + 1
     if values.get("label", wanted) != wanted:
-        raise Reject("label_differs", f"label {values['label']!r:.40}, by its name it is {wanted}")
+        raise Reject("label_differs", f"label {values['label']!r:.40}, but {wanted} by its name")
     return tensor_row(row, sequence_from_json(values), layout, form)

@@ -150,7 +150,7 @@ def _cells(wide: str | None, layout: Layout, form: TensorForm) -> tuple[tuple[st
         raise ValueError(f"source.wide = {wide!r}: expected {{joint}} or {{number}}, and {{axis}}: {error}") from None
     if len({name for names in named for name in names}) < len(layout.joints) * len(form.axes):
         raise ValueError(
-            f"source.wide = {wide!r} gives several joints or axes one column: {{joint}} or {{number}}, and {{axis}}"
+            f"source.wide = {wide!r} maps several joints or axes to the same column: {{joint}} or {{number}}, and {{axis}}"
         )
     return named
 

@@ -65,7 +65,7 @@ class TensorForm:
         if len(set(self.axes)) < len(self.axes) or not 1 <= len(self.space) <= MAX_AXES or not all(self.axes):
             raise ValueError(f"tensor axes are {named!r}: expected 1 to {MAX_AXES} different names of axes of space")
         if self.confidence is not None and self.confidence not in self.axes:
-            raise ValueError(f"tensor confidence is {self.confidence!r}, which is none of tensor axes, {named}")
+            raise ValueError(f"tensor confidence is {self.confidence!r}, which is not in tensor.axes, {named}")
         if self.least_confidence and self.confidence is None:
             raise ValueError(f"tensor least_confidence is {self.least_confidence:g}: tensor confidence names no axis")
         if not 0 <= self.max_missing <= 1:

@@ -170,7 +170,7 @@ def read_spectra(path: str) -> Spectra:
     elif len(widths) == 1:
         table = np.asarray(rows)
     else:
-        raise ValueError(f"{path}: lines of {sorted(widths)} numbers, where all should have as many")
+        raise ValueError(f"{path}: lines of {sorted(widths)} numbers: all should have the same number")
     grid = _SFU_NM
     if len(table) > 1 and table[0, 0] > 200 and (np.diff(table[0]) > 0).all():
         grid, table = table[0], table[1:]

@@ -132,9 +132,9 @@ def no_pictures(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) 
     >>> no_pictures(np.array(["pair7"]))
     Traceback (most recent call last):
         ...
-    ValueError: pictures of 1 pairs: an estimator that looks at pictures says so: needs_pictures = True
+    ValueError: pictures of 1 pairs: an estimator that uses pictures must set needs_pictures = True
     """
-    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
+    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that uses pictures must set needs_pictures = True")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,9 +63,9 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
     if valid.dtype != np.bool_ or valid.shape != shape[:2]:
         raise Reject("bad_mask", f"valid is {valid.dtype} {valid.shape}: expected bool {shape[:2]}")
     if (row.patches_1 is None) != (row.patches_2 is None):
-        raise Reject("bad_numbers", "patches of one camera alone: the chart is seen by both, or by none")
+        raise Reject("bad_numbers", "patches of one camera only: the chart must be visible to both, or to neither")
     if charts and row.patches_1 is None:
-        raise Reject("no_chart", "augmentation puts pictures under other lights by their charts: leave it out, or give patches")
+        raise Reject("no_chart", "augmentation re-illuminates pictures by their charts: remove it, or give patches")
     patches = [
         None if given is None else checked_numbers(given, f"patches_{number}", 72).tolist()
         for number, given in ((1, row.patches_1), (2, row.patches_2))

@@ -329,7 +329,7 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
     """
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     if len(one) < 100:
-        raise Reject("too_few_pixels", f"{len(one)} valid pixels, 100 wanted")
+        raise Reject("too_few_pixels", f"{len(one)} valid pixels, expected at least 100")
     there, condition_1 = checked_fit(one, two, preset=preset, what="first picture", max_condition=max_condition)
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
     chart_there = chart_back = None

@@ -68,7 +68,7 @@ def _by_folder(file: VideoFile) -> ListedClip | Rejected:
     role = _role(folders[0]) if len(folders) > 1 else None
     named = folders[1:] if role else folders
     if not named:
-        return Rejected(file.key, "no_class_folder", "the video lies in no folder that names its class")
+        return Rejected(file.key, "no_class_folder", "the video is not in a folder named after its class")
     ucf = parse_name(file.stem)
     group = f"{named[0]}/{ucf[1]}" if ucf else file.key
     return _clip(file, "/".join(named), role, group)

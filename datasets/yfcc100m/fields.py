@@ -188,19 +188,19 @@ def _rejects(bad: pl.DataFrame, place: Place, licences: Sequence[str] | None) ->
         "bad_id": (~pl.col("id_fits"), seen("id", "is not a positive whole number of at most 18 digits")),
         "bad_marker": (~pl.col("marker").is_in(["0", "1"]).fill_null(False), seen("marker", "is not 0 or 1")),
         "not_a_photo": (pl.col("marker") != "0", seen("marker", "is not 0: a video")),
-        "null_date_taken": (null_taken, seen("date_taken", "is no time")),
+        "null_date_taken": (null_taken, seen("date_taken", "is not a time")),
         "bad_date_taken": (
             pl.col("taken").is_null() | (pl.col("taken") < _FIRST),
             seen("date_taken", "is not like 2006-02-28 20:33:06.0"),
         ),
-        "null_date_uploaded": (null_uploaded, seen("date_uploaded", "is no time")),
+        "null_date_uploaded": (null_uploaded, seen("date_uploaded", "is not a time")),
         "bad_date_uploaded": (pl.col("uploaded").is_null(), seen("date_uploaded", "is not seconds since 1970")),
         "taken_not_before_upload": (
             pl.col("taken") >= pl.col("uploaded"),
             pl.format("date_taken {} is not before date_uploaded {}", "date_taken", pl.col("uploaded").dt.to_string("iso")),
         ),
         "no_url": (pl.col("url").is_null(), pl.lit("url is empty")),
-        "licence_not_wanted": (pl.lit(licences is not None), seen("licence", "is not among those asked for")),
+        "licence_not_wanted": (pl.lit(licences is not None), seen("licence", "is not among those requested")),
     }
     reason, detail = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.String)
     for name, (rule, what) in reversed(rules.items()):

@@ -22,7 +22,7 @@ Every line becomes a row or a reject. The reasons, in the order in which they ar
 ``taken_not_before_upload``  captured at or after the upload, both compared as they stand (CLEAR's released code: capture in
                           local time, upload in UTC, compared as naive)
 ``no_url``                no download address
-``licence_not_wanted``    the licence is not among those asked for
+``licence_not_wanted``    the licence is not among those requested
 ========================  =================================================================================
 
 A reject's key is the photo's id; for a line without a valid id, ``<file>:<place>``, where the place is the offset in bytes of
@@ -136,7 +136,7 @@ def read_metadata(
     if unknown := [name for name in extra if name not in EXTRA]:
         raise ValueError(f"extra column {unknown[0]!r}: there are {', '.join(EXTRA)}")
     if len(set(extra)) < len(extra):
-        raise ValueError(f"extra columns {', '.join(extra)}: each can be asked for once")
+        raise ValueError(f"extra columns {', '.join(extra)}: each may be requested only once")
     task = json.loads(piece)
     fs, root = fsspec.core.url_to_fs(path)
     full = _full(fs, root, task["file"])

@@ -107,7 +107,7 @@ def ranges(path: str, count: int) -> list[tuple[int, int]]:
         if missing := [name for name in COLUMN_NAMES.values() if name not in found]:
             raise ValueError(f"{path}: table {TABLE!r} has no column {missing[0]!r}")
         if "rowid" in map(str.lower, found):
-            raise ValueError(f"{path}: table {TABLE!r} has a column 'rowid', which stands for the numbers of its rows")
+            raise ValueError(f"{path}: table {TABLE!r} has a column 'rowid', which hides the row numbers")
         first, last = connection.execute(f"SELECT min(rowid), max(rowid) FROM {TABLE}").fetchone()
     if first is None:
         return []

@@ -78,7 +78,7 @@ def streaming_stream(
     buckets = np.asarray(bucket)
     names = np.unique(buckets).tolist()
     if len(names) < 2:
-        raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, and there are none")
+        raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, but there are none")
     parts = [samples(np.flatnonzero(buckets == name)) for name in names]
     # The last bucket has no future that could be tested: it need not be learned.
     positions = [

@@ -66,7 +66,7 @@ def _mean(line: Line, metric: str, *, split: str | None = None, at: int | None =
 def _more(settings: Mapping[str, Any], where: Mapping[str, str], rows: float) -> str:
     if "tail_size" in settings:
         at_most = f"{where['tail_size']} ({settings['tail_size']}) or tail_share ({settings.get('tail_share', 1)})"
-        return f"a tail that holds most of the {rows:,.0f} samples it learned from finds nothing strange: lower {at_most}"
+        return f"a tail with most of the {rows:,.0f} training samples finds nothing novel: lower {at_most}"
     if "validation_error" in settings:
         return f"raise {where['validation_error']} ({settings['validation_error']})"
     if "min_error_tol" in settings:

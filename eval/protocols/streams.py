@@ -171,7 +171,7 @@ class Stream:
             wanted = "(n, k) sets of class indices" if self.sets else "(n,) class indices"
             raise ValueError(f"{what}: labels {labels.dtype} {labels.shape}: expected int64 {wanted}")
         if not len(labels):
-            raise ValueError(f"{what}: there is no sample")
+            raise ValueError(f"{what}: there are no samples")
         first = labels[:, 0] if self.sets else labels
         if first.min() < 0 or labels.min() < -1 or labels.max() >= known:
             raise ValueError(f"{what}: labels from {labels.min()} to {labels.max()}: 0..{known - 1} are known by then")

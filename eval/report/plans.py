@@ -66,7 +66,7 @@ def pipeline_section(stages: Sequence[PlanStage]) -> Section:
         digest = short_digest(stage.digest)
         rows.append([stage.name, stage.kind, stage.rows_in, stage.rows, lost, reasons, stage.seconds, digest])
     expanding = [stage.name for stage in made if stage.expands]
-    several = f", except where several rows are made of one ({', '.join(expanding)})" if expanding else ""
+    several = f", except where one row becomes several ({', '.join(expanding)})" if expanding else ""
     verdict = (
         Text([f"The counts do not add up in {len(wrong)} stages.", *wrong], tone="bad")
         if wrong
@@ -111,7 +111,7 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
         axes.set_ylim(tops[stages[-1].name] + _HIGH + 0.1, -0.1)
         axes.set_axis_off()
 
-    words = [f"{one.name} {'not made' if one.rows is None else f'{one.rows:,} rows'}{_lost(one)}" for one in stages]
+    words = [f"{one.name} {'not run yet' if one.rows is None else f'{one.rows:,} rows'}{_lost(one)}" for one in stages]
     table = Table(
         ["stage", "kind", "step", "reads", "rows", "rejected"],
         [[one.name, one.kind, one.step, ", ".join(one.inputs), one.rows, sum(one.rejects.values())] for one in stages],

@@ -72,7 +72,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
-        told = f"{out} has only one bucket: the streaming protocol tests on later buckets, and there are none"
+        told = f"{out} has only one bucket: the streaming protocol tests on later buckets, but there are none"
         if protocols:
             raise WrongUse(told)
         LOGGER.warning("%s: skipping it", told)

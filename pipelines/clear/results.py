@@ -266,7 +266,7 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None
         verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
         words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
-        note = [Text([f"In the paper's words {', '.join(words)}."])] if words else []
+        note = [Text([f"In the paper's terms, {', '.join(words)}."])] if words else []
         blocks.append((f"{network}, {features}", [verdict, table, *note]))
     if len(blocks) < 2:
         return [Section("Baselines, both protocols", found) for _, found in blocks]
@@ -310,10 +310,10 @@ def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
     if not rows:
         return []
     told = (
-        "Encoders that learned from images without labels, which are published beside the dataset. Right: how often a query's "
-        "own key scores highest among those of the queue, in the last epoch."
+        "Encoders trained on images without labels, which are published next to the dataset. Accuracy: how often a query's own "
+        "key scores highest among those of the queue, in the last epoch."
     )
-    headings = ["method", "backbone", "seed", "epochs", "loss", "right"]
+    headings = ["method", "backbone", "seed", "epochs", "loss", "accuracy"]
     return [Section("Pre-training on images without labels", [Text([told]), Table(headings, rows)])]
 
 
@@ -326,8 +326,8 @@ def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
     if not same:
         return []
     told = (
-        f"Learned in the space that retrieved the images: features {', '.join(same)}. The encoder chose what lies near its "
-        "prompts, so its own vectors tell the classes apart more easily; features of another network are not favoured so."
+        f"Trained on the vectors that also retrieved the images: features {', '.join(same)}. The encoder chose images near its "
+        "prompts, so its own vectors separate the classes more easily; features of another network have no such advantage."
     )
     return [Text([told], tone="note")]
 

@@ -128,11 +128,9 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
         "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=True))])
         for row in table
     ]
-    lines += ["", "Time: on the machine of the sample, with as many workers. Memory: as in the sample, of one process."]
+    lines += ["", "Time: on the sample's machine, with the same number of workers. Memory: as in the sample, for one process."]
     if any(each.rough for each in found):
-        lines.append(
-            "* too few parts to tell the time to start from that of the work: a larger sample, or --smaller, says more."
-        )
+        lines.append("* too few parts to separate start-up time from work: use a larger sample, or --smaller.")
     return [line.rstrip() for line in lines]
 
 

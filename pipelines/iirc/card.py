@@ -55,7 +55,7 @@ def _summary(config: IircConfig, index: pa.Table) -> list[str]:
     told = [
         f"Pictures of {kinds['subclass_with']} subclasses of {kinds['superclass']} superclasses and of "
         f"{kinds['subclass_without']} lone subclasses, in {len(view.tasks)} tasks (configuration {first}); "
-        f"{len(config.tasks.configurations)} configurations stand in the columns.",
+        f"{len(config.tasks.configurations)} configurations are in the columns.",
         "| role | samples |\n| --- | --- |\n" + "\n".join(f"| {role} | {roles[role]:,} |" for role in ROLES),
     ]
     if isinstance(config.source, DrawnSource):

@@ -135,8 +135,8 @@ def _tasks(config: IircConfig, index: pa.Table) -> Section:
         rows.append(
             [str(number), len(sizes), sum(sizes), sizes[0], min(sizes[1:], default=0), max(sizes[1:], default=0), *counts]
         )
-    headings = ["configuration", "tasks", "labels", "in the first", "least later", "most later"]
-    headings += ["superclasses", "subclasses with one", "lone subclasses"]
+    headings = ["configuration", "tasks", "labels", "in the first task", "fewest in a later task", "most in a later task"]
+    headings += ["superclasses", "subclasses with a superclass", "lone subclasses"]
     first = next(iter(views))
     blocks: list[Block] = [
         Table(headings, rows, "Task configurations"),
@@ -154,8 +154,8 @@ def _first_tasks(view: RefinedView, number: int) -> Table:
         asked = [len(view.evaluation(role, known=task, task=task).rows) for role in ("posttask_valid", "test")]
         union = len(view.evaluation("test", known=task).rows)
         rows.append([str(task), len(names), len(train.rows), len(valid.rows), *asked, union])
-    headings = ["task", "labels", "train", "in-task valid.", "post-task valid.", "test", "test so far, each once"]
-    return Table(headings, rows, f"Samples of each task of configuration {number}; a sample may be of two tasks")
+    headings = ["task", "labels", "train", "in-task valid.", "post-task valid.", "test", "test so far, without repeats"]
+    return Table(headings, rows, f"Samples of each task of configuration {number}; a sample may belong to two tasks")
 
 
 def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
@@ -172,8 +172,9 @@ def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
     return [
         Text(
             [
-                f"No in-task validation sample: {told}. There no epoch is chosen, and no learning rate lowered, by them. A "
-                "larger shares.in_task gives some: a superclass gets shares.superclass of those of its subclasses, cut off."
+                f"No in-task validation samples: {told}. In these tasks they neither select an epoch nor lower the learning "
+                "rate. Increase shares.in_task to get some: a superclass gets shares.superclass of those of its subclasses, "
+                "rounded down."
             ],
             tone="note",
         )
@@ -199,11 +200,11 @@ def _shares(config: IircConfig, index: pa.Table) -> Section:
         counts = (mine & has & top & ~sub, mine & has & top & sub, mine & has & sub & ~top, mine & ~has, mine & ~top & ~sub)
         rows.append([name, int(mine.sum()), *(int(count.sum()) for count in counts)])
     headings = ["role", "samples", "superclass only", "both", "subclass only", "lone", "neither"]
-    order = "in an order that is drawn from the seed" if config.shares.order == "drawn" else "in file order, not draws"
+    order = "in a random order" if config.shares.order == "drawn" else "in file order, not random samples"
     told = (
-        f"Shares are stretches of each subclass {order}. Evaluation samples have both labels, restricted to those known by "
-        "then. Some are given under neither: of superclasses with more than twice the cap of subclasses, and where the share "
-        "of a superclass comes to no sample."
+        f"Shares are contiguous ranges of each subclass {order}. Evaluation samples have both labels, restricted to those "
+        "known at that time. Some samples have neither: where a superclass has more than twice as many subclasses as the cap, "
+        "or its share is less than one sample."
     )
     return Section("Assignment of labels", [Table(headings, rows), Text([told])])
 

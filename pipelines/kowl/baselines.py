@@ -49,7 +49,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         WrongUse: for a run without features; a predictor, a hyper-parameter or an amount that is not known.
     """
     if config.features is None:
-        raise WrongUse(f"{out} has no features: give the settings [features] and run again")
+        raise WrongUse(f"{out} has no features: set [features] and run again")
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     names = list(methods) or e.predictors
     _check_settings(config, [short(PREDICTORS.find(name).name) for name in map(_known, names)])

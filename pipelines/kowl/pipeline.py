@@ -110,7 +110,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
     if c.features is None:
         if c.feature_sets:
             raise ConfigError(
-                f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], and there is none"
+                f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], but there is none"
             )
         return flow
     shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)

@@ -93,7 +93,7 @@ def check_address(address: str, known: list[str]) -> None:
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(address) if name is not None]
     except ValueError as error:
-        raise WrongUse(f"evaluation.people.address = {address!r}: {error}: a column stands in braces, as in {{key}}") from None
+        raise WrongUse(f"evaluation.people.address = {address!r}: {error}: put columns in braces, as in {{key}}") from None
     if strange := [name for name in names if name not in known]:
         raise WrongUse(f"evaluation.people.address: samples have no column {strange[0]!r}: there are {', '.join(known)}")
     if not address.startswith(("http://", "https://")):

@@ -213,7 +213,7 @@ def _parts(e: Evaluation, name: str, settings: dict[str, Any], shape: ArraysShap
         raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
     if method.attention and not attends(network):
         raise WrongUse(
-            f"method {name!r} weighs an attention over the graph's edges, and evaluation.network.architecture = "
+            f"method {name!r} computes attention over the graph's edges, but evaluation.network.architecture = "
             f"{e.network.architecture!r} has none: name gcn or st_gcn, or give the network a method topology(x)"
         )
     return reference, method, model, graph

@@ -52,7 +52,7 @@ from .results import (
 _MOST_IN_A_CHART = 8
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
-"""The paper's figures, by network and what they show. They have no numbers."""
+"""The paper's figures, by network and what they show. The paper does not print their numbers."""
 
 _MEASURES = {
     "aa": "AA",
@@ -60,9 +60,9 @@ _MEASURES = {
     "af_final_minus_diagonal": "now - just after",
 }
 _DEFINED = (
-    "AA: mean accuracy over all tasks at the end, a task's accuracy being the mean of its classes'. AF: mean over old tasks of "
-    "the best accuracy before the last task minus that at the end; higher is worse. The third column is what CGLB's code "
-    "prints: accuracy at the end minus that just after the task, of the opposite sign."
+    "AA: mean final accuracy over all tasks, where a task's accuracy is the mean over its classes. AF: mean over old tasks of "
+    "the best accuracy before the last task minus the final accuracy; higher is worse. The third column is what CGLB's code "
+    "prints: final accuracy minus the accuracy just after the task, which has the opposite sign."
 )
 
 
@@ -161,8 +161,8 @@ def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) ->
         label_axis="method",
         value_axis="difference over orders",
         published={name: [each.get(label, math.nan) for label in mine] for name, each in papers.items() if each},
-        caption="Mean difference over orders, by task over task orders and by class over task and class orders. Where they are "
-        "far apart, a task's classes fare differently.",
+        caption="Mean difference over orders: by task over task orders, and by class over task and class orders. Where the two "
+        "are far apart, the classes of a task differ.",
     )
     return [chart]
 
@@ -187,7 +187,7 @@ def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dic
                 label_axis="class",
                 value_axis="accuracy at the end",
                 caption=f"{label}, {network}: accuracy of each class after all tasks in two of the {title}, as "
-                f"in Figure 1 of the paper. Learned as {told[0]}; and as {told[1]}.",
+                f"in Figure 1 of the paper. The orders: {told[0]}; and {told[1]}.",
             )
     return found
 
@@ -231,7 +231,7 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
     if config.evaluation.paper:
         blocks.append(verdict)
     if any(over[one.label].orders != _ORDERS[by] for one in fair):
-        note = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
+        note = f"Table 2 covers {_ORDERS[by]} orders. With fewer orders, differences over them are smaller."
         blocks.append(Text([note], tone="note"))
     whole = next(iter(over.values())).names
     labels = [_named(group, names) for group in whole]

@@ -169,7 +169,7 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
             known = []
     if c.classes > len(known):
         order = f"{len(known)} have an order in a source of kind {s.kind!r}"
-        raise ConfigError(f"classes = {c.classes}: {order}: name them, or say classes = 'all' for all of them by name")
+        raise ConfigError(f"classes = {c.classes}: {order}: name them, or set classes = 'all' for all, sorted by name")
     return known[: c.classes]
 
 

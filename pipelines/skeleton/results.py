@@ -219,19 +219,19 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
         values: the same as JSON-like values.
     """
     if config.evaluation.paper is None:
-        return "evaluation.paper names none"
+        return "evaluation.paper is not set"
     _, wanted, _ = _packaged(config)
     ours, theirs = flat(values), flat(wanted)
     for part in _OF_THE_DATA:
         for name in dict.fromkeys([*ours, *theirs]):
             if (name == part or name.startswith(f"{part}.")) and ours.get(name) != theirs.get(name):
-                return f"{name} = {ours.get(name)!r}, and not {theirs.get(name)!r}"
+                return f"{name} = {ours.get(name)!r} instead of {theirs.get(name)!r}"
     wanted_rows = facts().nwucla.sequences if config.evaluation.paper == "ucla" else facts().ntu_cil.sequences
     store = Store(out)
     shards = load_artifact(store, "shards")
     rows = 0 if shards is None else shards.rows
     if rows != wanted_rows:
-        return f"it has {rows:,} sequences, and not {wanted_rows:,}"
+        return f"it has {rows:,} sequences instead of {wanted_rows:,}"
     return _order_differs(store, ours.get("source.lists")) if config.evaluation.paper == "ucla" else ""
 
 
@@ -258,7 +258,7 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, by: By) -> str:
     """Why a series is none of Table 2, by the records of its trainings; "" where it is."""
     e = _packaged(config)[0].evaluation
     if one.method not in _table_2(config, by):
-        return "no method of Table 2"
+        return "the method is not in Table 2"
     wanted = flat(training_settings(e, one.method, {}, e.network.width, e.network.depth))
     for line in one.lines:
         if line.model != e.network.architecture:

@@ -194,7 +194,7 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     if (network.parameters is None) == (network.hidden is None):
-        raise ValueError(f"evaluation.networks.{name}: give either parameters or hidden")
+        raise ValueError(f"evaluation.networks.{name}: set either parameters or hidden")
     own: dict[str, Any] = {"hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
     own |= {"hidden": network.hidden} if network.parameters is None else {"parameters": network.parameters}
     own |= {"activation": network.activation} if network.activation != "relu" else {}

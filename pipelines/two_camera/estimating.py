@@ -110,7 +110,7 @@ def estimate(
         bright = np.minimum(*(view.sum(axis=2) for view in views)) > facts.transform.darkest
         keep = usable & bright
         if keep.sum() < FEWEST_PIXELS:
-            raise Reject("too_few_pixels", f"{int(keep.sum())} valid pixels, {FEWEST_PIXELS} wanted")
+            raise Reject("too_few_pixels", f"{int(keep.sum())} valid pixels, expected at least {FEWEST_PIXELS}")
         ordered = views if facts.direction == "1to2" else views[::-1]
         T, condition = checked_fit(
             *(np.clip(view[keep], 0, 1) for view in ordered),
@@ -151,7 +151,7 @@ def _reading(model: str, facts: Model, factor: int | None, demosaic: Demosaic | 
         return facts.reading
     if factor is None or demosaic is None:
         raise WrongUse(
-            f"{model}: it learned from no raw pictures (source {facts.source}): say how they are read, by {_BY_HAND}"
+            f"{model}: it was not trained on raw pictures (source {facts.source}): say how to read them, with {_BY_HAND}"
         )
     return Reading(factor, demosaic, SATURATED, {})
 
@@ -176,7 +176,7 @@ def _homography(reading: Reading, pictures: list[Linear], device: str | None, al
     """The matrix, and where it is from."""
     known = reading.homographies
     if align == "none":
-        return np.eye(3), "the user, align = none: the pictures lie on one grid"
+        return np.eye(3), "the user, align = none: the pictures are on the same grid"
     if align == "pair" or (align is None and not known):
         found = homography_of(lambda: [(pictures[0], pictures[1])])
         return found.matrix, f"this pair: {found.points} points, {found.residual_px:.2f} raw pixels apart"
@@ -216,9 +216,9 @@ def _write(found: Estimate, facts: Model, picture: np.ndarray, files: tuple[str,
 def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: tuple[str, str]) -> Report:
     light = ", ".join(f"{value:.3f}" for value in found.light)
     told = [
-        f"Light in camera {found.camera}, raw R, G, B: {light}, by {facts.network}. Estimators of its settings erred by "
-        f"{found.expected_deg:.2f} degrees on average on pairs that they had not seen.",
-        f"T is of {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
+        f"Illuminant in camera {found.camera}, raw R, G, B: {light}, by {facts.network}. Estimators with its settings have a "
+        f"mean error of {found.expected_deg:.2f} degrees on unseen pairs.",
+        f"T was computed from {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
     ]
     thumbs = [Thumb(image, caption) for image, caption in zip(pictures, ("as the camera gave it", "corrected"), strict=True)]
     T = [[name, *row] for name, row in zip("RGB", np.reshape(found.transform, (3, 3)).tolist(), strict=True)]

@@ -103,5 +103,5 @@ def load_model(folder: str) -> tuple[Model, OnnxNetwork]:
         raise ValueError(f"{path}: {place or 'the file'}: {first['msg']}: export the model again") from None
     data = (Path(folder) / NETWORK).read_bytes()
     if hashlib.sha256(data).hexdigest() != found.sha256:
-        raise ValueError(f"{Path(folder) / NETWORK} is not the file that {FACTS} tells of: export the model again")
+        raise ValueError(f"{Path(folder) / NETWORK} is not the file described by {FACTS}: export the model again")
     return found, OnnxNetwork(data)

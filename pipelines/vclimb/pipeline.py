@@ -115,7 +115,7 @@ def _untrimmed(flow: Flow, c: VclimbConfig) -> Flow:
     # All others would lose every clip: how much of a video its segments cover is not known of them.
     if not isinstance(c.source, SplitFileSource | ActivityNetSource | TspSource):
         raise ConfigError(
-            f"split.untrim: a source of kind {c.source.kind!r} lists no lengths of whole videos: leave it out"
+            f"split.untrim: a source of kind {c.source.kind!r} has no lengths of whole videos: remove it"
             + (", and times of whole videos empty" if c.source.kind == "csv" else "")
         )
     whole = step(untrim, min_coverage=rule.min_coverage, several_labels=rule.several_labels)

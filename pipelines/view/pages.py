@@ -97,7 +97,7 @@ def error_page(run: ShownRun, why: str) -> str:
 
 
 def plan_page(run: ShownRun) -> str:
-    """The plan as a drawing whose boxes lead to their rows; of a run that is not finished how far it is."""
+    """The plan as a diagram whose boxes link to their rows and, for an unfinished run, its progress."""
     record, stages = run.record, run.stages()
     plan = [
         dataclasses.replace(plan_stage(run.store, name, made), href=f"{run.base}/stage/{name}") for name, made in stages.items()
@@ -106,13 +106,13 @@ def plan_page(run: ShownRun) -> str:
     made = [one for one in stages.values() if one is not None]
     lost = sum(sum(one.rejects.values()) for one in made)
     cards = [
-        Card("stages made", f"{len(made)} of {len(stages)}"),
-        Card("rows of the last of them", made[-1].rows if made else 0, f"stage {made[-1].stage}" if made else ""),
+        Card("stages finished", f"{len(made)} of {len(stages)}"),
+        Card("rows of the last one", made[-1].rows if made else 0, f"stage {made[-1].stage}" if made else ""),
         Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain"),
     ]
     section = pipeline_section(plan)
     blocks = [_with_links(run, block) if isinstance(block, Table) else block for block in section.blocks]
-    caption = "Each box leads to the rows of its stage. Bands are as wide as there are rows; to the right are rejected rows."
+    caption = "Each box links to the rows of its stage. The width of a band is the number of rows; on the right: rejected rows."
     with drawing():
         drawn = plan_chart(plan, caption=caption)
         sections = [

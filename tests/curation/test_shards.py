@@ -203,13 +203,13 @@ def patched(at: int, value: bytes) -> bytes:
 HOSTILE = {
     "flipped": (GOOD[:3] + b"!" + GOOD[4:], "byte 0: the header's checksum is wrong"),
     "cut in a header": (GOOD[:1636], "byte 1536: truncated"),
-    "cut in the data": (GOOD[:1024], "byte 0: truncated: the member needs bytes up to 1536, what is there ends at 1024"),
+    "cut in the data": (GOOD[:1024], "byte 0: truncated: the member needs bytes up to 1536, the data end at 1024"),
     "no end": (GOOD[:2560], "byte 2560: truncated: a header or the end marker"),
     "half an end": (GOOD[:3072], "byte 2560: truncated: the end marker is two zero blocks, here is one"),
     "data after the end": (GOOD + GOOD, "byte 2560: there is data after the end marker"),
     "empty": (b"", "byte 0: truncated"),
     "no tar": (b"\x1f\x8b" + bytes(range(256)) * 8, "byte 0: the header's checksum is wrong"),
-    "parent": (one_member("../a.jpg"), "'../a.jpg' is empty, absolute, holds '..'"),
+    "parent": (one_member("../a.jpg"), "'../a.jpg' is empty or absolute, or contains '..'"),
     "inner parent": (one_member("x/../../a.jpg"), "holds '..'"),
     "absolute": (one_member("/etc/a.jpg"), "absolute"),
     "no name": (patched(0, bytes(100)), "is empty"),
@@ -293,7 +293,7 @@ def test_a_sample_whose_members_are_apart_or_twice_is_refused() -> None:
     twice = by_tarfile([("a", {"jpg": b"1"}), ("a", {"jpg": b"2"})])
     with pytest.raises(ShardError, match="occurs twice"):
         scan_shard(twice, place="x")
-    with pytest.raises(ShardError, match=r"x, byte 5000: member 'a\.jpg' stands where the index has sample 'b'"):
+    with pytest.raises(ShardError, match=r"x, byte 5000: member 'a\.jpg' is where the index has sample 'b'"):
         read_sample(GOOD[:1536], "b", place="x", base=5000)
 
 

@@ -271,7 +271,7 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
 @pytest.mark.parametrize(
     ("path", "text", "told"),
     [
-        ("class_names.txt", None, "neither class_names.txt nor train/class_names.txt is there"),
+        ("class_names.txt", None, "neither class_names.txt nor train/class_names.txt found"),
         ("class_names.txt", "bus\nbus", "class_names.txt: expected one name a line, each once"),
         ("class_names.txt", "", "class_names.txt: expected one name a line, each once"),
         ("training_folder/bucket_indices.json", '["1", "two"]', "bucket 'two': expected whole numbers from 0, each once"),
@@ -310,9 +310,7 @@ def test_a_broken_list_is_one_error_that_names_it(root: Path, path: str, text: s
 def test_splits_of_another_share_are_named(root: Path) -> None:
     folder = root / "training_folder"
     (folder / "testset_ratio_0.3").rename(folder / "testset_ratio_0.25")
-    with pytest.raises(
-        ValueError, match=r"testset_ratio_0.3 is not there, testset_ratio_0.25 is: set source.test_share = 0.25"
-    ):
+    with pytest.raises(ValueError, match=r"testset_ratio_0.3 not found, testset_ratio_0.25 is: set source.test_share = 0.25"):
         read(root)
     assert {seeds_of(row) for row in read(root, test_share=0.25)[0]} == set(made_parts(root, 0.25))
     shutil.rmtree(folder / "testset_ratio_0.25/split_3")

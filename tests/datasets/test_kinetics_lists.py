@@ -154,7 +154,7 @@ def test_json_of_names_and_labels(tmp_path: Path) -> None:
     says = rf"list 'list.csv': .* the first, '{ID}', has 'has_skeleton', 'label', 'label_index', but no 'segment'\. Wanted are"
     with pytest.raises(ValueError, match=says):
         read(tmp_path, json.dumps({ID: entry, OTHER: entry}))
-    with pytest.raises(ValueError, match=r"the first is not an object with names. Wanted are 'label' and 'segment'"):
+    with pytest.raises(ValueError, match=r"the first is not an object with names. Expected 'label' and 'segment'"):
         read(tmp_path, json.dumps({ID: 3}))
 
 

@@ -299,7 +299,7 @@ def test_protocols_say_what_tests() -> None:
     assert away.rejected["reason"].to_pylist() == ["outside_subset"] * 2
     for settings, message in (
         ({"classes": ["a", "z"], "only": {}}, "class 'z': no sequence of it"),
-        ({"classes": ["a", "a"], "only": {}}, "each is named once"),
+        ({"classes": ["a", "a"], "only": {}}, "each may be named only once"),
         ({"classes": None, "only": {"x_sub": "val"}}, "no sequence of it"),
     ):
         with pytest.raises(ValueError, match=message):

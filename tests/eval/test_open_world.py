@@ -336,7 +336,7 @@ def test_a_limit_keeps_the_newest(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("wanted", "says"),
-    [(["1-train-0"] * 50, "1 different ones"), (["x"], "'x' is none of them"), ([], "0 different ones")],
+    [(["1-train-0"] * 50, "1 different ones"), (["x"], "'x' is not one of them"), ([], "0 different ones")],
 )
 def test_a_request_that_names_no_rows_is_refused(tmp_path: Path, wanted: list[str], says: str):
     with pytest.raises(ValueError, match=says):
@@ -376,7 +376,7 @@ def test_data_that_is_none_is_refused(tmp_path: Path):
     for case, says in cases:
         with pytest.raises(ValueError, match=says):
             run_spy(Spy(), tmp_path, case, 1.0)
-    with pytest.raises(ValueError, match="do not pair"):
+    with pytest.raises(ValueError, match="do not match"):
         SplitSamples(first.train.uid, first.train.X[:1], first.train.y)
     with pytest.raises(ValueError, match=r"feedback 1.5"):
         Setting(1.5)

@@ -256,7 +256,7 @@ def test_the_papers_figures_stand_beside_a_release_that_its_holder_states_to_be_
     few = ["baselines.epochs=3", 'baselines.methods=["nap-finetune"]', 'source.features=["moco_b0", "imagenet"]']
     run(out, "clear10_release", f"source.root={root}", *few, *stated)
     page = Path(api.report(str(out))).read_text()
-    assert "is what the setting source.published says, and nothing else" in page
+    assert "because the setting source.published states that" in page
     rows = page.partition(">Baselines, iid protocol</h2>")[2].partition("</table>")[0]
     assert "the CLEAR paper, Tables" in rows
 

@@ -380,7 +380,7 @@ def test_the_report_shows_tables_and_figures(annotated: tuple[Path, dict[str, tu
         "Class density",
         "Classification",
         "Novelty reaction time",
-        "What clips show",
+        "Content of the clips",
         "Pipeline",
     ):
         assert f">{title}<" in page

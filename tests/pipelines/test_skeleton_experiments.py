@@ -437,7 +437,7 @@ def test_the_papers_data_are_told_by_settings_and_number_of_sequences(run: Path,
     count, frames = ("1,484", 52) if paper == "ucla" else ("6,667", 300)
     assert unlike() == f"it has 200 sequences, and not {count}"
     assert unlike("tensor.frames=20") == f"tensor.frames = 20, and not {frames}"
-    assert unlike("split.val=0.2") == "split.val = 0.2, and not 0.1"
+    assert unlike("split.val=0.2") == "split.val = 0.2 instead of 0.1"
     assert unlike('source={kind="drawn", per_class=9, noise_m=0.1}').startswith("source.kind = 'drawn'")
 
 
@@ -544,7 +544,7 @@ def test_two_networks_stand_side_by_side(copy: Path) -> None:
             ("evaluation.network.architecture=mlp",),
             [],
             [],
-            "evaluation.network: it takes no adjacency, which samples of this dataset come with: name another model",
+            "evaluation.network: it does not accept adjacency, which samples of this dataset have: name another model",
         ),
         ((), ["nowhere.py:method"], [], "nowhere.py.*no such file"),
     ],

@@ -49,7 +49,7 @@ class Capacity:
         if not number and self.unit == "parts":
             raise ValueError("capacity 'first_position' is in samples: give unit 'samples', or a number of parts")
         if not isinstance(self.per_class, bool):  # it was a number of samples once
-            raise ValueError(f"per_class {self.per_class!r}: true or false: size says of how many")
+            raise ValueError(f"per_class {self.per_class!r}: true or false: size is the number")
 
     def resolved(self, first: int) -> Capacity:
         """The same as a number, where the first domain or task has ``first`` samples."""

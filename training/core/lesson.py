@@ -328,8 +328,8 @@ def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: 
         if "more than 1 value per channel" not in str(error):
             raise
         raise ValueError(
-            f"a batch has {len(batch.rows)} row, of which batch norm can take no deviation: the rows are a multiple of "
-            f"batch_size = {plan.batch_size}, and one: change it, or take larger pictures"
+            f"a batch has {len(batch.rows)} row, too few for the deviation of batch norm: the number of rows is a multiple of "
+            f"batch_size = {plan.batch_size}, plus one: change it, or use larger pictures"
         ) from None
 
 

@@ -153,7 +153,7 @@ class ShardFrames:
         starts = offset + np.cumsum(spans) - spans
         wanted = sorted(set(places))
         if wanted[-1] >= len(spans):
-            raise ShardError(f"{place}: sample {key!r} has {len(spans)} frames, and number {wanted[-1]} is asked for")
+            raise ShardError(f"{place}: sample {key!r} has {len(spans)} frames, but number {wanted[-1]} is requested")
         ranges = [(shard, int(starts[at]), int(spans[at])) for at in wanted]
         found: dict[int, Frame] = {}
         for at, span in zip(wanted, self._files.read(ranges), strict=True):

@@ -65,7 +65,7 @@ def fit_corrected_moments(
     rows = unit(moments(pictures, degree=degree, order=order, sigma=sigma))
     lights = unit(illuminants)
     if len(rows) < rows.shape[1]:
-        raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs as many at least")
+        raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs at least as many")
     scales = np.ones((len(rows), 1))
     matrix = np.linalg.pinv(rows) @ lights
     for _ in range(rounds):

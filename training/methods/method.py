@@ -108,12 +108,12 @@ class Method:
         >>> icarl().check_fits(labels="sets", classes="new")
         Traceback (most recent call last):
             ...
-        ValueError: method 'icarl' takes one class a sample, and samples here have sets of labels
+        ValueError: method 'icarl' needs one class per sample, but samples here have sets of labels
         """
         if "one" not in self.learners:
             raise ValueError(f"method {self.name!r} trains only on batched graph streams")
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
-            raise ValueError(f"method {self.name!r} takes one class a sample, and samples here have sets of labels")
+            raise ValueError(f"method {self.name!r} needs one class per sample, but samples here have sets of labels")
         if classes not in self.classes:
             what = "the same classes in every domain" if classes == "same" else "new classes in every task"
             raise ValueError(f"method {self.name!r} does not fit a stream with {what}")

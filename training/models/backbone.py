@@ -121,7 +121,7 @@ def backbone(
     clips = len(sample) == 4
     library, own = _split(name, clips=clips)
     if library == "torchvision" and own.startswith("mvit") and tuple(sample) != _MVIT:
-        told = f"takes clips of shape {_MVIT} alone, and these are {tuple(sample)}"
+        told = f"takes only clips of shape {_MVIT}, but these are {tuple(sample)}"
         raise ValueError(f"backbone {name!r} {told}: sample 16 frames of 224 x 224 px, or name another network")
     seed = int(torch.randint(2**62, (), generator=init))
     # The libraries draw from the global generator, which is given back as it was.
@@ -218,7 +218,7 @@ def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> No
         raise ValueError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
         told = str(error).removeprefix(f"weights {path}: ")
-        raise ValueError(f"{path} does not hold the weights of {name}: {told}") from error
+        raise ValueError(f"{path} does not contain the weights of {name}: {told}") from error
 
 
 def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
@@ -234,5 +234,5 @@ def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
     finally:
         network.train()
     if not isinstance(features, Tensor) or features.ndim != (3 if isinstance(network, Segments) else 2):
-        raise ValueError(f"backbone {name!r} gives no vector per picture: use another network")
+        raise ValueError(f"backbone {name!r} does not return one vector per picture: use another network")
     return features.shape[-1]

@@ -49,7 +49,7 @@ def labelled_rows(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels,
     labels = np.concatenate([y for _, _, y in experience])
     rows = np.flatnonzero(labels != UNLABELLED)
     if not len(rows) and not learned:
-        raise ValueError("no label was ever given: there is no class to fit")
+        raise ValueError("no labels were given: there is no class to fit")
     return rows, labels[rows]
 
 
