@@ -1,4 +1,4 @@
-"""How child processes end that read files which can crash their reader: what is told of the file, and what of the machine.
+"""How child processes end that read files which can crash their reader: what is reported of the file, and what of the machine.
 
 A result may depend on a file, never on how busy the machine was. So a signal that a reader raises itself is a property of the
 file, once a second process has confirmed it; a signal from outside, as the kernel's when memory is short, is none. Time that a

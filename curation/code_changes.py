@@ -62,7 +62,7 @@ def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_setting(name: str, value: Any) -> Any:
-    """A setting as a recipe has it; None where only its source or input counts."""
+    """A setting as a recipe has it; None if only its source or input counts."""
     return None if isinstance(value, How | Where | StageRef) else as_json(name, value)
 
 
@@ -151,7 +151,7 @@ def _codes_of_settings(settings: Any, *place: str) -> Iterator[tuple[str, str]]:
 
 
 def changed_definitions(old: Definitions, new: Definitions) -> str:
-    """Which definitions changed, were added or removed: a few of them, and how many more; "" where nothing is known."""
+    """Which definitions changed, were added or removed: a few of them, and how many more; "" if nothing is known."""
     if not old:
         return ""
     told = [*_differences(old, new)]

@@ -171,7 +171,7 @@ class Module:
 
 @functools.lru_cache(maxsize=4096)
 def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
-    """The definitions of a file; None where it is no Python that this interpreter reads. Read once until it changes."""
+    """The definitions of a file; None if it is not a Python that this interpreter reads. Read once until it changes."""
     try:
         return Module(name, Path(path))
     except (SyntaxError, ValueError):

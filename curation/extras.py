@@ -58,7 +58,7 @@ class NeedsPackage(RuntimeError):
 
 
 def lacking(error: BaseException | None) -> str:
-    """Which package an error, or what led to it, misses, and how to get it; "" where none of ``EXTRAS`` is missing.
+    """Which package an error, or what led to it, misses, and how to get it; "" if none of ``EXTRAS`` is missing.
 
     >>> lacking(ModuleNotFoundError("No module named 'polars'", name="polars.series"))
     "needs the package polars: pip install 'benchwright[tables]'"

@@ -58,7 +58,7 @@ def place(files: Iterable[Written]) -> None:
 
 @contextlib.contextmanager
 def _naming(written: Written) -> Iterator[None]:
-    """Name the file in errors of the system that say none, such as those of a full disk, or say what is beside it."""
+    """Name the file in errors of the system that say none, such as those of a full disk, or say what is next to it."""
     try:
         yield
     except OSError as error:

@@ -340,7 +340,7 @@ class Flow:
         Args:
             name: of the stage.
             step: see above.
-            by: columns whose values tell shards apart, in a stage ``placed`` before this one, see
+            by: columns whose values distinguish shards, in a stage ``placed`` before this one, see
                 ``shard_assignment.assign_shards``. None: rows have the column ``shard`` already.
             max_samples: most samples a shard, for ``by``.
             max_rejects, needs: see ``Flow``.
@@ -360,7 +360,7 @@ class Flow:
         return self.stages[-1].name
 
     def stage(self, name: str) -> Stage:
-        """The stage of that name. Raises ``PlanError`` where there is none."""
+        """The stage of that name. Raises ``PlanError`` if there is none."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -452,7 +452,7 @@ def join(*flows: Flow) -> Flow:
 
 
 def row_types(stage: Stage) -> tuple[type | None, type | pa.Schema | None]:
-    """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None where it deals
+    """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None if it deals
     in tables.
     """
     if stage.kind in ("table", "whole") or (stage.kind == "source" and stage.gives is not None):

@@ -197,7 +197,7 @@ def plain(value: Any) -> Any:
 
 
 def codes_in(value: Any) -> Iterator[Any]:
-    """The functions and classes that are a setting, or stand in a list or table that is one, or their names."""
+    """The functions and classes that are a setting, or are in a list or table that is one, or their names."""
     if isinstance(value, Named | type) or inspect.isfunction(value):
         yield value
     if isinstance(value, Named):

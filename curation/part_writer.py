@@ -128,7 +128,7 @@ class PartWriter:
         stage: name of the stage.
         number: of the part.
         schema: columns of the stage, as planned.
-        signature: what the part is made from; stands in the footers.
+        signature: what the part is made from; is in the footers.
     """
 
     def __init__(self, store: Store, stage: str, number: int, schema: pa.Schema, signature: Sequence[Any]) -> None:

@@ -110,7 +110,7 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
 
 
 def _check_asked_for(task: PartTask) -> None:
-    """Raise ``StepFailed`` where the run has ended that asked for the part and another one began, perhaps with other settings:
+    """Raise ``StepFailed`` if the run has ended that asked for the part and another one began, perhaps with other settings:
     a worker hears of neither, and what it makes must not take the place of what the other run made.
     """
     if not task.begun:
@@ -159,7 +159,7 @@ def _in_words(task: PartTask, error: Exception) -> Exception:
 
 
 class _Heard(logging.Handler):
-    """Keeps what this thread warns of: those beside it may be at work at other parts."""
+    """Keeps what this thread warns of: those next to it may be at work at other parts."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -338,11 +338,11 @@ def _shard(task: PartTask) -> Output:
 
 
 _TOLD = 3
-"""Columns that tell two rows apart, in an error."""
+"""Columns that distinguish two rows, in an error."""
 
 
 def _check_keys(task: PartTask, span: Span, table: pa.Table) -> None:
-    """Raise ``StepFailed`` where a key stands on two rows of a shard, with what tells them apart, such as their files."""
+    """Raise ``StepFailed`` if a key stands on two rows of a shard, with what distinguishes them, such as their files."""
     keys = table["key"].to_pylist()
     if len({*keys}) == len(keys):
         return

@@ -292,7 +292,7 @@ def _is_odd(value: Any) -> bool:
 
 
 def _check_count(value: Any) -> None:
-    """Raise ``UnsafePickle`` where there are too many values, each as often as it is named."""
+    """Raise ``UnsafePickle`` if there are too many values, each as often as it is named."""
     counts: dict[int, int] = {}
     begun: set[int] = set()
     todo = [value]

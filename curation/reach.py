@@ -159,7 +159,7 @@ def _home(name: str, path: Path) -> _Home:
 
 
 def source_file(name: str) -> Path | None:
-    """The file of a module, found without running it or its parents; None where the name is no module of Python code."""
+    """The file of a module, found without running it or its parents; None if the name is no module of Python code."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is not None:
         return Path(loaded) if loaded.endswith(".py") else None
@@ -289,7 +289,7 @@ class _Code:
         return self.member(target.module, (target.name, *rest) if target.name else rest, seen)
 
     def _only_imported(self, target: Import) -> set[Node]:
-        """What ``import``, or ``from ... import`` of something that is no module, brings by itself."""
+        """What ``import``, or ``from ... import`` of something that is not a module, brings by itself."""
         inner = f"{target.module}.{target.name}" if target.name else target.module
         modules = {(name, "") for name in (target.module, inner) if self.module(name) is not None}
         read = self.module(target.module)
@@ -309,7 +309,7 @@ class _Code:
         return module.units if node[1] == "*" else module.names.get(node[1], [])
 
     def digest(self, node: Node) -> str:
-        """Of the code of a definition; "" where there is none."""
+        """Of the code of a definition; "" if there is none."""
         units = self._units(node)
         return hashlib.sha256("\n".join(unit.digest for unit in units).encode()).hexdigest() if units else ""
 

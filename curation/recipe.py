@@ -81,7 +81,7 @@ def missing_source(stage: Stage) -> str:
 
 
 def within(stage: Stage, store: Store) -> dict[str, str]:
-    """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
+    """Settings whose source is in the run's own folder, such as votes: name -> place in it."""
     out = store.local
     if out is None:
         return {}

@@ -39,7 +39,7 @@ class Entry:
         kind: as in ``Registry``.
         name: as settings have it; that of a file with the whole path.
         reference: ``package.module:attribute`` or ``/path/to/file.py:attribute``.
-        origin: ``built-in``, the package and version that offers it, or "" where the name says itself where the code is.
+        origin: ``built-in``, the package and version that offers it, or "" if the name says itself where the code is.
         hidden: offered by a package, but not reachable by that name, since a built-in one has it.
         fits: what it can be used for, where its docstring does not say.
     """
@@ -143,12 +143,12 @@ class Registry:
 
 
 def load_name(registry: Registry, name: str, *, base: str | Path = "") -> Any:
-    """The function, class or value that a name stands for. Raises ``UnknownName`` where it stands for nothing."""
+    """The function, class or value that a name stands for. Raises ``UnknownName`` if it stands for nothing."""
     return load_entry(registry.find(name, base=base))
 
 
 def load_entry(entry: Entry) -> Any:
-    """The function, class or value. Raises ``UnknownName`` where the code cannot be loaded."""
+    """The function, class or value. Raises ``UnknownName`` if the code cannot be loaded."""
     try:
         return load(entry.reference)
     except UnknownName as error:
@@ -156,7 +156,7 @@ def load_entry(entry: Entry) -> Any:
 
 
 def file_of(entry: Entry) -> Path | None:
-    """The file of the code; None where there is none."""
+    """The file of the code; None if there is none."""
     place = entry.reference.rpartition(":")[0]
     return Path(place) if place.endswith(".py") else source_file(place)
 
@@ -210,7 +210,7 @@ def _title(value: ast.expr | None) -> str:
 def check_arguments(
     function: Callable[..., Any], settings: Mapping[str, Any], *, given: Iterable[str] = (), partial: bool = False
 ) -> None:
-    """Raise ``ValueError`` where settings are unknown to a function, or it needs others: says the first, and which it takes.
+    """Raise ``ValueError`` if settings are unknown to a function, or it needs others: says the first, and which it takes.
 
     Args:
         function: what takes them, by name.

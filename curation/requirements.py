@@ -121,7 +121,7 @@ def _inner(module: Module, definitions: set[str]) -> Iterator[str]:
 
 
 def _needed(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Import statements inside, but for those that are tried, or only a type checker sees."""
+    """Import statements inside, except for those that are tried, or only a type checker sees."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _NODES):
             yield child

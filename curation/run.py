@@ -133,7 +133,7 @@ def run(
 
 
 def _check_sources(stages: Sequence[Stage]) -> None:
-    """Raise ``FileNotFoundError`` where a source is not there, such as weights of a late stage, before hours of work."""
+    """Raise ``FileNotFoundError`` if a source is not there, such as weights of a late stage, before hours of work."""
     for stage in stages:
         if not stage.waits and (missing := missing_source(stage)):
             raise MissingSource(missing)
@@ -200,7 +200,7 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
 
 
 def check_folder(store: Store, pipeline: str) -> RunRecord | None:
-    """The record of the run that is there, None where there is none or it is damaged.
+    """The record of the run that is there, None if there is none or it is damaged.
 
     Raises:
         PlanError: where another pipeline made it: a run would take the place of its dataset.
@@ -217,7 +217,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
 def lock(
     store: Store, busy: str = "another run is in progress in {}: wait for it, or choose another --out"
 ) -> contextlib.AbstractContextManager[object]:
-    """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` where another is
+    """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` if another is
     at work.
     """
     if store.is_bucket:

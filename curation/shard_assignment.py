@@ -154,7 +154,7 @@ def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], np.ndarray]
 
 
 def _codes(table: pa.Table, values: Mapping[str, pa.Array]) -> np.ndarray:
-    """A number for each row, int64 (n,), that tells apart rows of different values in the columns."""
+    """A number for each row, int64 (n,), that distinguishes rows of different values in the columns."""
     codes = np.zeros(table.num_rows, dtype=np.int64)
     for column, known in values.items():
         codes = codes * len(known) + pc.index_in(table[column], known).to_numpy()

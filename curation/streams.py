@@ -235,7 +235,7 @@ def bounded(rows: Iterable[Any], place: str) -> Iterator[Any]:
 
 
 def check_columns(header: Sequence[str], place: str) -> None:
-    """Raise ``ValueError`` where a CSV file has more columns than ``MAX_COLUMNS``."""
+    """Raise ``ValueError`` if a CSV file has more columns than ``MAX_COLUMNS``."""
     if len(header) > MAX_COLUMNS:
         raise ValueError(f"{place}: its header has {len(header):,} columns: {MAX_COLUMNS:,} are read at most")
 

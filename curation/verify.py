@@ -1,4 +1,4 @@
-"""Check that a folder holds what its records say, and tell two runs apart row by row."""
+"""Check that a folder holds what its records say, and distinguish two runs row by row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
 
 def mending(problems: Sequence[Problem]) -> list[str]:
-    """Lines that say how to mend what is damaged; none where nothing has to be removed for that."""
+    """Lines that say how to mend what is damaged; none if nothing has to be removed for that."""
     names = sorted({problem.remove for problem in problems if problem.remove})
     of_run = [name for name in names if name.split("/")[0] in ("stages", *PUBLISHED)]
     others = [name for name in names if name not in of_run]
@@ -111,7 +111,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
 
 
 def _verify_within(name: str, url: str) -> Iterator[Problem]:
-    """The problems of a run that lies in the folder of another, under ``name``."""
+    """The problems of a run that is in the folder of another, under ``name``."""
     try:
         found = verify(url)
     except StoreError as error:
@@ -189,7 +189,7 @@ def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Pro
 
 
 def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:
-    """Sources that lie in the run's own folder, such as votes."""
+    """Sources that are in the run's own folder, such as votes."""
     settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
     for name, place in artifact.recipe.get("within", {}).items():
         recorded = str(settings[name]["content"])

@@ -191,7 +191,7 @@ def _stream(table: pa.Table, columns: Mapping[str, str], values: NDArray[np.floa
 
 
 def _check(dataset: str, columns: Mapping[str, str]) -> Any:
-    """What samples are, by the first one; raises ``WrongUse`` where columns are not there, or make no stream."""
+    """What samples are, by the first one; raises ``WrongUse`` if columns are not there, or make no stream."""
     index = DatasetIndex.open(dataset)
     table = index.table
     known = [name for name in table.column_names if name not in ("shard", "offset", "size")]

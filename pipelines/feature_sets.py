@@ -34,7 +34,7 @@ from .names import ByKind
 from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
-"""In place of the name of a feature set: the vectors by which images were retrieved, which lie in the shards."""
+"""In place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
 
 PIXELS = "pixels"
 """In place of the name of a feature set: the pictures themselves."""
@@ -91,7 +91,7 @@ FeatureSets = Annotated[dict[str, FeatureSet], AfterValidator(checked_names)]
 
 
 def check_learned(setting: str, name: str, sets: Iterable[str]) -> None:
-    """Raise ``ConfigError`` where a setting names no feature set, and neither the embedding nor the pixels."""
+    """Raise ``ConfigError`` if a setting names no feature set, and neither the embedding nor the pixels."""
     known = [EMBEDDING, *sets, PIXELS]
     if name not in known:
         raise ConfigError(
@@ -154,11 +154,11 @@ def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
 def write_features(
     run: Run, origins: Mapping[str, Mapping[str, Any]], into: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Write the feature sets of a finished run beside its shards, row for row with the index; one that is there stays.
+    """Write the feature sets of a finished run next to its shards, row for row with the index; one that is there stays.
 
     Args:
         run: the run; its last stage is that of the shards.
-        origins: of each feature set what is told of where it comes from.
+        origins: of each feature set what is reported of where it comes from.
         into: folder of the dataset.
 
     Returns:

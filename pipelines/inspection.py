@@ -15,7 +15,7 @@ from .errors import did_you_mean
 
 
 def show(out: str) -> dict[str, Any]:
-    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where there is none), ``stale`` (why that is of
+    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None if there is none), ``stale`` (why that is of
     an earlier run, where it is), ``lacks`` (what the run lacks at its end, where it does), ``stages`` (``name``, ``rows``,
     ``rejects`` by reason, ``digest``, ``seconds``, ``bytes`` of its files, ``cost``: see ``Meter.cost``, and ``kept`` where
     earlier code made it) and ``provenance``.

@@ -66,7 +66,7 @@ def with_near_duplicates(
         near: the settings.
         hashing: the step that hashes a row, and knows its pixels.
         order_by: column of time, by which the first of a group is found.
-        split: column that says which split a row is of; "" where there is none yet.
+        split: column that says which split a row is of; "" if there is none yet.
         device: which nominates near vectors.
         rows_per_part: of the stage that hashes.
     """

@@ -68,7 +68,7 @@ def publish_shards(
 
 
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
-    """Make ``files`` all that a folder holds, but for those to ``keep``; one that is there already is not written again.
+    """Make ``files`` all that a folder holds, except for those to ``keep``; one that is there already is not written again.
 
     >>> target = Store("published")
     >>> write_files(target, {"README.md": b"Words", "0000.txt": b"one"})

@@ -72,7 +72,7 @@ class ReportedRun:
         return {name: [line for line in self.lines if line.protocol == name] for name in names}
 
     def rows(self, *stages: str) -> Rows | None:
-        """Those of the first of these stages that is made; None where none is, or has none."""
+        """Those of the first of these stages that is made; None if none is, or has none."""
         found = next((self.made[stage] for stage in stages if stage in self.made), None)
         return found.rows_view(self.store) if found is not None and found.rows else None
 
@@ -83,7 +83,7 @@ class ReportedRun:
         return [*cards, Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain")]
 
     def best(self, label: str, metric: str) -> list[Card]:
-        """The highest mean of a metric of whole trainings, where there is one."""
+        """The highest mean of a metric of whole trainings, if there is one."""
         means = [(float(np.mean(line.values(metric))), line) for line in self.lines if len(line.select(metric))]
         value, line = max(((mean, line) for mean, line in means if not math.isnan(mean)), key=lambda m: m[0], default=(0, None))
         return [] if line is None else [Card(label, f"{100 * value:.1f} %", f"{line.label}, {line.protocol}")]
@@ -100,7 +100,7 @@ def finished_stages(store: Store) -> dict[str, Artifact]:
 
 
 def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
-    """A stage as the drawing of a plan shows it; ``made`` is None where it is not finished."""
+    """A stage as the drawing of a plan shows it; ``made`` is None if it is not finished."""
     if made is None:
         return PlanStage(name)
     return PlanStage(

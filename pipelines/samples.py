@@ -54,7 +54,7 @@ _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
 def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section]:
-    """Rejected rows by stage and reason, with an example of each and the pictures that they had; none where none was rejected.
+    """Rejected rows by stage and reason, with an example of each and the pictures that they had; none if none was rejected.
 
     Args:
         store: the run.
@@ -153,7 +153,7 @@ def _thumbs(pictures: Iterable[tuple[str, bytes]], side_px: int = _SIDE_PX) -> l
 
 
 def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> list[ImageGrid]:
-    """The pictures on whose classes annotators agree least, with their answers; nothing where they agree, or none is a picture.
+    """The pictures on whose classes annotators agree least, with their answers; nothing if they agree, or none is a picture.
 
     Args:
         store: the run.
@@ -204,7 +204,7 @@ def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
 
 
 def sample_band(store: Store, artifact: Artifact, by: str = "", names: Mapping[Any, str] | None = None) -> list[Band]:
-    """Pictures of the last stage for a first look, in the order of its times or tasks; nothing where it has no pictures.
+    """Pictures of the last stage for a first look, in the order of its times or tasks; nothing if it has no pictures.
 
     Args:
         store: the run.

@@ -158,7 +158,7 @@ def _rejects_csv(rejects: pa.Table) -> bytes:
 
 
 def own_salt(out: str) -> str:
-    """Secret text for worker hashes, made once a run and kept beside it, readable by its owner alone.
+    """Secret text for worker hashes, made once a run and kept next to it, readable by its owner alone.
 
     Raises:
         ValueError: where the file is empty or no text.

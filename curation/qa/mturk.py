@@ -82,7 +82,7 @@ FIELD_LIMIT_BYTES = 65_535
 """Largest question that MTurk takes: the form with its variables filled in."""
 
 Medium = Literal["image", "video", "page"]
-"""What is behind an address: an image, a video file, or a page that is opened beside the form."""
+"""What is behind an address: an image, a video file, or a page that is opened next to the form."""
 
 _FORMS = Path(__file__).parent / "forms"
 _FORMULA = ("=", "+", "-", "@")
@@ -126,7 +126,7 @@ def export_batches(
     medium: Medium = "image",
     forms: Sequence[str] = FORMS,
 ) -> Export:
-    """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV a batch) and ``folder/private/``.
+    """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV per batch) and ``folder/private/``.
 
     Args:
         table: ``key`` (string), ``bucket`` (int), ``concept`` (class name) and, without ``images``, ``url`` (http or
@@ -139,7 +139,7 @@ def export_batches(
         batch_size: most images of a batch, gold questions not counted; None makes one batch of every bucket.
         images: ``key`` -> bytes or ``Blob``: show thumbnails inside the CSV (``data:`` URIs) rather than URLs.
         thumbnail_px: longest side of a thumbnail, in pixels.
-        gold: questions with known answers. Their keys stand in ``private/gold_key.json`` alone, which is not for
+        gold: questions with known answers. Their keys are in ``private/gold_key.json`` alone, which is not for
             upload.
         instructions: plain text above the question.
         prompt: the question about the classes; "" for CLEAR's.
@@ -238,7 +238,7 @@ def unguard_formula(text: str) -> str:
 
 
 def check_needs(table: pa.Table, what: str, needs: Sequence[str]) -> None:
-    """Raise ``ValueError`` where the table lacks one of these columns."""
+    """Raise ``ValueError`` if the table lacks one of these columns."""
     if missing := [name for name in needs if name not in table.column_names]:
         raise ValueError(f"{what}: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
 
@@ -264,7 +264,7 @@ def _check_gold(gold: Gold, table: pa.Table) -> None:
 
 
 def _earlier_files(root: Path) -> list[Path]:
-    """The files of an earlier export in the folder. Raises ``ValueError`` where others lie there alone."""
+    """The files of an earlier export in the folder. Raises ``ValueError`` if others lie there alone."""
     record = root / "export.json"
     if not record.is_file():
         if root.is_dir() and any(root.iterdir()):
@@ -334,7 +334,7 @@ def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: i
 
 
 def web_address(key: str, url: str | None) -> str:
-    """An address as a page may hold it. Raises ``ValueError`` where it is none of http or https."""
+    """An address as a page may hold it. Raises ``ValueError`` if it is none of http or https."""
     parts = urllib.parse.urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"image {key!r}: {url!r:.80} is not an http(s) URL; give images= to send thumbnails instead")

@@ -1,6 +1,6 @@
 """Result CSVs of Amazon Mechanical Turk, as downloaded by the requester, to one table of votes.
 
-A row is an assignment. Rows that are no vote become rejects with a reason; only a file that is no result file of these
+A row is an assignment. Rows that are no vote become rejects with a reason; only a file that is not a result file of these
 forms, or that cannot be read as CSV at all, is an error. Worker ids are hashed with a salt at the door: they name
 people.
 """
@@ -42,7 +42,7 @@ class Votes(NamedTuple):
 
     Attributes:
         votes: ``votes.VOTES``.
-        rejects: what was rejected: ``key`` (the image, "" where it cannot be told), ``reason``, and ``detail`` (file,
+        rejects: what was rejected: ``key`` (the image, "" if it cannot be told), ``reason``, and ``detail`` (file,
             line, what was seen).
         withdrawn: row numbers of the earlier votes whose assignments count no longer.
         gold_again: answers of a worker to a gold question that the worker had answered before: one of them counts.
@@ -123,7 +123,7 @@ def read_mturk_results(
 
 
 def check_salt(salt: str) -> None:
-    """Raise ``ValueError`` where there is none."""
+    """Raise ``ValueError`` if there is none."""
     if not salt:
         raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
 
@@ -139,7 +139,7 @@ class _Reader:
     """Turns rows into votes, and remembers who has voted on what.
 
     Attributes:
-        added: the votes by their numbers, which go on from those of the earlier votes.
+        added: the votes by their numbers, which continue from those of the earlier votes.
         withdrawn: numbers of the earlier votes that count no longer.
         gold_again: answers to gold questions that came again.
         known: answers of earlier votes that came again.

@@ -27,9 +27,9 @@ class Answer:
     """What one annotator, or the requester, says of one image.
 
     Attributes:
-        labels: names of the options chosen, [] for none of the above; None where the label form was not answered.
-        sensitive: None where the sensitive form was not answered.
-        seconds: how long the question was shown; None where that is not known.
+        labels: names of the options chosen, [] for none of the above; None if the label form was not answered.
+        sensitive: None if the sensitive form was not answered.
+        seconds: how long the question was shown; None if that is not known.
     """
 
     labels: Sequence[str] | None

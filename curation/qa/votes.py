@@ -37,7 +37,7 @@ VOTES = pa.schema(
 )
 """Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
 null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
-of MTurk's assignment (null where there is none)."""
+of MTurk's assignment (null if there is none)."""
 
 Form = Literal["labels", "sensitive"]
 
@@ -183,7 +183,7 @@ def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3, for
     places = key[there] * len(forms) + form[there]
     weights = np.where(pc.equal(votes["worker"], ADJUDICATOR).to_numpy()[there], workers, 1)
     counts = np.bincount(places, weights, minlength=len(asked) * len(forms)).astype(np.int64).reshape(len(asked), len(forms))
-    # Of a key that is asked for twice, the votes are found at its first place.
+    # Of a key that is requested twice, the votes are found at its first place.
     counts = counts[_positions(asked, asked)]
     row, column = np.nonzero(counts < workers)
     return pa.table({"key": asked.take(row), "form": named.take(column), "num_votes": counts[row, column]})
@@ -329,7 +329,7 @@ def _tally(images: pa.Table, votes: pa.Table, background: str) -> dict[str, np.n
 
 
 def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarray:
-    """Where each value stands in ``among``, -1 for those that do not."""
+    """Where each value is in ``among``, -1 for those that do not."""
     found = pc.fill_null(pc.index_in(values, value_set=among), -1)
     return found.to_numpy() if isinstance(found, pa.ChunkedArray) else found.to_numpy(zero_copy_only=False)
 

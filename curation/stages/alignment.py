@@ -303,7 +303,7 @@ def _around(values: np.ndarray) -> np.ndarray:
 
 
 def check_one_scene(pictures: AlignedPictures, *, least: float) -> None:
-    """Raise ``Reject("not_one_scene")`` where the ``agreement`` of two pictures is below ``least``."""
+    """Raise ``Reject("not_one_scene")`` if the ``agreement`` of two pictures is below ``least``."""
     if (found := agreement(pictures)) < least:
         raise Reject("not_one_scene", f"their detail agrees by {found:.2f}, limit least_agreement = {least:g}")
 

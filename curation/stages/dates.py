@@ -25,7 +25,7 @@ def parse_local(text: str) -> dt.datetime | None:
     """A capture date as the camera's clock showed it: ISO 8601 (date alone is midnight) or EXIF's form; an offset is dropped.
 
     Returns:
-        A naive datetime, or None where the text is no date.
+        A naive datetime, or None if the text is no date.
 
     >>> parse_local("2007-04-09"), parse_local("2007:04:09 03:27:17"), parse_local("spring")
     (datetime.datetime(2007, 4, 9, 0, 0), datetime.datetime(2007, 4, 9, 3, 27, 17), None)
@@ -35,10 +35,10 @@ def parse_local(text: str) -> dt.datetime | None:
 
 
 def parse_utc(text: str) -> dt.datetime | None:
-    """An upload date: Unix seconds, or ISO 8601, in which an offset is honoured and UTC is assumed where there is none.
+    """An upload date: Unix seconds, or ISO 8601, in which an offset is honoured and UTC is assumed if there is none.
 
     Returns:
-        A naive datetime in UTC, or None where the text is no date.
+        A naive datetime in UTC, or None if the text is no date.
 
     >>> parse_utc("1176089237"), parse_utc("2007-04-09T05:27:17+02:00")
     (datetime.datetime(2007, 4, 9, 3, 27, 17), datetime.datetime(2007, 4, 9, 3, 27, 17))

@@ -60,7 +60,7 @@ _DRAINED_BYTES = 65536
 
 @dataclass(frozen=True)
 class LinkedImage:
-    """A row whose image lies at a URL."""
+    """A row whose image is at a URL."""
 
     key: str
     url: str
@@ -232,7 +232,7 @@ class _Fetcher:
         return found
 
     async def watch(self) -> None:
-        """Add up by how much this process comes too late to what is due: other work beside it, or a busy machine."""
+        """Add up by how much this process comes too late to what is due: other work next to it, or a busy machine."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _TICK_S
@@ -240,7 +240,7 @@ class _Fetcher:
             self.late_s += max(0.0, loop.time() - due)
 
     def check_network(self, found: Sequence[FetchedImage | Rejected]) -> None:
-        """Raise ``MachineFault`` where nobody answered and many were asked."""
+        """Raise ``MachineFault`` if nobody answered and many were asked."""
         lost = Counter(one.reason for one in found if isinstance(one, Rejected) and one.reason in _UNANSWERED)
         if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
             told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
@@ -268,7 +268,7 @@ class _Fetcher:
             await asyncio.sleep(wait_s)
 
     def _backoff_s(self, key: str, attempt: int, failed: _FailedFetch) -> float | None:
-        """Seconds to wait before the next attempt; None where there is to be none."""
+        """Seconds to wait before the next attempt; None if there is to be none."""
         asked_s = failed.retry_after_s or 0.0
         last = attempt >= self.pace.retries or asked_s > self.pace.max_backoff_s
         if failed.reason not in TRANSIENT_REASONS or last:
@@ -355,7 +355,7 @@ class _Fetcher:
 
 
 def _local_fault(error: Exception) -> str:
-    """What this machine lacks; "" where it lacks nothing."""
+    """What this machine lacks; "" if it lacks nothing."""
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return f"{error.strerror}: lower source.pace.concurrency or --workers, or fix what the system lacks"
     return ""

@@ -37,7 +37,7 @@ _HALF = 2.0**-10
 """By how much a product of unit vectors may differ where one of them was rounded to float16."""
 
 _NEAREST = 64
-"""Neighbours of a row that a GPU is asked for; a row that has more is looked up again without a GPU."""
+"""Neighbours of a row that a GPU returns; a row that has more is searched again without a GPU."""
 
 _CHECKED_ROWS = 1000
 """Rows by which the recall of IVF is measured."""
@@ -85,7 +85,7 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
     """Pairs of different rows whose hashes differ in at most ``max_distance`` bits a word, on average over the words.
 
     Args:
-        codes: uint64 (n, words), no two rows equal, ascending where there is one word: a word a picture or frame.
+        codes: uint64 (n, words), no two rows equal, ascending if there is one word: a word a picture or frame.
         max_distance: of 64 bits.
 
     Yields:

@@ -147,7 +147,7 @@ def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
 
 
 def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
-    """Raise ``ValueError`` where a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others.
+    """Raise ``ValueError`` if a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others.
 
     >>> check_unit(np.array([[3.0, 4.0]], np.float32), ["photo7"])
     Traceback (most recent call last):

@@ -25,7 +25,7 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
         wanted: rows wanted of each class, in the order of the result.
 
     Returns:
-        Columns bucket, concept, found, wanted (int64 and string), one row a bucket and class with too few rows.
+        Columns bucket, concept, found, wanted (int64 and string), one row per bucket and class with too few rows.
 
     >>> rows = pa.table({"bucket": [1, 1, 2], "concept": ["bus", "bus", "bus"]})
     >>> shortages(rows, buckets=[1, 2], wanted={"bus": 2}).to_pylist()

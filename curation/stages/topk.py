@@ -156,7 +156,7 @@ class TopK:
             self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
 
     def _searched(self, block: np.ndarray, bars: list[float]) -> list[np.ndarray] | None:
-        """Nominees by the given search; None where there is none, or it shows nothing."""
+        """Nominees by the given search; None if there is none, or it shows nothing."""
         if self._knn is None:
             return None
         vectors = np.ascontiguousarray(block, dtype=np.float32)

@@ -4,7 +4,7 @@ A child is started once and used again and again. It is asked, and answers, in J
 comes from a video is never unpickled.
 
 A row is rejected for what its file does, not for what the machine does (see ``child_processes.py``). A child that ended is
-followed by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes
+followed by a fresh one, which has the file alone, no other work of this process next to it: what it gives, counts. Two crashes
 are the file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot;
 two deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
 """

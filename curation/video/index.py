@@ -75,7 +75,7 @@ class VideoIndex:
         times_s: seconds from the first frame at which frames begin, and the last ends; float64 (frames + 1,).
         start_s: time stamp of the first frame.
         keys: where decoding may begin, in order.
-        sequential: why frames must be decoded from the start; "" where they need not.
+        sequential: why frames must be decoded from the start; "" if they need not.
         size_bytes: of the file.
     """
 
@@ -154,7 +154,7 @@ def _ranked(container: InputContainer) -> list[VideoStream]:
 
 
 def _check_machine(error: FFmpegError) -> None:
-    """Raise ``MachineFault`` where the error says nothing of the file."""
+    """Raise ``MachineFault`` if the error says nothing of the file."""
     if error.errno in _OF_THE_MACHINE:
         raise MachineFault(f"{error.strerror}: use fewer --workers, or fix what the system lacks") from None
     if error.errno == errno.ENOMEM and memory_is_short():
@@ -357,7 +357,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
 
 
 def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Packets) -> str:
-    """Why seeking by packets cannot be relied on; "" where it can."""
+    """Why seeking by packets cannot be relied on; "" if it can."""
     if container not in _SEEKABLE:
         return f"container {container}"
     if codec not in _FORETOLD:

@@ -86,7 +86,7 @@ def view_frames(n_frames: int, n: int, stride: int, clips: int, starts: Literal[
         stride: frames from one to the next, at least 1.
         clips: windows.
         starts: ``as_released`` (KOWL): of every stride-th frame there are k; windows begin at i * ((k - n) // clips), the first
-            at 0; ``even``: the first window begins with the video, the last one ends with it, a single one lies in the middle.
+            at 0; ``even``: the first window begins with the video, the last one ends with it, a single one is in the middle.
 
     Returns:
         int64 of shape (clips * n,), in [0, n_frames); the last frame stands for those that a short video lacks.

@@ -98,7 +98,7 @@ def _table(place: str, stream: IO[bytes], needed: tuple[bytes, ...]) -> dict[byt
 
 
 def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> list[IO[bytes]]:
-    """The files, which can be sought: those of an archive, which is read once and to its end, lie in temporary files."""
+    """The files, which can be sought: those of an archive, which is read once and to its end, are in temporary files."""
     if not root.lower().endswith(_ENDINGS):
         try:
             return [cast("IO[bytes]", stack.enter_context(fsspec.open(posixpath.join(root, name), "rb"))) for name in names]

@@ -74,7 +74,7 @@ def _class_of(file: str, labels: str, label_column: str | None) -> tuple[str, st
 def check_background(
     background: str, *, root: str, dates_csv: str | None, columns: Mapping[str, str], label_column: str | None
 ) -> None:
-    """Raise ``ValueError`` where no photo of a source can have this class: says which there are. No photo is read.
+    """Raise ``ValueError`` if no photo of a source can have this class: says which there are. No photo is read.
 
     Args:
         background: the class.

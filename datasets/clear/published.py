@@ -1,9 +1,9 @@
-"""A release of CLEAR as it lies in a folder: its lists are read and never made again.
+"""A release of CLEAR as it is in a folder: its lists are read and never recomputed.
 
-Two layouts are told apart by what stands in the folder, both as the authors describe and publish them:
+Two layouts are distinguished by what is in the folder, both as the authors describe and publish them:
 
 * ``class_names.txt`` at the top (CLEAR-10 of the paper, CLEAR-100 of 2022, and what ``benchwright release`` writes): the lists
-  of ``training_folder``; where there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
+  of ``training_folder``; if there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
 * ``train/class_names.txt``, ``test/class_names.txt`` (CLEAR-10 and CLEAR-100 of July 2022): ``labeled_metadata.json`` of each;
   the images of ``test`` are the test set of every seed.
 """
@@ -48,7 +48,7 @@ class Part:
     names: tuple[str, ...]
 
     def text(self, name: str) -> str | None:
-        """A text file, or None where there is none."""
+        """A text file, or None if there is none."""
         return read_text(self.folder, posixpath.join(self.at, name))
 
     def lines(self, name: str) -> list[str] | None:
@@ -57,7 +57,7 @@ class Part:
         return None if text is None else [line for line in text.splitlines() if line.strip()]
 
     def json(self, name: str, kind: type) -> Any:
-        """The value of a JSON file, which is a list or an object; None where there is no such file."""
+        """The value of a JSON file, which is a list or an object; None if there is no such file."""
         text, place = self.text(name), posixpath.join(self.at, name)
         if text is None:
             return None
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PlaceInRelease:
-    """Where an image stands in its release.
+    """Where an image is in its release.
 
     Attributes:
         key: its ID, see ``key_of_id``.
@@ -101,7 +101,7 @@ class ListedImage:
         at: number of the line in the list of its bucket.
         path: of the image in its part of the release.
         label: as written.
-        metadata: of the image; empty where there is none.
+        metadata: of the image; empty if there is none.
     """
 
     at: int
@@ -121,7 +121,7 @@ def _fields(line: str) -> tuple[str, str]:
 
 
 def read_text(folder: Folder, name: str) -> str | None:
-    """A text file of a folder, or None where it is not there. Raises ``ValueError`` for any other obstacle."""
+    """A text file of a folder, or None if it is not there. Raises ``ValueError`` for any other obstacle."""
     try:
         return folder.read(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
     except Reject as reject:
@@ -265,7 +265,7 @@ def _line(lines: Sequence[ListedImage], number: Any, place: str) -> str:
 
 
 def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: float) -> dict[int, str]:
-    """Seed -> folder of its split; none where the release has no splits.
+    """Seed -> folder of its split; none if the release has no splits.
 
     Raises:
         ValueError: it has splits of other shares alone.
@@ -287,7 +287,7 @@ def files_of(folder: Folder) -> dict[str, FolderEntry]:
 
 
 def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[str], skipped: set[str]) -> Iterator[Rejected]:
-    """A reject for every file that no list names, but for the files of the layout itself.
+    """A reject for every file that no list names, except for the files of the layout itself.
 
     Args:
         files: of the release.

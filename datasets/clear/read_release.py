@@ -24,10 +24,10 @@ class Released(PlaceInRelease):
     """An image of a release, as its lists have it.
 
     Attributes:
-        date_taken: naive local time; None where the metadata do not say.
+        date_taken: naive local time; None if the metadata do not say.
         date_uploaded: naive UTC; None likewise.
         labels: JSON object of the metadata.
-        iid_seed0: ``train`` or ``test`` in the split of seed 0, None where the release has no such split; and so on.
+        iid_seed0: ``train`` or ``test`` in the split of seed 0, None if the release has no such split; and so on.
     """
 
     date_taken: dt.datetime | None

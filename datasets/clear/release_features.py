@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_types(root: str, features: Sequence[str]) -> None:
-    """Raise ``ValueError`` where a release lacks one of these types of features: says which it has."""
+    """Raise ``ValueError`` if a release lacks one of these types of features: says which it has."""
     known = _types(open_folder(root))
     if strange := [name for name in features if name not in known]:
         listed = ", ".join(f'"{name}"' for name in known)
@@ -70,7 +70,7 @@ def keep_with_vectors(
 
 
 def places_of(*, rows: Rows) -> Iterator[pa.Table]:
-    """Source step: where the rows of another stage, marked with ``rows_of``, stand in their release."""
+    """Source step: where the rows of another stage, marked with ``rows_of``, are in their release."""
     yield from rows.batches([field.name for field in dataclasses.fields(PlaceInRelease)])
 
 
@@ -105,7 +105,7 @@ class _Files:
         self._held: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
-        """What a file holds, or None where there is no such file."""
+        """What a file holds, or None if there is no such file."""
         if name not in self._held:
             folder = self._folder
             place = posixpath.join(folder.root, name)
@@ -130,7 +130,7 @@ def _finite(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray | R
 
 
 def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
-    """The vector of an image. Raises ``Reject`` where there is none."""
+    """The vector of an image. Raises ``Reject`` if there is none."""
     of_bucket = posixpath.join(row.part, "training_folder", "features", features, str(row.bucket), "all.pth")
     held = files.get(of_bucket)
     if held is not None:

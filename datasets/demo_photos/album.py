@@ -122,9 +122,9 @@ class PhotoAlbum:
     """What ``make_album`` wrote."""
 
     photos_dir: Path
-    """Root of the photos, in one folder a year."""
+    """Root of the photos, in one folder per year."""
     csv: Path
-    """One row a file: ``file`` relative to ``photos_dir``, ``date_taken`` and ``date_uploaded`` (ISO 8601, "" where unknown),
+    """One row per file: ``file`` relative to ``photos_dir``, ``date_taken`` and ``date_uploaded`` (ISO 8601, "" if unknown),
     and ``true_class`` ("" for a distractor and for a file that shows nothing)."""
     files: int
     """How many files there are, the broken ones included."""

@@ -72,7 +72,7 @@ class MemberColumn:
         return {field.name: feature_of(field.type) for field in self.fields()}
 
     def values(self, samples: Sequence[Mapping[str, bytes]], keys: Sequence[str]) -> list[pa.Array]:
-        """The column of some samples, and that of shapes where there is one."""
+        """The column of some samples, and that of shapes if there is one."""
         found: list[Any] = []
         for key, members in zip(keys, samples, strict=True):
             mine = {extension: data for extension, data in members.items() if column_of(extension)[0] == self.member}

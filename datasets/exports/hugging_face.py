@@ -33,14 +33,14 @@ def write_parquet(
 ) -> int:
     """Write a published dataset as Parquet with a card for Hugging Face's hub, and return the number of rows.
 
-    A file that is there with the digest in ``export.json`` is not written again, so a repeated call goes on where one was
+    A file that is there with the digest in ``export.json`` is not written again, so a repeated call continues where one was
     interrupted. Memory is a row group and the index.
 
     Args:
         dataset: folder or URL with ``dataset.json``, index and shards.
         target: where to: a folder, or any fsspec URL such as ``hf://datasets/NAME``.
         file_bytes: payload of a file.
-        progress: told one line a file.
+        progress: called with one line per file.
 
     Raises:
         ShardError: a shard is missing or broken.

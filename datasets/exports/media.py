@@ -84,13 +84,13 @@ def write_label_studio(
 
     ``tasks.json`` (Import) has a thumbnail of the picture of each sample, for a clip that of the frame in its middle, the
     columns of the index, and the sample's class as a prediction; ``config.xml`` (Labeling Interface, Code) asks for the class:
-    that of the column ``label`` where there is one, else of the first column of classes.
+    that of the column ``label`` if there is one, else of the first column of classes.
 
     Args:
         dataset: folder or URL.
         target: where to.
         side_px: longest side of a thumbnail.
-        progress: told one line.
+        progress: called with one line.
 
     Raises:
         ValueError: the dataset has no classes, or a sample has no picture that can be decoded.

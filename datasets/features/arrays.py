@@ -47,7 +47,7 @@ class StoredArray:
 
     @property
     def count(self) -> int:
-        """Number of rows. Raises ``ValueError`` where it is a single number."""
+        """Number of rows. Raises ``ValueError`` if it is a single number."""
         if not self.shape:
             raise ValueError(f"{self._place} is a single number, expected rows")
         return self.shape[0]

@@ -1,4 +1,4 @@
-"""Weights of a network in a checkpoint of whatever form: where they stand in it is found by their names.
+"""Weights of a network in a checkpoint of whatever form: where they are in it is found by their names.
 
 Released checkpoints hold the same tensors under other names: torchvision's bare (``conv1.weight``), MoCo's below
 ``state_dict.module.encoder_q.``, OpenSelfSup's below ``state_dict.``, BYOL's in PyTorch below ``online_backbone.`` or
@@ -180,7 +180,7 @@ def _lacking(
 
 
 def _check_no_more(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str], at: str, place: str) -> None:
-    """Raise ``ValueError`` where layers of the network have weights that it does not have, as those of a deeper one do."""
+    """Raise ``ValueError`` if layers of the network have weights that it does not have, as those of a deeper one do."""
     known, layers = set(names.values()), {name.partition(".")[0] for name in names.values()}
     for full in tensors:
         name = full.removeprefix(at)

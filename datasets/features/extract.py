@@ -112,7 +112,7 @@ def extract_features(
         nuisance: None: no clip is transformed.
         ranges: ``visual_transforms.our_ranges()``, which a plan calls, so that they are part of the recipe.
         seed: of the transforms.
-        transforms: those of one's own by the names that ``nuisance`` has for them; mark them with ``named``.
+        transforms: those of your own by the names that ``nuisance`` has for them; mark them with ``named``.
         device: "cpu", "cuda"; mark it with ``how``.
 
     Returns:

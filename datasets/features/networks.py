@@ -1,6 +1,6 @@
 """Networks of torchvision and timm as encoders of images: what goes into the last layer, by weights from a file.
 
-A vector is as the network gives it: its norm is not 1, and it has no texts. So it is no encoder for retrieval.
+A vector is as the network gives it: its norm is not 1, and it has no texts. So it is not an encoder for retrieval.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Features of clips straight from video files: frames are decoded, transformed and looked at, and nothing lies in between.
+"""Features of clips straight from video files: frames are decoded, transformed and looked at, and nothing is in between.
 
 ::
 

@@ -31,7 +31,7 @@ ROLES = ("train", "intask_valid", "posttask_valid", "test")
 """``intask_valid`` is labelled as ``train`` is, and watched while a task is learned; ``posttask_valid`` as ``test`` is."""
 
 SPLITS = ("", "test", "train")
-"""What a source says of a row; "" where it does not say."""
+"""What a source says of a row; "" if it does not say."""
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -128,12 +128,12 @@ def assign(
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file, or
     in the order that ``shares`` ask for.
 
-    Rejected: ``class_not_in_hierarchy``; of folders, what lies beside those of subclasses. What is held of a row is a few
+    Rejected: ``class_not_in_hierarchy``; of folders, what is next to those of subclasses. What is held of a row is a few
     numbers, its file and its key.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
-        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it lies in.
+        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it is in.
         form: what the file is: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
             that the rows have.
         setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
@@ -334,7 +334,7 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
 
 
 def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
-    """Raise ``ValueError`` where both or neither of the source's splits and the shares say which samples test."""
+    """Raise ``ValueError`` if both or neither of the source's splits and the shares say which samples test."""
     if bool(splits) == (shares.test > 0):
         stated = f"has the splits {', '.join(splits)}" if splits else "has no splits"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: only one of them may define the test set")

@@ -195,7 +195,7 @@ def hierarchy_of_places(places: Iterable[tuple[str, str, str]]) -> Hierarchy:
     """The hierarchy of folders that hold pictures.
 
     Args:
-        places: split, class and path of each. Pictures that lie beside the folders of subclasses are of no class.
+        places: split, class and path of each. Pictures that are next to the folders of subclasses are of no class.
 
     Raises:
         ValueError: deeper folders; a class that its folder does not name; what ``Hierarchy`` does not allow.

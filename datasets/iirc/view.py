@@ -1,4 +1,4 @@
-"""What a learner may see in each task, and what it is asked for: rows of the table and their label sets. Needs no torch."""
+"""What a learner may see in each task, and what it is tested on: rows of the table and their label sets. Needs no torch."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Listed:
         key: ``<path>:<line>``, from 1, header included; of a JSON file the number of the entry.
         release: name of the release.
         split: ``train``, ``validate`` or ``test``.
-        label: None where the list has none.
+        label: None if the list has none.
         youtube_id: of the video.
         time_start: of the clip in its video, seconds.
         time_end: likewise.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Preset = Literal["as_released", "rarest_first", "as_written"]
 Order = Literal["as_released", "shuffled", "interleaved"]
 
-# Where a row stands in its increment, by what it is; rows of one block keep the order of the unified table.
+# Where a row is in its increment, by what it is; rows of one block keep the order of the unified table.
 _KNOWN_SMALL, _KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(6)
 
 

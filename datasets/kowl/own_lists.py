@@ -1,4 +1,4 @@
-"""Releases of one's own: any number of CSV, Parquet and JSON files, whose columns the settings name.
+"""Releases of your own: any number of CSV, Parquet and JSON files, whose columns the settings name.
 
 A row is a sample of a release. What it needs is an id, of any form, and a label. A sample is known by its id, and by start and
 end where there are columns of these: the same id in two lists is the same sample. Read are
@@ -125,8 +125,8 @@ class SplitShares:
 
 @dataclass(frozen=True)
 class OwnListed:
-    """A row of a list, see ``kinetics.lists.Listed``; times are seconds, to the millisecond, or None where a list has none.
-    ``split`` is "" where a list says none; ``feature_key``: of its feature; ``group``: what splits must not share.
+    """A row of a list, see ``kinetics.lists.Listed``; times are seconds, to the millisecond, or None if a list has none.
+    ``split`` is "" if a list says none; ``feature_key``: of its feature; ``group``: what splits must not share.
     """
 
     key: str
@@ -185,7 +185,7 @@ def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnLi
         columns: of files that have none of their own.
 
     Yields:
-        Rows, and as rejects ``malformed_row`` (another number of fields than the header, or a value that is no text and no
+        Rows, and as rejects ``malformed_row`` (another number of fields than the header, or a value that is neither a text nor a
         number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two numbers of seconds, 0 <= start < end
         <= 999999, or both of the same millisecond).
 

@@ -1,4 +1,4 @@
-"""Feature matrices: straight from the shards, or of the feature sets that lie beside them."""
+"""Feature matrices: straight from the shards, or of the feature sets that are next to them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _member(span: Any, key: str, extension: str, place: str, base: int) -> np.nd
 
 
 def feature_file(name: str) -> str:
-    """Where a feature set of that name lies in its dataset; "" where none can have it."""
+    """Where a feature set of that name is in its dataset; "" if none can have it."""
     return f"{FEATURES}/{name}.npy" if SNAKE_CASE.match(name) else ""
 
 

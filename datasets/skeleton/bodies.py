@@ -85,7 +85,7 @@ PRESETS = {
 
 @dataclass
 class _Track:
-    """One body over time: (n, V, 3) joints at the frames (n,), ascending. ``motion`` is None until it is asked for."""
+    """One body over time: (n, V, 3) joints at the frames (n,), ascending. ``motion`` is None until it is requested."""
 
     joints: NDArray[np.float64]
     frames: NDArray[np.int64]

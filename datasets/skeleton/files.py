@@ -36,7 +36,7 @@ def list_class_folders(
 
     Args:
         root: the folder.
-        labels, pattern: what is known of the files beside their folders; see ``known.Known``.
+        labels, pattern: what is known of the files next to their folders; see ``known.Known``.
     """
     known = Known.read(labels, pattern)
     for at, entries in walk(open_folder(root)):

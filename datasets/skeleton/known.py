@@ -1,4 +1,4 @@
-"""What is known of sequences of one's own beside their joints: class, camera, performer, side and role, of tables or names."""
+"""What is known of sequences of your own beside their joints: class, camera, performer, side and role, of tables or names."""
 
 from __future__ import annotations
 

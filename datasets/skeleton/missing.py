@@ -14,7 +14,7 @@ from .tensors import TensorForm, tensor_row
 
 
 def row_of_joints(row: InFile, joints: NDArray[Any], layout: Layout, form: TensorForm) -> TensorRow:
-    """The row of joints that a source of one's own gives. Raises ``Reject`` as ``completed`` and ``tensor_of`` do."""
+    """The row of joints that a source of your own gives. Raises ``Reject`` as ``completed`` and ``tensor_of`` do."""
     return tensor_row(row, completed(joints, layout, form), layout, form)
 
 

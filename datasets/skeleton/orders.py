@@ -113,7 +113,7 @@ def orders_row(task_count: int, class_count: int) -> type:
 
 
 def list_orders(*, rows: Rows, tasks: int, of_tasks: int | None, of_classes: int, seed: int) -> Iterator[pa.Table]:
-    """Source step: one row a class, in label order; see ``orders_row``.
+    """Source step: one row per class, in label order; see ``orders_row``.
 
     Args:
         rows: with ``label``, ``class_name`` and ``task``.

@@ -1,4 +1,4 @@
-"""Joints in tables, CSV or Parquet: a row a joint and frame, or a row a frame; of many sequences in a file, or a file each.
+"""Joints in tables, CSV or Parquet: a row per joint and frame, or a row per frame; of many sequences in a file, or a file each.
 
 A table is read in blocks, and the rows of one sequence are held at a time: they stand together. What has no row, an empty cell
 or NaN is missing, and is told from what is 0.
@@ -101,7 +101,7 @@ def read_tables(
     Args:
         path: a file, packed or not, or a folder.
         columns: names of the columns.
-        wide: of tables of one row a frame: how their columns are called, such as ``{joint}_{axis}`` or ``{axis}{number}``.
+        wide: of tables of one row per frame: how their columns are called, such as ``{joint}_{axis}`` or ``{axis}{number}``.
         delimiter: of CSV files.
         labels, pattern: what is known of the sequences beside their rows; see ``known.Known``.
         leave_out: whether joints that the layout does not have are left out.
@@ -278,7 +278,7 @@ def _table(batch: pa.RecordBatch, needed: Mapping[str, str]) -> pa.Table:
 def _together(
     blocks: Iterator[pa.Table], column: str, path: str, file: str
 ) -> Iterator[tuple[str | None, pa.Table | None, int]]:
-    """Each sequence: its name, its rows, None where they are too many, and the number of the first of them, from 1."""
+    """Each sequence: its name, its rows, None if they are too many, and the number of the first of them, from 1."""
     held: list[pa.Table] = []
     seen: set[str] = set()
     current: str | None = None

@@ -55,7 +55,7 @@ class Spectra:
         return self.values[:, right - 1] * (1 - share) + self.values[:, right] * share
 
     def named(self, name: str) -> np.ndarray:
-        """One spectrum (w, ...). Raises ``ValueError`` where there is none of that name."""
+        """One spectrum (w, ...). Raises ``ValueError`` if there is none of that name."""
         if name not in self.names:
             raise ValueError(f"no spectrum {name!r}: there are {', '.join(self.names)}")
         return self.values[self.names.index(name)]

@@ -6,7 +6,7 @@ light, patches and sensors. The second picture is the first times that transform
 
 Of a picture's light three numbers are known. Its spectrum is our choice: that of colour-science's lights whose colour in the
 main camera is nearest, times a smooth curve, exp(a x + b x^2) over the wavelengths, for which the camera sees exactly the known
-colour. Nothing tells lights of one colour apart that had other spectra: the transforms are more regular than in the world.
+colour. Nothing distinguishes lights of one colour that had other spectra: the transforms are more regular than in the world.
 """
 
 from __future__ import annotations

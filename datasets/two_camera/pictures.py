@@ -43,9 +43,9 @@ class WithHomography:
 
     Attributes:
         homography: raw pixels of the second camera to those of the first, 3 x 3 row by row (9,).
-        residual_px: root mean square distance of the points that agree, in raw pixels of the first; None where it was given.
+        residual_px: root mean square distance of the points that agree, in raw pixels of the first; None if it was given.
         points: number of points that agree; 0 where it was given.
-        share: of all points; None where it was given.
+        share: of all points; None if it was given.
     """
 
     key: str
@@ -81,7 +81,7 @@ class Photographed:
         chart_spread: largest relative standard deviation within a grey patch; above some 0.1 the position is wrong.
         gt_1: light on the greys in the first camera, G at 1 (3,); ``gt_2`` in the second.
         orientation_1: EXIF's orientation of the first file; the pictures are as the sensor lies.
-        as_shot_neutral_1: what the first camera took for white (3,), None where it does not say.
+        as_shot_neutral_1: what the first camera took for white (3,), None if it does not say.
         as_shot_neutral_2: the same of the second.
     """
 
@@ -103,7 +103,7 @@ class Photographed:
 
 @dataclass(frozen=True)
 class PairToMeasure:
-    """What ``measure_pictures`` needs of a pair; patches and ``saturated`` are None where there is no chart."""
+    """What ``measure_pictures`` needs of a pair; patches and ``saturated`` are None if there is no chart."""
 
     key: str
     name: str
@@ -119,7 +119,7 @@ class PairToMeasure:
 
 @dataclass(frozen=True)
 class MeasuredPictures(PairToMeasure):
-    """``rows.MeasuredPair`` of a pair whose pictures and patches go on beside it."""
+    """``rows.MeasuredPair`` of a pair whose pictures and patches are passed on with it."""
 
     transform_1to2: list[float]
     transform_2to1: list[float]

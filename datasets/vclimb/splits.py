@@ -65,7 +65,7 @@ class InTask:
 def untrim(
     rows: Rows, *, min_coverage: float = 0.0, several_labels: Literal["reject", "longest"] = "reject"
 ) -> Iterator[Sifted]:
-    """Whole step (``expands``): one row a video in place of its segments, as the released code makes ActivityNet-Untrim.
+    """Whole step (``expands``): one row per video in place of its segments, as the released code makes ActivityNet-Untrim.
 
     Rejected: ``multi_label`` and ``no_coverage``, once a video (by its first segment, in this order of rules), and
     ``same_video``, the other segments. In all, 0.154 % of the videos go: the paper's 0.15 %.

@@ -63,7 +63,7 @@ def draw_videos(*, classes: int, groups: int, clips_per_group: int, broken: bool
         classes: 2 to 12, the first of ``CLASSES``.
         groups: groups per class.
         clips_per_group: likewise.
-        broken: with two more of the first class: one of three frames, one that is no video.
+        broken: with two more of the first class: one of three frames, one that is not a video.
         seed: of the paths, shades and lengths.
     """
     for label in CLASSES[:classes]:

@@ -1,7 +1,7 @@
 """Anyone's own videos: a folder of class folders, a folder of files named by their class, or a CSV file beside the videos.
 
 ``list_folder`` reads folders. ``list_csv`` reads a CSV file with the columns ``video`` and ``label``, and ``t_start``,
-``t_end``, ``role`` and ``group`` where there are any; ``video`` is a path in the folder of videos. Both name clips by path.
+``t_end``, ``role`` and ``group`` if there are any; ``video`` is a path in the folder of videos. Both name clips by path.
 """
 
 from __future__ import annotations

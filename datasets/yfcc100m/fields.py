@@ -64,7 +64,7 @@ class Parsed:
         rest: the other rows: the columns ``NEEDED`` and those asked for as text, empty or null where the field was empty;
             ``index``, increasing, and ``place``, the place of the line in the unit of ``place``, both int64.
         lines: how many there are, those that are rejected with them.
-        rejected: lines whose fields could not be told apart, with the columns ``REJECTS``.
+        rejected: lines whose fields could not be distinguished, with the columns ``REJECTS``.
     """
 
     good: pa.Table
@@ -92,7 +92,7 @@ def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[st
     """Put blocks together as rows of ``metadata.Photo``, and reject rows that break a rule.
 
     Args:
-        blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is asked for.
+        blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is requested.
         place: names the rows without a valid id.
         licences: names of licences to keep; None for all. The rows ``good`` have been asked for theirs.
         extra: further columns to give, decoded where they are ``ENCODED``.

@@ -1,7 +1,7 @@
 """Lines of the metadata, cut and checked and copied by one compiled pass.
 
 Nearly all lines of the metadata are ASCII, have all their columns, and write ids and times in one way. The pass knows that way
-alone, and leaves whatever it is not sure of to the rules of ``fields``. Other threads run beside it.
+alone, and leaves whatever it is not sure of to the rules of ``fields``. Other threads run next to it.
 """
 
 from __future__ import annotations

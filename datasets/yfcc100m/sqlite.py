@@ -127,7 +127,7 @@ def rows(path: str, first: int, last: int, names: tuple[str, ...]) -> Iterator[l
         batch: list[tuple[Any, ...]] = []
         held, before = 0, first - 1
         for row in connection.execute(query, (first, last - 1)):
-            if row[0] <= before:  # pages that stand in one another, of which a small file could have any number of rows
+            if row[0] <= before:  # pages that overlap, of which a small file could have any number of rows
                 raise ValueError(f"{path}: damaged: row {row[0]} comes after row {before}")
             before = row[0]
             batch.append(row)

@@ -144,7 +144,7 @@ def measure_offline(*, predictions: Rows) -> Iterator[Value]:
     """Source step: ``accuracy`` on the test rows of each bucket after a training on all of them, and on all together.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
 
     >>> import pyarrow as pa
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
@@ -172,7 +172,7 @@ def measure_domains(*, predictions: Rows, protocol: Protocol) -> Iterator[Value]
     """Source step: ``accuracy`` on each domain after each, and the paper's summaries of them.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
         protocol: whose summaries.
 
     >>> import benchwright as bw

@@ -128,7 +128,7 @@ class Setting:
 
 
 State = Mapping[str, np.ndarray]
-"""What a predictor goes on from: ``Predictor.state``, as arrays."""
+"""What a predictor continues from: ``Predictor.state``, as arrays."""
 
 Answers = Mapping[int, Mapping[str, int]]
 """Increment -> uid -> class index that people gave."""
@@ -160,7 +160,7 @@ def run_open_world(
     answers: Answers | None = None,
     keep: Callable[[int, State, Labels], None] = lambda t, state, labels: None,
 ) -> Iterator[pa.Table]:
-    """Run, or go on from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
+    """Run, or continue from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
     Args:
         predictor: fresh; its state is replaced where the folder holds a part of this run.
@@ -172,7 +172,7 @@ def run_open_world(
         tell: told a line after each increment.
         nuisances: visual transform -> the increments as they are seen through it.
         twin: makes a fresh predictor like ``predictor``; needed where there are nuisances.
-        answers: labels that people gave, in place of those of the increments; a row that is asked for and not among them
+        answers: labels that people gave, in place of those of the increments; a row that is requested and not among them
             stays without label.
         keep: given the number of each increment, the predictor's state after it, and the labels that were given for its
             training rows, ``HIDDEN`` where none was.
@@ -386,7 +386,7 @@ def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
 
 
 def _said(answers: Answers | None, t: int) -> Mapping[str, int] | None:
-    """What people said about an increment; None where they were not asked, as about increment 0."""
+    """What people said about an increment; None if they were not asked, as about increment 0."""
     return None if answers is None or t == 0 else answers.get(t)
 
 

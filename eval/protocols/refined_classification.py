@@ -1,4 +1,4 @@
-"""IIRC's protocol: tasks bring labels that refine earlier ones, and a sample is asked for all of its labels known so far.
+"""IIRC's protocol: tasks bring labels that refine earlier ones, and a sample is tested for all of its labels known so far.
 
 Abdelsalam et al., CVPR 2021, sections 3 and 4. After task j every test sample with a known label is predicted once. R_jk is
 measured on the samples that have a label of task k, R_j on all of them, each once.
@@ -76,7 +76,7 @@ def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
     R_j as values of the whole training.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
         kinds: of each class, in the order of learning.
     """
     if not predictions.num_rows:

@@ -24,11 +24,11 @@ def dot_chart(
     published: Mapping[str, ArrayLike] | None = None,
     caption: str = "",
 ) -> Figure:
-    """Shares as dots, a line a label, joined from the least to the most: the accuracy of a class under two orders, say.
+    """Shares as dots, a line per label, joined from the least to the most: the accuracy of a class under two orders, say.
 
     Args:
         labels: of the lines, from top to bottom.
-        series: name -> (n,) shares in [0, 1], one a line, NaN where there is none; at most twelve.
+        series: name -> (n,) shares in [0, 1], one a line, NaN if there is none; at most twelve.
         label_axis, value_axis: what lines and shares are.
         published: name of some of the series -> (n,) shares that were published for them, drawn as upright strokes.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KINDS = 24
-"""Groups that a map tells apart by colour and mark; those that have fewer points are drawn as one."""
+"""Groups that a map distinguishes by colour and mark; those that have fewer points are drawn as one."""
 
 CLASSES = 12
 """Classes with a curve of their own, in figures of six."""
@@ -78,7 +78,7 @@ def scatter_chart(
     ticks: bool = False,
     caption: str = "",
 ) -> Figure:
-    """Points of a plane, told apart by group.
+    """Points of a plane, distinguished by group.
 
     Args:
         points: (n, 2).
@@ -157,7 +157,7 @@ def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str]
     """Distances of each class's mean vector from its first domain, and between domains.
 
     Args:
-        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero where there are none.
+        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero if there are none.
         classes, domains: C and N names.
         of: what domains are.
     """

@@ -21,7 +21,7 @@ _CURVES = 8
 
 
 def nuisance_sections(tidy: pa.Table) -> list[Section]:
-    """Figure 13 of the paper, of increment 0 and of all others; and numbers. None where nothing was seen through a transform.
+    """Figure 13 of the paper, of increment 0 and of all others; and numbers. None if nothing was seen through a transform.
 
     Args:
         tidy: rows of ``open_world_measures.tidy`` whose stratification is ``nuisance``.
@@ -47,7 +47,7 @@ def _order(name: str) -> tuple[bool, str]:
 
 
 def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figure]:
-    """Accuracy and MCC by transform, a curve a predictor and amount of feedback."""
+    """Accuracy and MCC by transform, a curve per predictor and amount of feedback."""
     mine = frame.filter(pl.col("split") == split, pl.col("task") == task)
     places = sorted(mine["stratum"].unique().to_list(), key=_order)
     runs = mine.select("predictor", "feedback").unique().sort("predictor", "feedback", descending=[False, True]).rows()

@@ -5,7 +5,7 @@ it at t + 0.5, by feedback amount and by predictor. Novelty detection, recogniti
 alone. Figure 3 draws how many samples the classes of an increment have. The ablations show the classification task by strata of
 the samples, cumulative, after feedback.
 
-The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None where the table
+The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None if the table
 has no such number.
 """
 
@@ -372,7 +372,7 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
         stratifications: those that are shown, in this order: name -> heading.
 
     Returns:
-        None where the table has none of them.
+        None if the table has none of them.
     """
     frame = pl.DataFrame(pl.from_arrow(strata))
     blocks: list[Block] = []

@@ -31,7 +31,7 @@ class PlanStage:
         kind: what sort of stage it is.
         step: the function that it calls.
         inputs: names of the stages that it reads.
-        rows: how many it gave; None where it is not made.
+        rows: how many it gave; None if it is not made.
         rejects: reason -> rows.
         rows_in: how many it was given; None for a source.
         seconds: that it took.

@@ -79,7 +79,7 @@ def sample_sheet(
 
     Args:
         rows: with ``key`` and ``image``.
-        places: name of a row of the sheet -> a row of the stage for each column, None where there is none.
+        places: name of a row of the sheet -> a row of the stage for each column, None if there is none.
         store: holds the bytes of ``image``.
         columns, caption: see ``Sheet``.
     """

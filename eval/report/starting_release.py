@@ -42,7 +42,7 @@ def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) ->
 
 
 def _by_transform(found: Sequence[Line]) -> list[Block]:
-    """MCC and accuracy through each visual transform, a curve a classifier: Figure 13."""
+    """MCC and accuracy through each visual transform, a curve per classifier: Figure 13."""
     seen = {name for line in found for name in line.rows["stratum"].unique().to_pylist() if name}
     if not seen:
         return []

@@ -32,7 +32,7 @@ class HasLabel(Protocol):
 
 R = TypeVar("R", bound=HasLabel)
 Column = Callable[[R], Any]
-"""What stands in a column of a row: the values of its runs as an array, or the value of the cell."""
+"""What is in a column of a row: the values of its runs as an array, or the value of the cell."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PublishedRow:
     Attributes:
         name: in the table.
         source: which table.
-        values: heading -> what stands in it, in the unit of ours.
+        values: heading -> what is in it, in the unit of ours.
         under: label of the row of ours below which it stands; below all of them where that is not shown.
     """
 
@@ -53,7 +53,7 @@ class PublishedRow:
 
 
 def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
-    """Mean of the runs that have a value, and ± one standard deviation (n - 1) where there are several."""
+    """Mean of the runs that have a value, and ± one standard deviation (n - 1) if there are several."""
     runs = np.asarray(values, dtype=np.float64).ravel()
     known = times * runs[~np.isnan(runs)]
     note = f"± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
@@ -140,7 +140,7 @@ def own_metrics(lines: Sequence[Line]) -> list[Block]:
 
 
 def settings_details(lines: Sequence[Line]) -> list[Block]:
-    """Every setting, and the model, in which lines of a table or figure differ: nothing where there is none."""
+    """Every setting, and the model, in which lines of a table or figure differ: nothing if there is none."""
     of = {line.label: {"model": line.model, **line.settings} for line in lines}
     names = dict.fromkeys(name for settings in of.values() for name in settings)
     told = {name: [_said(settings.get(name)) for settings in of.values()] for name in names}
@@ -276,7 +276,7 @@ def _diagonals(runs: NDArray[np.float64], of: str) -> dict[str, NDArray[np.float
 
 
 def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str) -> list[Block]:
-    """Accuracy after each domain on that domain, and on the next one, a curve a line: figures of one scale.
+    """Accuracy after each domain on that domain, and on the next one, a curve per line: figures of one scale.
 
     Args:
         lines: label -> (S, N, N) accuracies in [0, 1] of S runs, NaN where not tested.

@@ -40,7 +40,7 @@ from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
 OFFLINE, JOINT = "offline", "joint"
-"""All buckets at once, which is no protocol of time, and the one method that is trained so."""
+"""All buckets at once, which is not a protocol of time, and the one method that is trained so."""
 
 
 def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -92,7 +92,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 
 def check_settings(config: ClearConfig) -> None:
-    """Raise ``WrongUse`` where the settings name what their source does not have, or their own baselines do not fit, as far as
+    """Raise ``WrongUse`` if the settings name what their source does not have, or their own baselines do not fit, as far as
     that shows before there is a dataset."""
     _check_source(config.source)
     _check_weights(config)
@@ -267,7 +267,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
 
 
 def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
-    """A line on what the file states in place of a preset that the command line names: it stays, as beside the file's own."""
+    """A line on what the file states in place of a preset that the command line names: it stays, as with the file's own."""
     b = config.baselines
     if "baselines.preset" not in given:
         return []

@@ -255,19 +255,19 @@ class ClearConfig:
 
     @property
     def recipe(self) -> LabelRecipe | None:
-        """What gives the images their labels; None where they come with them."""
+        """What gives the images their labels; None if they come with them."""
         if isinstance(self.source, ReleaseSource | LabelledSource):
             return None
         return LabelRecipe(*(getattr(self, field.name) for field in dataclasses.fields(LabelRecipe)))
 
     @property
     def vectors(self) -> str:
-        """Kind of the encoder whose vectors lie in the shards; "" where none do."""
+        """Kind of the encoder whose vectors are in the shards; "" if none do."""
         return shown(self.encoder.kind) if self.encoder else ""
 
     @property
     def feature_names(self) -> list[str]:
-        """Feature sets beside the shards: those of a release that is read, and those that are made."""
+        """Feature sets next to the shards: those of a release that is read, and those that are made."""
         return [*(self.source.features if isinstance(self.source, ReleaseSource) else []), *self.features]
 
     @property

@@ -96,7 +96,7 @@ def data_differs(digest: str, known: str) -> str:
 
 
 def why_not_the_papers(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """Why a training is none of the paper's, by its record; "" where it is. ``known``: see ``known_digests``."""
+    """Why a training is none of the paper's, by its record; "" if it is. ``known``: see ``known_digests``."""
     return why_not_its_settings(line, features) or why_not_its_features(line, features, known)
 
 
@@ -126,7 +126,7 @@ def why_not_the_papers_offline(line: Line) -> str:
 
 
 def why_not_its_features(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """The same, of the features alone: pixels and the vectors of retrieval stand in the shards, which have a digest."""
+    """The same, of the features alone: pixels and the vectors of retrieval are in the shards, which have a digest."""
     digest = (facts().release.feature_digests if known is None else known).get(features)
     if digest == "":
         return f"no digest of the paper's {told_features(features)} features is known"
@@ -194,7 +194,7 @@ def named_tables(names: Iterable[str]) -> str:
 
 
 def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str] | None = None) -> Table:
-    """Of every table of the paper how many cells a run has by the paper's settings, and how many may stand beside them.
+    """Of every table of the paper how many cells a run has by the paper's settings, and how many are comparable with them.
 
     Args:
         lines: each with its features.

@@ -193,7 +193,7 @@ def released_features(out: str, embedding: str) -> dict[str, np.ndarray]:
 
     Args:
         out: the run.
-        embedding: name of those of the shards; "" where there are none.
+        embedding: name of those of the shards; "" if there are none.
 
     Raises:
         WrongUse: two have one name there.

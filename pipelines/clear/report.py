@@ -314,7 +314,7 @@ def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> d
 
 
 def _side_by_side(sets: Mapping[str, Sequence[Block]]) -> list[Block]:
-    """What there is of each set of vectors, below its name where there are several."""
+    """What there is of each set of vectors, below its name if there are several."""
     if len(sets) < 2:
         return [block for blocks in sets.values() for block in blocks]
     return [Details(name, blocks, opened=at == 0) for at, (name, blocks) in enumerate(sets.items()) if blocks]

@@ -67,7 +67,7 @@ class MethodLines:
     """Trainings of one protocol, one network and one set of features.
 
     Attributes:
-        lines: their labels tell methods apart, and nothing else.
+        lines: their labels distinguish methods, and nothing else.
         runs: label -> (S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested.
     """
 
@@ -191,7 +191,7 @@ def _column(key: Key, metric: str) -> Column[Row]:
 
 
 def _rows(groups: Sequence[MethodLines]) -> list[Row]:
-    """A row a label, in the order in which they come."""
+    """A row per label, in the order in which they come."""
     found: dict[str, dict[Key, Line]] = {}
     for group in groups:
         for line in group.lines:
@@ -202,7 +202,7 @@ def _rows(groups: Sequence[MethodLines]) -> list[Row]:
 def _beside(
     rows: Sequence[Row], data: str, known: Known, heading: Callable[[PublishedCell], str]
 ) -> tuple[Text, list[PublishedRow]]:
-    """Whether the paper's figures may stand beside these rows, and those that may."""
+    """Whether the paper's figures may be shown next to these rows, and which may."""
     several = len({key for row in rows for key in row.of}) > 1
     trained = [
         LabelledLine(f"{row.label}, {key[0]}, {key[1]}" if several else row.label, line, key[1])
@@ -219,7 +219,7 @@ def _beside(
 
 
 def _compared(groups: Sequence[MethodLines], data: str, known: Known = None) -> list[Block]:
-    """Of one protocol and network: a row a method, a column a metric, or one a metric and set of features."""
+    """Of one protocol and network: a row per method, a column per metric, or one a metric and set of features."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
@@ -248,7 +248,7 @@ _TABLE_1 = {
 
 
 def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None) -> list[Section]:
-    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing where no method was
+    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing if no method was
     trained under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
@@ -298,7 +298,7 @@ def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tup
 
 
 def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
-    """Loss and accuracy of the last epoch of each pre-training; nothing where there is none."""
+    """Loss and accuracy of the last epoch of each pre-training; nothing if there is none."""
     rows: list[Sequence[Value]] = []
     for line in lines:
         if line.protocol != PRETRAIN:

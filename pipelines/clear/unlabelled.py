@@ -1,4 +1,4 @@
-"""Images of some buckets without labels, beside the dataset: the stages that make their shards, and how they are published."""
+"""Images of some buckets without labels, next to the dataset: the stages that make their shards, and how they are published."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRETRAIN = "pretrain"
 
 
 def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
-    """The plan with a branch for the buckets that the settings name, if any; it goes on from where it was."""
+    """The plan with a branch for the buckets that the settings name, if any; it continues from where it was."""
     if not config.unlabelled.buckets:
         return flow
     place = step(place_unlabelled, buckets=config.unlabelled.buckets, max_samples=config.shards.max_samples)
@@ -32,7 +32,7 @@ def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
 
 
 def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
-    """Write the shards of the branch, index, card and manifest beside the dataset; where there is no branch, nothing is left.
+    """Write the shards of the branch, index, card and manifest next to the dataset; where there is no branch, nothing is left.
 
     Args:
         run: one in which the branch is finished, if there is one.

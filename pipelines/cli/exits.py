@@ -134,7 +134,7 @@ class _Lines(logging.Handler):
 
 
 def error_line(error: Exception, *, debug: bool = False) -> str:
-    """What is told of an error: of those that people can mend what it says, of others their type as well."""
+    """What is reported of an error: of those that people can mend what it says, of others their type as well."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _shown(f"{place}{error.strerror[0].lower()}{error.strerror[1:]}")

@@ -87,7 +87,7 @@ def _trainings(config: IircConfig, baselines: Iterable[dict[str, Any]], seeds: I
 
 
 def check_settings(config: IircConfig) -> None:
-    """Raise ``WrongUse`` where the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
+    """Raise ``WrongUse`` if the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
     settings' own baselines do not fit, as far as that shows before pictures are read."""
     _check_hierarchy(config)
     chosen = {name: settings_of(config, name) for name in map(METHODS.present, config.evaluation.methods)}

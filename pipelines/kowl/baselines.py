@@ -149,7 +149,7 @@ MAIN = "features"
 
 
 def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
-    """For ``learn_open_world``: the stages of a feature set beside the shards, with their digests."""
+    """For ``learn_open_world``: the stages of a feature set next to the shards, with their digests."""
     given = config.feature_sets[features] if features else config.features
     assert given is not None
     stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
@@ -189,7 +189,7 @@ def _known(name: str) -> str:
 def _predictor(config: KowlConfig, name: str, features: str) -> tuple[str, str, dict[str, Any]]:
     """Name, reference and hyper-parameters of a predictor on a feature set, checked before anything runs.
 
-    Those of the parts of ``ann_evm`` are those of ``ann`` and ``evm``, but for its own changes.
+    Those of the parts of ``ann_evm`` are those of ``ann`` and ``evm``, except for its own changes.
     """
     entry = PREDICTORS.find(_known(name))
     paper, known = paper_settings(), short(entry.name)
@@ -215,7 +215,7 @@ def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
 
 
 def check_settings(config: KowlConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own predictors and metrics do not fit, as far as that shows before there is a
+    """Raise ``WrongUse`` if the settings' own predictors and metrics do not fit, as far as that shows before there is a
     dataset.
     """
     predictors = config.evaluation.predictors
@@ -225,7 +225,7 @@ def check_settings(config: KowlConfig) -> None:
 
 
 def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
-    """Settings of a predictor that nobody knows are a mistake, and metrics of something else."""
+    """Settings of a predictor that is unknown are a mistake, and metrics of something else."""
     e, sets = config.evaluation, [MAIN, *config.feature_sets]
     known = {*PREDICTORS.builtin, *chosen, *map(short, e.predictors)}
     if strange := [name for name in e.settings_of_sets if name not in sets]:

@@ -31,7 +31,7 @@ _ASKED = "asked_"
 
 
 def check_people(config: KowlConfig, out: str) -> None:
-    """Raise ``WrongUse`` where the settings of ``evaluation.people`` do not fit one another or the samples."""
+    """Raise ``WrongUse`` if the settings of ``evaluation.people`` do not fit one another or the samples."""
     if (people := config.evaluation.people) is None:
         raise WrongUse(
             "labels by people: set evaluation.people, such as --set 'evaluation.people={feedback=[0.1], address=...}'"

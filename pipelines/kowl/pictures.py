@@ -60,7 +60,7 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
 
 
 def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
-    """The first clip of each of some classes, of validation where there is any."""
+    """The first clip of each of some classes, of validation if there is any."""
     names = ["key", "role", "increment", "label_recent_first", *place]
     found: dict[str, dict[str, dict[str, Any]]] = {"val": {}, "test": {}}
     for table in rows.batches(names):

@@ -124,7 +124,7 @@ def _table_3(config: KowlConfig, samples: pa.Table) -> list[Block]:
 
 
 def _other_data(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not on the paper's samples and features; "" where they may be."""
+    """Why scores on the starting release are not on the paper's samples and features; "" if they may be."""
     if not _is_published(config, published_table(increment_table(samples))):
         return "the increments are not those of the paper's Table 1"
     every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]

@@ -27,7 +27,7 @@ class Asked:
         increment: whose training sample it is.
         place: in the order asked for, from 0.
         concept: "": annotators are told no class.
-        url: where it can be seen; "" where there is a picture.
+        url: where it can be seen; "" if there is a picture.
     """
 
     key: str
@@ -89,7 +89,7 @@ def settle(
 
 
 def check_address(address: str, known: list[str]) -> None:
-    """Raise ``WrongUse`` where an address names a column that samples do not have."""
+    """Raise ``WrongUse`` if an address names a column that samples do not have."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(address) if name is not None]
     except ValueError as error:

@@ -79,7 +79,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
 
 
 def check_settings(config: SkeletonConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a data set."""
+    """Raise ``WrongUse`` if the settings' own baselines do not fit, as far as that shows before there is a data set."""
     if isinstance(config.source, NtuNamesSource):
         return
     e, form = config.evaluation, config.tensor
@@ -171,7 +171,7 @@ def _trainings(
             )
         return
     facts = settings | {"orders": len(indices)}
-    # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
+    # What is learned in any order alike is learned once for each set of tasks, however many orders it is in.
     together = len(indices) if method.any_order else e.orders_per_part
     # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
     pieces = step(ranges_of_orders, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)

@@ -1,4 +1,4 @@
-"""What a skeleton run publishes: shards, index, card, and the orders of learning beside them."""
+"""What a skeleton run publishes: shards, index, card, and the orders of learning next to them."""
 
 from __future__ import annotations
 

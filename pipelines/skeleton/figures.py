@@ -79,7 +79,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
         config: settings of the run.
         found: what was trained.
         names: of the classes.
-        data: why the data are not the paper's; "" where they are.
+        data: why the data are not the paper's; "" if they are.
     """
     found = [line for line in found if depends_on_orders(line)]
     kinds = {title: of_experiment(found, experiment) for experiment, title in _ORDERED.items()}

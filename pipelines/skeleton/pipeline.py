@@ -1,7 +1,7 @@
 """Graphs of skeletons whose actions come in tasks: UCLA-CIL, NTU-CIL, and anyone's own joints.
 
-``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row a sequence, in the order of the files, with
-its tensor, role and task; ``orders`` one row a class, with its place in every order of learning. Of names alone there are no
+``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row per sequence, in the order of the files, with
+its tensor, role and task; ``orders`` one row per class, with its place in every order of learning. Of names alone there are no
 tensors, and the plan ends before the shards.
 """
 
@@ -174,7 +174,7 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
 
 
 def layout_for(c: SkeletonConfig) -> Layout:
-    """The layout of the settings. Raises ``ConfigError`` where it is none."""
+    """The layout of the settings. Raises ``ConfigError`` if it is none."""
     told = c.layout
     if isinstance(told, PackagedLayout):
         return packaged()[told.name]

@@ -211,7 +211,7 @@ _OF_THE_DATA = ("source.kind", "classes", "only", "bodies", "layout", "tensor", 
 
 
 def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) -> str:
-    """Why the data of a run are not those of the paper that ``evaluation.paper`` names; "" where they are.
+    """Why the data of a run are not those of the paper that ``evaluation.paper`` names; "" if they are.
 
     Args:
         config: settings that the run recorded.
@@ -236,7 +236,7 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
 
 
 def _order_differs(store: Store, lists: str | None) -> str:
-    """Why the sequences of a run of N-UCLA, as it recorded them, are not in the order of CTR-GCN's lists; "" where they are.
+    """Why the sequences of a run of N-UCLA, as it recorded them, are not in the order of CTR-GCN's lists; "" if they are.
 
     Table 2 was reproduced in that order alone. It decides what tests.
     """
@@ -255,7 +255,7 @@ def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], d
 
 
 def why_not_the_papers(config: SkeletonConfig, one: Series, by: By) -> str:
-    """Why a series is none of Table 2, by the records of its trainings; "" where it is."""
+    """Why a series is none of Table 2, by the records of its trainings; "" if it is."""
     e = _packaged(config)[0].evaluation
     if one.method not in _table_2(config, by):
         return "the method is not in Table 2"

@@ -14,7 +14,7 @@ from ...eval.report.figures import line_chart
 
 
 def few_pairs(pairs: int) -> str:
-    """A caveat where T seems not to depend on the illuminant; "" where there are enough pairs to be sure."""
+    """A caveat where T seems not to depend on the illuminant; "" if there are enough pairs to be sure."""
     return "" if pairs >= ENOUGH else f" With {pairs} pairs, below {ENOUGH}, a dependence is sometimes missed."
 
 

@@ -32,7 +32,7 @@ _WIDE_PX, _BESIDE_PX = 640, 460
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What is told of a pair.
+    """What is reported of a pair.
 
     Attributes:
         light: R, G, B of the light in the camera of ``camera``, G at 1.
@@ -59,7 +59,7 @@ class Estimate:
 
     @property
     def doubt(self) -> str:
-        """What is said where numbers of T are outside; "" where none is."""
+        """What is said where numbers of T are outside; "" if none is."""
         each = ", ".join(f"{name} {value:.4f} ({low:.4f} to {high:.4f})" for name, (value, low, high) in self.outside.items())
         count = f"{len(self.outside)} of the {len(NUMBERS)} numbers of T"
         return f"{count} are outside the training range, where the estimate is a guess: {each}" if each else ""
@@ -85,7 +85,7 @@ def estimate(
         first: raw file, or linear 16-bit PNG, of the first camera.
         second: of the second, of the same scene.
         folder: files of these names in it are written over.
-        device: whose homography of the training is taken; may be left out where there is one.
+        device: whose homography of the training is taken; may be left out if there is one.
         align: by the ``training``'s homography, the default where it had one; by what this ``pair`` tells, the default where
             not; or not at all: ``none``, for pictures that lie on one grid already.
         least_agreement: of the detail of both pictures, -1 to 1, below which they do not show one scene; None: that of the

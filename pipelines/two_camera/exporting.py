@@ -101,10 +101,10 @@ def export(
         config: settings of the run.
         out: the run, finished and trained.
         folder: new, empty, or of an earlier export.
-        network: its name in the settings, or ``linear_regression``; may be left out where there is one network, or none.
+        network: its name in the settings, or ``linear_regression``; may be left out if there is one network, or none.
         direction: of the settings; may be left out where they have one.
         average: the average of all seeds, as one file; otherwise the network of the first seed.
-        progress: told one line a step.
+        progress: called with one line per step.
 
     Returns:
         The ONNX file.
@@ -245,7 +245,7 @@ def _rows(out: str, settings: Mapping[str, Any]) -> PairExamples:
 
 
 def _depends(rows: PairExamples) -> bool | None:
-    """Whether T depends on the light; None where that cannot be told."""
+    """Whether T depends on the light; None if that cannot be told."""
     try:
         return light_dependence(rows.X[rows.original].reshape(-1, 3, 3).astype(np.float64), rows.gt[rows.original]).depends
     except ValueError:

@@ -1,4 +1,4 @@
-"""What of a two-camera run stands beside the paper's figures, by the run's own record."""
+"""What of a two-camera run is shown next to the paper's figures, by the run's own record."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _ON_LEARNED = (
 
 
 def _paper_name(line: Line) -> str:
-    """Row of the published tables that a method of ours stands beside."""
+    """Row of the published tables that a method of ours is shown next to."""
     if line.model == "network":
         return f"ours-{line.settings.get('estimator.parameters')}"
     return row_of(line.method)
 
 
 def row_of(method: str) -> str:
-    """Row of the published tables that a baseline stands beside, if there is one of that name."""
+    """Row of the published tables that a baseline is shown next to, if there is one of that name."""
     return {"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(method, method.removesuffix("_published").replace("_", " "))
 
 
@@ -70,7 +70,7 @@ def warnings_of(line: Line) -> list[str]:
 
 
 def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
-    """Why published figures are of other data than this run's; "" where the run's record says that they are of the same."""
+    """Why published figures are of other data than this run's; "" if the run's record says that they are of the same."""
     if config.compare_with is None:
         return "the settings do not name a published dataset"
     known = facts().sets[config.compare_with].get("folded_sha256")
@@ -83,7 +83,7 @@ def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
 
 
 def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
-    """Why a training is none of the paper's, by its record; "" where it is."""
+    """Why a training is none of the paper's, by its record; "" if it is."""
     own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
     if changed := record_differences(own, wanted):
         return changed[0]
@@ -99,7 +99,7 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
 
 
 def _other_training(own: Mapping[str, Any]) -> str:
-    """What a network has other than the released ones; "" where it has nothing."""
+    """What a network has other than the released ones; "" if it has nothing."""
     if "estimator.hidden" in own or "estimator.activation" in own:
         return f"the network has a different shape, {shape_in(own)}"
     paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
@@ -107,7 +107,7 @@ def _other_training(own: Mapping[str, Any]) -> str:
 
 
 def _other_augmentation(config: TwoCameraConfig, line: Line) -> str:
-    """Why a network has not learned from re-illuminated rows as the paper's have; "" where it has."""
+    """Why a network has not learned from re-illuminated rows as the paper's have; "" if it has."""
     if augmentation_of(config, line) == "of pictures" and config.augmentation and config.augmentation.count == facts().targets:
         return ""
     return f"the dataset does not have {facts().targets} re-illuminated copies of each picture"
@@ -166,7 +166,7 @@ def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[B
 
 
 def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:
-    """The column that says which lines are unfair; none where none is."""
+    """The column that says which lines are unfair; none if none is."""
     if not any(map(warnings_of, found)):
         return {}
     return {"comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes"}

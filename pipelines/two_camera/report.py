@@ -178,7 +178,7 @@ def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pair
 
 
 def _compared(found: Sequence[Line]) -> list[Line]:
-    """The methods whose corrections are shown: the best of each kind, then the next best; fair ones where there are any."""
+    """The methods whose corrections are shown: the best of each kind, then the next best; fair ones if there are any."""
     fair = [line for line in found if not warnings_of(line)] or [*found]
     mine = [line for line in fair if line.settings["direction"] == fair[0].settings["direction"]]
     best = {kind_of(line).partition(",")[0]: line for line in reversed(mine)}

@@ -28,11 +28,11 @@ _WIDE_PX = 640
 _SHEET_PX = 150
 _CORRECTED_PX = 114  # seven beside each other on a page
 COMPARED = 5
-"""Methods whose corrections stand beside each other, as in the paper's Figure 9."""
+"""Methods whose corrections are shown next to each other, as in the paper's Figure 9."""
 
 
 class Pictures:
-    """Pictures of measured pairs, read when asked for; none where the dataset has none."""
+    """Pictures of measured pairs, read when asked for; none if the dataset has none."""
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
         source = config.source
@@ -129,7 +129,7 @@ def lights_figure(pairs: TransformPairs) -> Figure:
 
 
 def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) -> list[Section]:
-    """Two pairs, each under the light of the other, as in the paper's Figure 3; nothing where the run has no such two.
+    """Two pairs, each under the light of the other, as in the paper's Figure 3; nothing if the run has no such two.
 
     Args:
         pictures: of the measured pairs.

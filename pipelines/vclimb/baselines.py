@@ -83,12 +83,12 @@ def _trainings(
 
 
 def check_settings(config: VclimbConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` if the settings' own baselines do not fit, as far as that shows before there is a dataset."""
     _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
 
 
 def split_file(out: str) -> str | None:
-    """SHA-256 of the split file, or other list in one file, that a run read; None where it read none."""
+    """SHA-256 of the split file, or other list in one file, that a run read; None if it read none."""
     listed = load_artifact(Store(out), "listed")
     value = None if listed is None else listed.recipe["settings"].get("path")
     return value["content"] if isinstance(value, Mapping) and "content" in value else None

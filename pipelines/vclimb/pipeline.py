@@ -1,7 +1,7 @@
 """vCLIMB (Villa et al., CVPR 2022), and any collection of labelled videos: classes that come in tasks, frames as shards.
 
-``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
-Roles that a list gives stand in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
+``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for your own videos.
+Roles that a list gives are in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
 used, is rejected after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
 Either way stage ``usable`` says which class lost which role, before frames are decoded.
 """

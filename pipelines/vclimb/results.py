@@ -78,7 +78,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
 
 
 def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
-    """Methods with each number of frames of a stored clip together, where there are several: the forms of Tables 3 and 4, of
+    """Methods with each number of frames of a stored clip together, if there are several: the forms of Tables 3 and 4, of
     Figure 3, and of Figures 1 to 3 of the supplement. A method without a memory is shown once.
 
     Args:
@@ -155,7 +155,7 @@ _CLASSES = 25
 
 def _consistency(lines: Sequence[Line]) -> list[Block]:
     """The classes on which a method alone is worst after the last task, with temporal consistency and without: Figure 4 of the
-    supplement. Nothing where no method was trained in both ways."""
+    supplement. Nothing if no method was trained in both ways."""
     of = {line.label: line for line in lines}
     figures: dict[str, Block] = {}
     for label, plain in of.items():
@@ -244,7 +244,7 @@ class Data:
     Attributes:
         dataset: which data set of the paper it is, "" for none.
         split_file: SHA-256 of its split file.
-        why: why it is none of the paper's, "" where it is one.
+        why: why it is none of the paper's, "" if it is one.
     """
 
     dataset: str
@@ -293,7 +293,7 @@ def _lacking(made: Mapping[str, Artifact]) -> str:
 
 
 def why_unfair(line: Line, data: Data) -> str:
-    """Why the results of some trainings may not stand beside the paper's; "" where they may."""
+    """Why the results of some trainings may not be shown next to the paper's; "" if they may."""
     if data.why:
         return data.why
     if line.settings.get("split_file") != data.split_file:

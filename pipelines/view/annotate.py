@@ -42,7 +42,7 @@ from .table import Refused
 _MOST_BODY = 1 << 16
 _MOST_FIELDS = 2000
 _PICTURES = 32
-"""Pictures that are kept in memory: those that come next are asked for before they are shown."""
+"""Pictures that are kept in memory: those that come next are requested before they are shown."""
 _AHEAD = 3
 BUSY = "another `benchwright qa serve` asks this round of questions: end it first"
 
@@ -99,7 +99,7 @@ class Asking:
         return self._found
 
     def address(self, key: str) -> str:
-        """Of what annotators open to judge it; "" where they are shown an image."""
+        """Of what annotators open to judge it; "" if they are shown an image."""
         image = self.images.get(key, "")
         return image if isinstance(image, str) else ""
 
@@ -112,7 +112,7 @@ class Asking:
         return import_votes(self.desk.asked, self.out, [self.journal()], salt=self.salt)
 
     def run(self) -> None:
-        """Let the run go on, beside the server."""
+        """Let the run continue, beside the server."""
         if self.runs is not None and self.runs.is_alive():
             raise NotPossible("the run is already in progress")
         self.going = "The run is in progress."
@@ -405,7 +405,7 @@ def serve(
             answers, see ``rounds.export_questions``; ``gold_every``, of so many questions one is a gold question.
 
     Returns:
-        What the import gave; None where nobody has answered.
+        What the import gave; None if nobody has answered.
 
     Raises:
         Busy: another server asks this round.

@@ -58,7 +58,7 @@ def _line(found: Difference) -> list[Value]:
 
 
 def _not_compared(first: ShownRun, second: ShownRun, stage: str) -> str:
-    """Why a stage is not compared here, "" where it is."""
+    """Why a stage is not compared here, "" if it is."""
     here, there = first.artifact(stage), second.artifact(stage)
     if here is None or there is None:
         return f"not finished {'here' if here is None else 'there'}"
@@ -121,7 +121,7 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
     for run in runs:
         try:
             row = run.row(stage, key)
-        except NotThere:  # made again meanwhile
+        except NotThere:  # recomputed meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
         pictures: list[ShownPicture] = [ShownPicture.of(run, stage, key, name) for name in names]

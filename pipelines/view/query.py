@@ -47,14 +47,14 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """Which rows of a table, and in which order: all of it stands in the address.
+    """Which rows of a table, and in which order: all of it is in the address.
 
     Attributes:
         conditions: all of which hold.
         sort: a column; "" for the order of the stage.
         down: whether the largest come first.
         group: a column whose values are counted in place of the rows; "" for the rows.
-        histogram: a column whose histogram is drawn beside them, or "all"; "" for none.
+        histogram: a column whose histogram is drawn next to them, or "all"; "" for none.
         page: from 1.
         size: rows of a page.
         vectors: a column of vectors; "" for the first.

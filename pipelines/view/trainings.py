@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 20
 
 
 def training_blocks(run: ShownRun) -> list[Block]:
-    """What is not trained yet, with the positions that each has learned; nothing where all is."""
+    """What is not trained yet, with the positions that each has learned; nothing if all is."""
     store = Store(os.path.join(run.out, FOLDER))
     if not store.exists("run.json"):
         return []
@@ -51,7 +51,7 @@ def _files(run: ShownRun, store: Store, name: str) -> Iterator[Path]:
 
 
 def _positions(run: ShownRun, store: Store, name: str) -> int | None:
-    """Positions that are learned, by the checkpoint or the parts that are there; None where nothing is."""
+    """Positions that are learned, by the checkpoint or the parts that are there; None if nothing is."""
     done: list[int] = []
     for path in _files(run, store, name):
         if path.name == "progress.json" and path.stat().st_size < _MOST_BYTES:

@@ -170,7 +170,7 @@ def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: i
 
 
 def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> RowNumbers:
-    """Those of ``rows`` whose key stands in ``order``, by its number; ``keys`` are those of ``rows``.
+    """Those of ``rows`` whose key is in ``order``, by its number; ``keys`` are those of ``rows``.
 
     >>> given(np.array([4, 5, 6]), ["a", "b", "c"], {"c": 0, "a": 1})
     array([6, 4])

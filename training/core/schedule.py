@@ -133,7 +133,7 @@ class Schedule:
                 group["lr"] *= self.decay_factor
 
     def lowered(self, optimiser: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-        """What lowers the rate, told the validation score after each look; None where nothing does."""
+        """What lowers the rate, told the validation score after each look; None if nothing does."""
         if self.plateau is None:
             return None
         p = self.plateau

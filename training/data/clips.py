@@ -272,7 +272,7 @@ def consistent(examples: Examples, frames: int | None, variant: Literal["as_writ
     Args:
         frames: n, or None for ALL: a second draw from all frames.
         variant: "as_written": x_d is drawn from the clip's n uniform frames. "as_released": a slip of the released code:
-            indices are drawn for n frames and read from the whole clip, so that x_d lies in its first n frames; a clip of n
+            indices are drawn for n frames and read from the whole clip, so that x_d is in its first n frames; a clip of n
             frames or fewer, as all in the memory are, gives a blank that still has its label.
     """
     if variant not in ("as_written", "as_released"):

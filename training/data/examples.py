@@ -58,7 +58,7 @@ class Examples(Protocol):
 
 
 class ArrayExamples:
-    """Samples that lie in one array, taken as they are: feature vectors, small images, node vectors.
+    """Samples that are in one array, taken as they are: feature vectors, small images, node vectors.
 
     Args:
         X: (n, ...) float32.

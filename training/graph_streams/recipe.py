@@ -117,7 +117,7 @@ class LearnedStream:
     Attributes:
         order: the tasks learned, in order, each its classes.
         repeat: which draw of weights and memories.
-        state: all that training goes on from: weights, statistics, Adam's moments, what the method keeps; on the CPU.
+        state: all that training continues from: weights, statistics, Adam's moments, what the method keeps; on the CPU.
         predicted: (test,) int64, the class of each test row that has the largest logit among the classes seen so far.
         val_predicted: (val,) int64, the same of the validation set.
     """

@@ -84,7 +84,7 @@ class PictureEstimator:
 
     Args:
         estimate: see ``Estimate``.
-        fit: see ``Fit``; None where there is nothing to train.
+        fit: see ``Fit``; None if there is nothing to train.
         **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
 
     Attributes:

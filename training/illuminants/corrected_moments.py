@@ -1,4 +1,4 @@
-"""Corrected moments: roots of an image's moments, mapped to its illuminant by one matrix a camera.
+"""Corrected moments: roots of an image's moments, mapped to its illuminant by one matrix per camera.
 
 Source: Finlayson, "Corrected-Moment Illuminant Estimation", ICCV 2013. The moments of degree d are the d-th roots of the
 means of all products of d channels: 3 of degree 1 (corrected gray world), 9 up to degree 2, 19 up to degree 3. Roots make

@@ -1,4 +1,4 @@
-"""What a baseline is: the rows that it trains on, how it trains on them, what it keeps, and how it tells classes apart."""
+"""What a baseline is: the rows that it trains on, how it trains on them, what it keeps, and how it distinguishes classes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Method:
     Attributes:
         name: what results call it.
         rule: chooses rows.
-        start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
+        start: "scratch" draws new weights for each domain or task, "finetune" continues with the last ones.
         settings: JSON values: what it was made with.
         teach: trains; None: by the classification loss alone.
         exemplars: how rows are chosen for a memory; None: there is none.
@@ -102,7 +102,7 @@ class Method:
             check_share(self.share)
 
     def check_fits(self, *, labels: Labels, classes: Classes) -> None:
-        """Raise ``ValueError`` where it cannot learn such a stream with one model.
+        """Raise ``ValueError`` if it cannot learn such a stream with one model.
 
         >>> from benchwright.training.methods.icarl import icarl
         >>> icarl().check_fits(labels="sets", classes="new")

@@ -23,8 +23,8 @@ class MocoView:
         crop_area: least and greatest share of the picture that is cut out.
         crop_aspect: least and greatest width over height of it, log-uniform.
         jitter_chance: of a change of colours, in which the next four come in an order that is drawn.
-        brightness, contrast, saturation: factors lie in [1 - x, 1 + x].
-        hue: turns lie in [-x, x].
+        brightness, contrast, saturation: factors are in [1 - x, 1 + x].
+        hue: turns are in [-x, x].
         grey_chance, blur_chance, flip_chance: see the names.
         blur_sigma_px: least and greatest deviation of the Gaussian.
         mean, std: of red, green, blue, where white is 1.

@@ -32,7 +32,7 @@ class Piece:
 
 
 class Pieces:
-    """Where each piece lies in a row.
+    """Where each piece is in a row.
 
     Rows are padded with zeros to whole vector registers: fused optimisers round differently in what is left over, and a
     stream's numbers must not depend on its neighbours.

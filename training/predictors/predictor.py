@@ -15,7 +15,7 @@ Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Probabilities = NDArray[np.float32]
 Seen = tuple[Uids, Features, Labels]
-"""uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry an increment."""
+"""uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry per increment."""
 
 Request = Literal["random", "uncertain_first"]
 """The order in which labels are wanted."""

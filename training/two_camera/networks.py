@@ -95,7 +95,7 @@ def distilled(
 
 
 class NetworkEstimator:
-    """The networks of one shape on all folds, a run a seed; all folds and seeds are trained side by side.
+    """The networks of one shape on all folds, a run per seed; all folds and seeds are trained side by side.
 
     Args:
         shape: of each.
