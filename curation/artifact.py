@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from .part_writer import folder, part_name
-from .reach import Definitions
+from .reachable_code import Definitions
 from .records import PUBLISHED, Damaged, sealed, unsealed
 from .rows import SNAKE_CASE
 from .store import PartInfo, Rows, Store, StoreError
@@ -112,7 +112,7 @@ def code_file(stage: str) -> str:
 
 
 def load_code(store: Store, stage: str) -> Definitions:
-    """The definitions that the code of a stage reached when it was made: see ``reach.Reached``; empty where it is not known."""
+    """The definitions that the code of a stage reached when it was made: see ``reachable_code.Reached``; empty if unknown."""
     try:
         record = read_sealed(store, code_file(stage)) if store.exists(code_file(stage)) else {}
     except StoreError:  # it only tells people what changed

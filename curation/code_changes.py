@@ -17,7 +17,7 @@ from .code_loading import began, by_value
 from .definitions import Module, read_module
 from .flow import Stage, StageRef
 from .keys import How, Named, Where, WhereOfRows, as_json, codes_in
-from .reach import Definitions, code_digest, digests_of, reached, source_file
+from .reachable_code import Definitions, code_digest, digests_of, reached, source_file
 from .store import Store
 
 _TOLD = 3

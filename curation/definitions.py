@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .lookups import (
+from .name_lookups import (
     FUNCTIONS,
     PLAIN_DECORATORS,
     Chain,

@@ -38,7 +38,7 @@ import pyarrow as pa
 from .budget import Budget
 from .code_loading import module_of
 from .keys import How, Named, Where, WhereOfRows, WorkFolder
-from .reach import Reached, reached
+from .reachable_code import Reached, reached
 from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
 from .shard_assignment import Placed, assign_shards
 

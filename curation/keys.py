@@ -1,4 +1,4 @@
-"""What a stage's recipe key is made of: its settings, the fingerprints of its sources, and the code reached (``reach``).
+"""What a stage's recipe key is made of: its settings, its sources' fingerprints, and the code reached (``reachable_code``).
 
 A key says what *should* be made; the content digest (``curation.digest``) says what *was* made. They are never mixed.
 """
@@ -19,7 +19,7 @@ import fsspec
 import numpy as np
 
 from .code_loading import load, module_of
-from .reach import code_digest, reached
+from .reachable_code import code_digest, reached
 
 T = TypeVar("T")
 

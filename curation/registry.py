@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from .code_loading import UnknownName, load
-from .lookups import imports_of
-from .reach import source_file
+from .name_lookups import imports_of
+from .reachable_code import source_file
 
 BUILT_IN = "built-in"
 

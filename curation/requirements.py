@@ -14,8 +14,8 @@ from .encoders.spec import OpenClip
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
 from .flow import PlanError, Stage
 from .keys import codes_in, plain
-from .lookups import imports_of
-from .reach import reached, source_file
+from .name_lookups import imports_of
+from .reachable_code import reached, source_file
 
 _NODES = (ast.Import, ast.ImportFrom)
 

@@ -27,7 +27,7 @@ from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
 from .part_writer import BEGUN, WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer
-from .reach import one_look
+from .reachable_code import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
 from .store import Store, StoreError

@@ -11,7 +11,7 @@ from lzma import LZMAError
 from tarfile import HeaderError, ReadError, TarError, TarFile, TarInfo
 from typing import IO, Any
 
-from .streams import decompressed
+from .bounded_reading import decompressed
 
 TAR_ERRORS = (TarError, EOFError, OSError, ValueError, zlib.error, LZMAError, OverflowError, IndexError, KeyError)
 """What reading a damaged tar raises."""

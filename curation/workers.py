@@ -30,7 +30,7 @@ from .files import place
 from .flow import Stage
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
-from .reach import Definitions
+from .reachable_code import Definitions
 from .requirements import needs_gpu
 from .stage_maker import StageJob
 from .tasks import PartTask

@@ -18,7 +18,7 @@ from ..curation.code_changes import change, changed_source
 from ..curation.cost import CostEstimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
-from ..curation.reach import one_look
+from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
 from ..curation.requirements import check_packages

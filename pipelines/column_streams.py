@@ -18,13 +18,13 @@ from ..datasets.reader.features import read_features
 from ..datasets.reader.index import DatasetIndex
 from ..eval.protocols.class_incremental import class_stream, measure_classes
 from ..eval.protocols.domain_incremental import iid_stream, measure_domains
-from ..eval.protocols.streams import Stream
+from ..eval.protocols.stream_loop import Stream
 from .config import with_changes
 from .errors import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
     from .experiments import Training
-    from .streams import Prepared
+    from .stream_trainings import Prepared
 
 SHOWN = {"Acc": "acc_unweighted", "BWF": "bwf_unweighted", "in-domain": "in_domain", "bwt": "bwt", "fwt": "fwt"}
 """What ``eval`` prints of such trainings, for ``Benchmark.shown``: of tasks, and of domains."""
@@ -105,7 +105,7 @@ def stream_trainings(
     from ..training.methods.registry import METHODS
     from .metrics import with_metrics
     from .names import reference_of
-    from .streams import Runs, trainings_of
+    from .stream_trainings import Runs, trainings_of
 
     protocol, columns = _columns(task, domain, protocols)
     columns |= {"label": label, "role": role, "features": features}
@@ -159,7 +159,7 @@ def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> 
 
 def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     """The stream of a training; the table ``columns`` of its settings names what it is made from."""
-    from .streams import Prepared
+    from .stream_trainings import Prepared
 
     columns = training["settings"]["columns"]
     values, table = _read(dataset, digest, columns["features"])

@@ -30,7 +30,7 @@ from ..curation.artifact import Artifact, load_artifact, load_run, published_dig
 from ..curation.code_changes import recipe_change
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
-from ..curation.reach import one_look
+from ..curation.reachable_code import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
 from ..curation.store import Rows, Store, StoreError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..curation.artifact import load_artifact
-from ..curation.reach import one_look
+from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from . import experiments
@@ -87,7 +87,7 @@ def train(
     how |= {"keep_stale": keep_stale, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
-        from .streams import learn_stream, learner_of
+        from .stream_trainings import learn_stream, learner_of
         from .torchrun import train_together
 
         if count() > 1:

@@ -23,7 +23,7 @@ from ..curation.qa.rounds import Round, votes_of
 from ..curation.store import Rows, Store
 from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text
 from ..eval.report.html import render
-from ..eval.report.plans import PlanStage, pipeline_section, plan_chart
+from ..eval.report.plan_chart import PlanStage, pipeline_section, plan_chart
 from ..eval.report.sections import Provenance, provenance_section
 from ..eval.report.tables import csv_text, figures_of
 from ..eval.report.trainings import metric_blocks

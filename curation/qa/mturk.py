@@ -25,11 +25,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..bounded_reading import parse_json, read_stream
 from ..files import remove, replacing
 from ..records import naming
 from ..rng import uniform
 from ..rows import Blob, Reject
-from ..streams import parse_json, read_stream
 from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
 from .votes import FORMS
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
 from ..rows import REJECTS, Reject, is_text
-from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .mturk import unguard_formula
 from .options import Option, answers_to_classes, read_answer
 from .votes import VOTES

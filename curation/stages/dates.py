@@ -15,8 +15,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
 from ..rows import Rejected, is_text, printable
-from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .exif import parse_exif_date
 from .folder import is_outside
 

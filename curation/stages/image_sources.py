@@ -118,7 +118,7 @@ def folder_pieces(
 
 
 def open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
-    """A CSV's rows, if there is one, and its path within the folder if it lies there: it is neither an image nor a stray file."""
+    """A CSV's rows, if there is one, and its path in the folder if it is there: neither an image nor a stray file."""
     if dates_csv is None:
         return None, None
     parent, name = posixpath.split(dates_csv)

@@ -28,8 +28,8 @@ from typing import Any, cast
 
 from ..child_processes import Died, limit_cpu, memory_is_short, tried_twice
 from ..rows import MachineFault, Reject
+from .frame_plans import FramePlan
 from .limits import VideoLimits, too_slow
-from .plans import FramePlan
 from .work import WORK, FileFacts, FrameSettings
 
 _VALUES = {"limits": VideoLimits, "plan": FramePlan, "settings": FrameSettings}

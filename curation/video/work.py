@@ -10,10 +10,10 @@ import numpy as np
 
 from ..rows import Reject
 from .decoders import DECODERS, Miscounted, all_frames
+from .frame_plans import FramePlan, choose_frames
 from .index import StreamChoice, VideoIndex, read_index
 from .limits import CpuBudget, VideoLimits
 from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
-from .plans import FramePlan, choose_frames
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def sample_file(
     """The frames that a plan chooses: facts of ``frames.SampledClip``, and the JPEGs. Raises ``Reject`` as ``sample_frames``.
 
     Args:
-        cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose_frames``.
+        cut: ``t_start``, ``t_end`` and ``key`` of ``frame_plans.choose_frames``.
     """
     facts, jpegs = _read(path, limits, stream, plan, settings, cut, lambda pixels: encode_jpeg(pixels, settings.jpeg_quality))
     return facts, [jpegs[place] for place in facts["frame_index"]]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines
 from ...curation.rows import Rejected, is_text, printable
-from ...curation.streams import bounded, parse_json, read_file, read_lines
 from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 

@@ -25,9 +25,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...curation.bounded_reading import text_blocks
 from ...curation.package_data import package_toml
 from ...curation.rows import Sifted, sift
-from ...curation.streams import text_blocks
 
 if TYPE_CHECKING:
     from ...curation.store import Rows

@@ -14,11 +14,11 @@ from typing import IO, Any, cast
 import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import decompressed
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.png import stored_png
 from ...curation.records import naming
 from ...curation.rows import Blob
-from ...curation.streams import decompressed
 from ...curation.tars import TAR_ERRORS, members
 from .folders import ClassImage
 

@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ...curation.bounded_reading import read_lines
 from ...curation.rows import Blob, Rejected, printable
 from ...curation.stages.folder import FolderEntry, folders_in, open_folder, walk
 from ...curation.stages.image_format import KNOWN_EXTENSIONS
 from ...curation.stages.image_sources import FoundImage, extension_of, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
-from ...curation.streams import read_lines
 
 
 @dataclass(frozen=True)

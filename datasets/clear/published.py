@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ...curation.bounded_reading import MAX_BYTES, parse_json
 from ...curation.rows import Reject, Rejected, is_text, printable
 from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_folder, safe_key, walk
-from ...curation.streams import MAX_BYTES, parse_json
 from .splits import SEEDS
 
 ELSEWHERE = "bucket_not_taken", "class_not_taken", "unlabelled", "hidden", "not_in_layout"

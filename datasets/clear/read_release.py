@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...curation.bounded_reading import bounded
 from ...curation.rows import Blob, Reject, Rejected, is_text, printable
 from ...curation.stages.dates import parse_local, parse_utc
 from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_folder
 from ...curation.stages.image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, extension_of
-from ...curation.streams import bounded
 from . import published
 from .published import ListedImage, Part, PlaceInRelease
 from .splits import SEEDS

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import fsspec
 import numpy as np
 
-from ...curation.streams import line_blocks
+from ...curation.bounded_reading import line_blocks
 from . import parquet, torch_files
 from .arrays import open_arrays, read_whole, strings
 from .files import FeatureFile, Stretch, Values, open_file, place_of, stamp

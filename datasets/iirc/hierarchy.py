@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import fsspec
 
-from ...curation.streams import parse_json
+from ...curation.bounded_reading import parse_json
 
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have 30 kB at most."""

@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...curation.bounded_reading import text_blocks
 from ...curation.rows import Sifted, schema_of, sift, with_column
-from ...curation.streams import text_blocks
 from ..videos.rows import ListedClip
 from .lists import ID
 

@@ -38,9 +38,9 @@ import fsspec
 import polars as pl
 import pyarrow as pa
 
+from ...curation.bounded_reading import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 from ...curation.files import may_leave
 from ...curation.rows import Sifted, is_text, printable, sift
-from ...curation.streams import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""

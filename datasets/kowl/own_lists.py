@@ -29,10 +29,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...curation.bounded_reading import bounded, check_columns, parse_json, read_file, read_lines
 from ...curation.files import may_leave
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, Sifted, is_text, printable, sift, with_column
-from ...curation.streams import bounded, check_columns, parse_json, read_file, read_lines
 from ..kinetics.lists import SPLIT_NAMES, SPLITS
 from ..videos.groups import whole_groups
 
@@ -185,8 +185,8 @@ def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnLi
         columns: of files that have none of their own.
 
     Yields:
-        Rows, and as rejects ``malformed_row`` (another number of fields than the header, or a value that is neither a text nor a
-        number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two numbers of seconds, 0 <= start < end
+        Rows, and as rejects ``malformed_row`` (a different number of fields than the header, or a value that is neither text
+        nor a number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two numbers of seconds, 0 <= start < end
         <= 999999, or both of the same millisecond).
 
     Raises:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.bounded_reading import parse_json
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder, walk
-from ...curation.streams import parse_json
 from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
 from .bvh import sequence_of_bvh

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from ...curation.bounded_reading import parse_json, read_file
 from ...curation.rows import Reject
-from ...curation.streams import parse_json, read_file
 from .rows import ROLES
 
 FIELDS = ("class", "camera", "performer", "side")

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ...curation.bounded_reading import parse_json, read_file
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, walk
-from ...curation.streams import parse_json, read_file
 from .facts import facts
 from .files import MAX_BYTES, json_values, sequence_from_json
 from .layouts import Layout

@@ -22,10 +22,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ...curation.bounded_reading import check_columns, compression_by_name, decompressed, read_lines
 from ...curation.parquet_footer import check_whole
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, safe_key, walk
-from ...curation.streams import check_columns, compression_by_name, decompressed, read_lines
 from .known import FIELDS, Known
 from .layouts import Layout
 from .rows import MAX_FRAMES, OwnSequence, npy_of

@@ -15,10 +15,10 @@ from typing import Any, cast
 import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import parse_json
 from ...curation.npy import read_npy_head
 from ...curation.pickles import MAX_BYTES, load_plain
 from ...curation.rows import Reject, Rejected, is_text
-from ...curation.streams import parse_json
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
 

@@ -16,9 +16,9 @@ from typing import Any
 import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import check_columns
 from ...curation.files import may_leave
 from ...curation.rows import Reject, Rejected
-from ...curation.streams import check_columns
 
 MAX_BYTES = 1 << 28
 _PLACES = {"{pair}": "(?P<pair>.+)", "*": "[A-Za-z0-9]+"}

@@ -6,8 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from ...curation.bounded_reading import read_lines
 from ...curation.rows import Rejected
-from ...curation.streams import read_lines
 from ..videos.rows import ListedClip, key_of_name
 
 _LINE = re.compile(r"([^/\\]+)/([^/\\]+)\.avi(?:\s+(\d+))?\Z")

@@ -17,8 +17,8 @@ import numpy as np
 from ...curation.records import naming
 from ...curation.rng import rng
 from ...curation.rows import Blob
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.frames import Clip, FrameSettings, ProbedClip, SampledClip, probe_clip, sample_frames
-from ...curation.video.plans import FramePlan
 from ..videos.rows import ListedClip
 
 WIDTH_PX, HEIGHT_PX, FPS = 48, 36, 25

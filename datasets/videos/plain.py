@@ -11,9 +11,9 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from ...curation.bounded_reading import bounded, read_lines
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import folders_in, is_outside, open_folder
-from ...curation.streams import bounded, read_lines
 from ..ucf101.lists import parse_name
 from .frame_folders import list_frame_folders
 from .inventory import VideoFile, list_videos

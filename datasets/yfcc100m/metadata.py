@@ -45,9 +45,9 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 
+from ...curation.bounded_reading import decompressed
 from ...curation.extras import can_compile
 from ...curation.rows import REJECTS, Sifted
-from ...curation.streams import decompressed
 from . import lines, sqlite
 from .fields import EXTRA, LAYOUTS, NEEDED, Parsed, Place, rest_table, row_schema, sift_fields
 

@@ -15,7 +15,7 @@ from ...curation.store import Rows
 from ..metrics.class_incremental import accuracy_curve, forgetting_curve
 from ..results import Value, measured
 from .predictions import Predictions
-from .streams import LabelledSamples, Position, Stream, Test
+from .stream_loop import LabelledSamples, Position, Stream, Test
 
 
 def class_stream(

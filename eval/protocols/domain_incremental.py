@@ -12,7 +12,7 @@ from ...curation.store import Rows
 from ..metrics.clear import IID_METRICS, STREAMING_METRICS
 from ..results import Value, measured
 from .predictions import Predictions
-from .streams import LabelledSamples, Position, Stream, Test
+from .stream_loop import LabelledSamples, Position, Stream, Test
 
 Protocol = Literal["iid", "streaming"]
 METRICS: Mapping[Protocol, Mapping[str, Callable[[ArrayLike], float]]] = {"iid": IID_METRICS, "streaming": STREAMING_METRICS}

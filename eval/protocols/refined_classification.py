@@ -16,7 +16,7 @@ from ...datasets.iirc.view import label_sets
 from ..metrics.label_sets import METRICS, Overlaps, overlaps
 from ..results import Value, measured
 from .predictions import LearnedPosition, Predictions, TestSet, asked
-from .streams import Position, Stream, Test
+from .stream_loop import Position, Stream, Test
 
 Sets = NDArray[np.bool_]
 
@@ -27,7 +27,7 @@ def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stre
     Raises:
         ValueError: labels that do not fit the tasks, or a task without a training sample of one of its classes.
 
-    >>> from benchwright.eval.protocols.streams import Position, Test
+    >>> from benchwright.eval.protocols.stream_loop import Position, Test
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> train = ArrayExamples(np.zeros((2, 2), np.float32), [[1, 0], [0, -1]])  # a dog, and an animal
     >>> refined_stream([Position("0", train, ("animal", "dog"), (0,))], [Test("", "test", train)]).sets

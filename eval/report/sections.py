@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ...curation.store import Rows, Store
 from .blocks import Album, Cell, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
 from .images import enlarged, small
-from .plans import short_digest
+from .plan_chart import short_digest
 
 
 def counts_table(counts: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, what: str, caption: str) -> Table:

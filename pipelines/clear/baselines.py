@@ -32,7 +32,7 @@ from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import quoted, reference_of, short
-from ..streams import Runs, check_net, trainings_of, weights_sha256
+from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, Source
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource

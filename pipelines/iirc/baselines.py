@@ -24,7 +24,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, check_net, places_of, short, trainings_of
+from ..stream_trainings import Runs, check_net, places_of, short, trainings_of
 from .config import PICTURES, FolderHierarchy, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest

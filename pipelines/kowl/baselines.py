@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.bounded_reading import read_file
 from ...curation.code_loading import UnknownName
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
 from ...curation.registry import BUILT_IN, load_entry, load_name
 from ...curation.store import Store
-from ...curation.streams import read_file
 from ...curation.verify import DATASET
 from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
@@ -27,7 +27,7 @@ from ...training.predictors.registry import PREDICTORS, new_predictor, paper_set
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
-from ..streams import short
+from ..stream_trainings import short
 from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures
 from .people import by_people, check_people

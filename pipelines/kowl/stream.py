@@ -39,7 +39,7 @@ from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
 from ..experiments import LOGGER, told, training_name
-from ..streams import diverged
+from ..stream_trainings import diverged
 from .clips import PLACED, contact_sheet, places
 from .protocols import BY_PEOPLE, START, told_of
 from .requests import Asked, AskedPicture

@@ -32,7 +32,7 @@ from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
 from ..metrics import with_metrics
 from ..names import quoted, reference_of
-from ..streams import Runs, in_settings, short, stream_training, with_remedy
+from ..stream_trainings import Runs, in_settings, short, stream_training, with_remedy
 from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for
 from .pipeline import layout_for

@@ -10,13 +10,13 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
+from ...curation.bounded_reading import read_file
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
 from ...curation.rows import BLOB, Reject
 from ...curation.shard_assignment import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
-from ...curation.streams import read_file
 from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.bvh import layout_of_bvh

@@ -25,7 +25,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, places_of, short, trainings_of, weights_sha256
+from ..stream_trainings import Runs, places_of, short, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 

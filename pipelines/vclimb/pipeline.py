@@ -15,9 +15,9 @@ from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.stages.picture_hash import hash_clip
 from ...curation.stages.unique_keys import take_first
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import VideoLimits
-from ...curation.video.plans import FramePlan
 from ...datasets.kinetics.inventory import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.vclimb.samples import PlacedClip, place, sample

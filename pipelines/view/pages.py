@@ -19,7 +19,7 @@ from ...curation.rows import is_array, is_blob
 from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
 from ...eval.report.html import filled
 from ...eval.report.label_trees import tree_figure
-from ...eval.report.plans import pipeline_section, plan_chart
+from ...eval.report.plan_chart import pipeline_section, plan_chart
 from ...eval.results import Line
 from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections

@@ -20,9 +20,9 @@ from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import MachineFault, Reject
 from benchwright.curation.run import run
 from benchwright.curation.video import child, decoders
+from benchwright.curation.video.frame_plans import FramePlan
 from benchwright.curation.video.frames import Clip, probe_clip, sample_frames
 from benchwright.curation.video.limits import VideoLimits
-from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
 
 from tests.curation.clips import read_clip

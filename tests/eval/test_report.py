@@ -37,7 +37,7 @@ from benchwright.eval.report.blocks import (
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.maps import scatter_chart
-from benchwright.eval.report.plans import PlanStage, pipeline_section
+from benchwright.eval.report.plan_chart import PlanStage, pipeline_section
 from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
 from benchwright.eval.report.trainings import (
     PublishedRow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from benchwright.eval.report.plans import PlanStage, plan_chart
+from benchwright.eval.report.plan_chart import PlanStage, plan_chart
 
 STAGES = (
     PlanStage("listed", "source", "read_files", (), 1200, {}),

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from benchwright.curation.bounded_reading import MAX_LINES, line_blocks
 from benchwright.curation.pickles import UnsafePickle, load_plain
 from benchwright.curation.qa.mturk import read_json_file as read_qa_json
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.stages.tar_sources import read_tar, tar_pieces
-from benchwright.curation.streams import MAX_LINES, line_blocks
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.activitynet import annotations as activitynet
 from benchwright.datasets.class_images.cifar import read_archive

@@ -21,7 +21,7 @@ from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.png import stored_png
-from benchwright.curation.reach import reached
+from benchwright.curation.reachable_code import reached
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
 from benchwright.datasets.iirc.samples import columns_of

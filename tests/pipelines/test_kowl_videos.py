@@ -20,8 +20,8 @@ import torch
 from benchwright.curation.artifact import load_artifact
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.store import Store
+from benchwright.curation.video.frame_plans import FramePlan, view_frames
 from benchwright.curation.video.frames import Clip, decode_frames
-from benchwright.curation.video.plans import FramePlan, view_frames
 from benchwright.datasets.features import video_networks
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.video_networks import released_names, video_network

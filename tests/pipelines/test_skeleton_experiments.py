@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.reach import reached
+from benchwright.curation.reachable_code import reached
 from benchwright.datasets.skeleton.facts import published_training, table_2, table_4
 from benchwright.datasets.skeleton.orders import task_orders
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound

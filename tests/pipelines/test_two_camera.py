@@ -19,7 +19,7 @@ import pytest
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.curation.flow import PlanError, Step
 from benchwright.curation.keys import codes_in
-from benchwright.curation.reach import reached
+from benchwright.curation.reachable_code import reached
 from benchwright.curation.run import Run, run
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex

@@ -21,7 +21,7 @@ from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import rng
 from ...curation.shards import read_sample
 from ...curation.ustar import BLOCK, ShardError, padded
-from ...curation.video.plans import dense_frames, memory_frames, segment_frames, uniform_frames
+from ...curation.video.frame_plans import dense_frames, memory_frames, segment_frames, uniform_frames
 from ...datasets.reader.decode import decode_image
 from ...datasets.reader.index import DatasetIndex, ShardFiles
 from .examples import Draw, Examples, Labels, RowNumbers

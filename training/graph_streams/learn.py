@@ -11,8 +11,8 @@ from torch import Tensor
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator, repeatable
 from .nets import net_of
+from .parallel_streams import GraphNet, Streams
 from .recipe import GraphData, LearnedStream, Recipe, Task, chosen_rows
-from .streams import GraphNet, Streams
 
 
 def learn_next(

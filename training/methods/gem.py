@@ -16,7 +16,7 @@ from .finetune import present
 from .method import Method
 
 if TYPE_CHECKING:
-    from ..graph_streams.streams import Streams, StreamStep
+    from ..graph_streams.parallel_streams import Streams, StreamStep
 
 MOST_TASKS = 10
 EPSILON = 1e-3

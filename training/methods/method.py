@@ -30,7 +30,7 @@ at all leaves the model and the buffer as they are. Without ``exemplars`` the ch
 Teach = Callable[[Any], None]
 """``teach(lesson)``: train the model of a lesson on its rows. Methods differ in the loss that they give to ``lesson.fit``.
 
-``lesson`` is a ``core.lesson.Lesson``, or ``graph_streams.streams.Streams``, which has the members that methods of both use.
+``lesson`` is a ``core.lesson.Lesson`` or ``graph_streams.parallel_streams.Streams``, which share the members that methods use.
 """
 
 

@@ -80,7 +80,7 @@ class GraphBackbone(nn.Module):
     """One stream of a network, without its outputs.
 
     Args:
-        along_streams: classes -> the network over a stream axis, see ``graph_streams.streams.GraphNet``; it has ``features``.
+        along_streams: classes -> the network over a stream axis with ``features``, see ``graph_streams.parallel_streams.GraphNet``.
         width: of the features.
         init: of the weights.
 

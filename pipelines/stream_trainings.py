@@ -18,7 +18,7 @@ from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
-from ..eval.protocols.streams import Stream, run_stream
+from ..eval.protocols.stream_loop import Stream, run_stream
 from ..training.core.build import parts_of
 from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View

@@ -22,7 +22,7 @@ from typing import Any
 
 from .code_loading import FOLDERS, UnknownName, module_of
 from .definitions import Module, Unit, is_function, read_module
-from .lookups import Chain, Import, Uses
+from .name_lookups import Chain, Import, Uses
 
 Node = tuple[str, str]
 """Module and global name: a definition. ``*`` for all of a module, "" for what it does wherever it is imported."""
