@@ -81,8 +81,8 @@ def check_not_empty(
     if rows:
         return
     if not rejects:
-        told = ", ".join(f"{name} = {str(place)!r}" for name, place in sources.items()) or "the place of what it reads"
-        raise NoRows(f"{store.url}: source stage {stage!r} yielded no rows: check its settings, such as {told}")
+        message = ", ".join(f"{name} = {str(place)!r}" for name, place in sources.items()) or "the place of what it reads"
+        raise NoRows(f"{store.url}: source stage {stage!r} yielded no rows: check its settings, such as {message}")
     most = max(sorted(rejects), key=lambda reason: rejects[reason])
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(

@@ -91,13 +91,13 @@ class Checkpoint:
         self._commits += 1
         state = self._folder / f"after-{self._commits:04}"
         # In a folder of its own: torch takes no name that begins with a dot, and puts it into the file; numpy adds an ending.
-        with replacing(state) as beside, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._folder) as room:
+        with replacing(state) as temporary, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._folder) as room:
             save(Path(room) / state.name)
             saved = list(Path(room).iterdir())
             if len(saved) != 1:
                 wrote = f"save(path) of a learner wrote {len(saved)} files"
                 raise ValueError(f"{wrote}: expected one, at the path that it is given")
-            saved[0].replace(beside)
+            saved[0].replace(temporary)
         if predicted is not None:
             self._recorded[predicted.name] = state_of(predicted)
         value = {"done": self._commits, "files": self._recorded, "state": {state.name: state_of(state)}}

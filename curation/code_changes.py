@@ -154,9 +154,9 @@ def changed_definitions(old: Definitions, new: Definitions) -> str:
     """Which definitions changed, were added or removed: a few of them, and how many more; "" if nothing is known."""
     if not old:
         return ""
-    told = [*_differences(old, new)]
-    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
-    return ", ".join(told[:_TOLD]) + more
+    lines = [*_differences(old, new)]
+    more = f" and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
+    return ", ".join(lines[:_TOLD]) + more
 
 
 def _differences(old: Definitions, new: Definitions) -> Iterator[str]:

@@ -95,9 +95,9 @@ class Passes:
         with contextlib.suppress(OSError):  # without a cache every process compiles
             told = " ".join(names).encode()
             held = b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code])
-            with replacing(_own_folder() / name, sync=False) as beside:
-                beside.touch(mode=0o600)
-                beside.write_bytes(held)
+            with replacing(_own_folder() / name, sync=False) as temporary:
+                temporary.touch(mode=0o600)
+                temporary.write_bytes(held)
         return names, code
 
     def _key(self, machine: Any) -> str:

@@ -76,8 +76,8 @@ class Unit:
     def digest(self) -> str:
         """Of its code, and of what the imported names in it stand for."""
         names = sorted({chain[0] for chain in self.uses.chains} & self.module.imports.keys())
-        told = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
-        return hashlib.sha256(repr((_told(self.node), told)).encode("utf-8", "surrogatepass")).hexdigest()
+        lines = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
+        return hashlib.sha256(repr((_told(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def annotations(self) -> Uses:
         """What the annotations of a function look up, and the defaults of its arguments."""

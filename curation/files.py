@@ -100,7 +100,7 @@ def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | Non
 @contextlib.contextmanager
 def writing(path: str | Path, *, sync: bool = True, later: list[Written] | None = None) -> Iterator[BinaryIO]:
     """The stream of such a file."""
-    with replacing(path, sync=sync, later=later) as beside, beside.open("wb") as stream:
+    with replacing(path, sync=sync, later=later) as temporary, temporary.open("wb") as stream:
         yield stream
 
 

@@ -277,8 +277,8 @@ class MissingSource(FileNotFoundError):
     """
 
     def __init__(self, path: str, setting: str = "") -> None:
-        told = f" ({setting}): give it in the settings file, or with --set {setting}=PATH" if setting else ""
-        super().__init__(f"source {path!r}: no such file or folder{told}")
+        text = f" ({setting}): give it in the settings file, or with --set {setting}=PATH" if setting else ""
+        super().__init__(f"source {path!r}: no such file or folder{text}")
         self.path = path
 
 

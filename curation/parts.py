@@ -154,8 +154,8 @@ def _in_words(task: PartTask, error: Exception) -> Exception:
         return OSError(error.errno, error.strerror, error.filename and os.fsdecode(error.filename))
     if isinstance(error, StepFailed | NeedsPackage):
         return type(error)(str(error))
-    told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-    return _failed(task, "", told, MachineFailed if of_machine(error) else StepFailed)
+    text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+    return _failed(task, "", text, MachineFailed if of_machine(error) else StepFailed)
 
 
 class _Heard(logging.Handler):
@@ -212,9 +212,9 @@ def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any
             raise
         if needs := lacking(error):
             raise NeedsPackage(f"stage {task.stage.name!r} {needs}") from error
-        told = f"{type(error).__name__}: {str(error) or 'no message'}{own_line(error)}"
-        told = str(error) if isinstance(error, MachineFault) else told
-        raise _failed(task, key, told, MachineFailed if of_machine(error) else StepFailed) from error
+        message = f"{type(error).__name__}: {str(error) or 'no message'}{own_line(error)}"
+        message = str(error) if isinstance(error, MachineFault) else message
+        raise _failed(task, key, message, MachineFailed if of_machine(error) else StepFailed) from error
 
 
 def _failed(task: PartTask, key: str, told: str, kind: type[StepFailed] = StepFailed) -> StepFailed:
@@ -297,8 +297,8 @@ def _each(task: PartTask) -> Output:
             raise _failed(task, "", f"the step returned {len(results)} results for {len(rows)} rows")
     for row, result in zip(rows, results, strict=True):
         if getattr(result, "key", None) != row.key:
-            told = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
-            raise _failed(task, row.key, f"the step returned {told}: a row keeps its key")
+            message = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
+            raise _failed(task, row.key, f"the step returned {message}: a row keeps its key")
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
     replaced = {*taken.names, *typing.cast(pa.Schema, task.given).names}
     carried = table.select([name for name in table.column_names if name not in replaced])

@@ -139,13 +139,13 @@ def _from(name: str, path: Path | None, attribute: str) -> Reached:
 def _gathered(code: _Code, name: str, attribute: str) -> Reached:
     start = code.member(name, (attribute,)) or {(name, "*")}
     found: dict[str, dict[str, str]] = {}
-    told: list[str] = []
+    lines: list[str] = []
     for node in sorted(code.closure(start, annotated=True)):
         if digest := code.digest(node):
             found.setdefault(node[0], {})[node[1]] = digest[:_SHORT]
             # A module that runs as a script or was loaded from a file has a name of no meaning.
-            told.append(f"{'' if node[0] == name else node[0]}\0{node[1]}\0{digest}\n")
-    return Reached(hashlib.sha256("".join(sorted(told)).encode()).hexdigest(), found)
+            lines.append(f"{'' if node[0] == name else node[0]}\0{node[1]}\0{digest}\n")
+    return Reached(hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(), found)
 
 
 # ------------------------------------------------------------------------------------------------------------- files

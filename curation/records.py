@@ -333,8 +333,8 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
         try:
             record = _read(where)
         except (Damaged, OSError) as error:
-            told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
-            yield Problem(_place(out, where / RECORD), f"the record of its files {told}", "that it is complete")
+            text = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
+            yield Problem(_place(out, where / RECORD), f"the record of its files {text}", "that it is complete")
             return
     elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
         yield Problem(_place(out, where / RECORD), "the record of its files is missing", "that it exists")

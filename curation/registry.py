@@ -232,13 +232,13 @@ def check_arguments(
     given = set(given)
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in given]
     named = [each for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    there = f"there are {', '.join(each.name for each in named)}" if named else "there are none"
+    available = f"there are {', '.join(each.name for each in named)}" if named else "there are none"
     known = {each.name for each in named}
     unknown = [name for name in settings if name not in known]
     if unknown and not any(each.kind == each.VAR_KEYWORD for each in parameters):
         near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.6)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         value = reprlib.repr(settings[unknown[0]])
-        raise ValueError(f"{unknown[0]} = {value}: there is no such setting: {there}{meant}")
+        raise ValueError(f"{unknown[0]} = {value}: there is no such setting: {available}{meant}")
     if missing := [each.name for each in named if each.default is each.empty and each.name not in settings and not partial]:
-        raise ValueError(f"{missing[0]} is missing: {there}")
+        raise ValueError(f"{missing[0]} is missing: {available}")

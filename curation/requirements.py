@@ -49,15 +49,15 @@ def check_devices(stages: Iterable[Stage]) -> None:
         clips = (step.settings.get("encoder") for step in stage.steps)
         backend = next((each.backend for each in clips if isinstance(each, OpenClip)), "torch")
         if needs_gpu(stage) and backend != "torch":
-            told = f"encoder.backend = {backend!r} runs only on CPUs, but device = {device!r}"
-            raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or change the setting")
+            message = f"encoder.backend = {backend!r} runs only on CPUs, but device = {device!r}"
+            raise PlanError(f"stage {stage.name!r}: {message}: set the backend to 'torch', or change the setting")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
 
             number = device.partition(":")[2]
             if torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
-                told = f"device = {device!r}: this machine has none that torch can use"
-                raise PlanError(f"stage {stage.name!r}: {told}; run it elsewhere, or change the setting")
+                message = f"device = {device!r}: this machine has none that torch can use"
+                raise PlanError(f"stage {stage.name!r}: {message}; run it elsewhere, or change the setting")
 
 
 def needs_gpu(stage: Stage) -> bool:

@@ -262,8 +262,8 @@ def _forget_rejects(store: Store, reasons: Collection[str]) -> None:
     known = sorted({reason for artifact in finished.values() for reason in artifact.rejects})
     for reason in reasons:
         if reason not in known:
-            told = f"there are {', '.join(known)}" if known else "none was rejected"
-            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {told}")
+            message = f"there are {', '.join(known)}" if known else "none was rejected"
+            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {message}")
     for stage, artifact in finished.items():
         if not any(artifact.rejects.get(reason) for reason in reasons):
             continue

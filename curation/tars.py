@@ -43,8 +43,8 @@ class _Member(TarInfo):
         except HeaderError as error:
             if type(error).__name__ == "EOFHeaderError":  # which the type stubs do not know
                 raise
-            told = "behind an end-of-archive mark" if blank else "no end-of-archive mark"
-            raise _unread(f"{told} ({error})", stream, at) from None
+            message = "behind an end-of-archive mark" if blank else "no end-of-archive mark"
+            raise _unread(f"{message} ({error})", stream, at) from None
 
 
 def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:

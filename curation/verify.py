@@ -40,11 +40,11 @@ def mending(problems: Sequence[Problem]) -> list[str]:
     others = [name for name in names if name not in of_run]
     lines: list[str] = []
     if of_run:
-        told = "To repair it, remove these and run again (a run regenerates only what is missing or has the wrong size):"
-        lines += [told, *(f"  {name}" for name in of_run)]
+        text = "To repair it, remove these and run again (a run regenerates only what is missing or has the wrong size):"
+        lines += [text, *(f"  {name}" for name in of_run)]
     if others:
-        told = "To repair it, remove these; then `run`, `train` and `report` regenerate their files:"
-        lines += [told, *(f"  {name}" for name in others)]
+        text = "To repair it, remove these; then `run`, `train` and `report` regenerate their files:"
+        lines += [text, *(f"  {name}" for name in others)]
     return lines
 
 
@@ -89,8 +89,8 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         problems.append(Problem(DATASET, "not published", "that every stage is finished: run again"))
     for name in store.folders("stages"):
         if name not in record.stages:
-            told = "no such stage: it is left over from an earlier plan, or foreign, and can be removed"
-            problems.append(Problem(folder(name), "the folder exists", told, folder(name)))
+            text = "no such stage: it is left over from an earlier plan, or foreign, and can be removed"
+            problems.append(Problem(folder(name), "the folder exists", text, folder(name)))
     if strays := store.list("stages"):
         problems.extend(Problem(f"stages/{name}", "the file exists", "nothing of it", f"stages/{name}") for name in strays)
     for name, sha256_ in {**dict.fromkeys(PUBLISHED, ""), **record.beside, DATASET: record.published}.items():
@@ -232,8 +232,8 @@ def _check_published(store: Store, within: str, published: str) -> Iterator[Prob
     manifest = posixpath.join(within, "dataset.json")
     found = file_sha256(store, manifest) if store.exists(manifest) else "missing"
     if found != published:
-        there = manifest if found != "missing" else ""
-        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it", there)
+        available = manifest if found != "missing" else ""
+        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it", available)
         return
     listed = {posixpath.join(within, name): facts for name, facts in store.read_json(manifest)["files"].items()}
     yield from _check_files(store, listed)

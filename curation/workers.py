@@ -218,8 +218,8 @@ class Workers:
         if not workers:
             return f"no worker is connected to {self._scheduler}: the run waits until one is"
         if all(worker["status"] == "paused" for worker in workers):
-            told = "each has used most of its memory limit, and begins no part until some is free"
-            return f"every worker of {self._scheduler} is paused: {told}: give the workers more memory, or fewer threads"
+            text = "each has used most of its memory limit, and begins no part until some is free"
+            return f"every worker of {self._scheduler} is paused: {text}: give the workers more memory, or fewer threads"
         for stage in stages:
             if stage.needs and not any(stage.needs in worker["resources"] for worker in workers):
                 begin = f"begin one by `dask worker {self._scheduler} --resources {stage.needs}=1`"
@@ -409,8 +409,8 @@ def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
         except ModuleNotFoundError as error:
             return f"worker {worker} has no module {error.name!r}: install there what is installed here"
         except Exception as error:
-            told = " ".join(str(error).split())
-            return f"worker {worker} cannot read its task: {type(error).__name__}: {told}: install there what is installed here"
+            text = " ".join(str(error).split())
+            return f"worker {worker} cannot read its task: {type(error).__name__}: {text}: install there what is installed here"
         return call(worker, *arguments)
 
     return make

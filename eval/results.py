@@ -235,11 +235,11 @@ def line_label(
     all_of = [settings, *others]
     names = [*always, *_differing(all_of)]
     first = sorted(names, key=lambda name: (any(_is_digest(one.get(name)) for one in all_of), name not in (_LEARNED, "model")))
-    told = [*always]
+    texts = [*always]
     for name in first:
-        if len({_shown_of(one, [*told, name]) for one in all_of}) > len({_shown_of(one, told) for one in all_of}):
-            told.append(name)
-    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(told))])
+        if len({_shown_of(one, [*texts, name]) for one in all_of}) > len({_shown_of(one, texts) for one in all_of}):
+            texts.append(name)
+    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(texts))])
 
 
 def _differing(all_of: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -134,5 +134,5 @@ def _check(config: ClusterConfig, file: str) -> None:
         rule = "it is more than adaptive.maximum"
         raise ConfigError(f"{file}: adaptive.minimum = {adaptive.minimum}: {rule} = {adaptive.maximum}: lower it")
     if adaptive is not None and gpu.workers:
-        told = f"gpu.workers = {gpu.workers}: GPU workers cannot be adaptive"
-        raise ConfigError(f"{file}: {told}: leave out [adaptive], or [gpu]")
+        message = f"gpu.workers = {gpu.workers}: GPU workers cannot be adaptive"
+        raise ConfigError(f"{file}: {message}: leave out [adaptive], or [gpu]")

@@ -199,13 +199,13 @@ def _check(dataset: str, columns: Mapping[str, str]) -> Any:
         if what == "features":
             continue
         if name not in known:
-            told = f"{dataset} has no column {name!r} for {what}: there are {', '.join(known)}"
-            raise WrongUse(told + did_you_mean(name, known))
+            message = f"{dataset} has no column {name!r} for {what}: there are {', '.join(known)}"
+            raise WrongUse(message + did_you_mean(name, known))
         numbers, kind = what in ("tasks", "domains"), table.schema.field(name).type
         if table[name].null_count or not (pa.types.is_integer(kind) if numbers else pa.types.is_string(kind)):
             wanted = "whole numbers" if numbers else "text"
-            told = f"column {name!r} for {what} has {kind} and {table[name].null_count} nulls"
-            raise WrongUse(f"{dataset}: {told}: expected {wanted} without nulls")
+            message = f"column {name!r} for {what} has {kind} and {table[name].null_count} nulls"
+            raise WrongUse(f"{dataset}: {message}: expected {wanted} without nulls")
     try:
         _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))
         first = dataclasses.replace(index, table=table.slice(0, 1), positions=index.positions[:1])

@@ -184,13 +184,13 @@ def _check_finite(values: Any, origin: str, given: Sequence[str]) -> None:
             if -_LARGEST <= value <= _LARGEST:
                 continue
             # Python prints none of thousands of digits.
-            told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
+            message = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
             rule = "it should be a number of 18 digits at most"
         elif math.isfinite(value):
             continue
         else:
-            told, rule = str(value), "it should be a finite number"
-        raise ConfigError(f"{setting_from(origin, name.split('.'), given)} {name} = {told}: {rule}")
+            message, rule = str(value), "it should be a finite number"
+        raise ConfigError(f"{setting_from(origin, name.split('.'), given)} {name} = {message}: {rule}")
 
 
 def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
@@ -298,10 +298,10 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         return beside[_OWN]
     if not (base / name).exists():
         known = variants(benchmark)
-        told = f", and no preset of that name: there are {', '.join(known)}" if known and "/" not in name else ""
+        message = f", and no preset of that name: there are {', '.join(known)}" if known and "/" not in name else ""
         others = [other for other in BENCHMARKS.builtin if other != benchmark and name in variants(other)]
         near = f"; {', '.join(others)} has one of that name" if others else did_you_mean(name, known)
-        raise ConfigError(f"config {name!r}: no such file{told}{near}")
+        raise ConfigError(f"config {name!r}: no such file{message}{near}")
     return base / name
 
 

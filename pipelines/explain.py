@@ -50,8 +50,8 @@ def _rule(config_type: type, values: Any, error: Any) -> str:
         return f"{error['ctx']['discriminator']} is {error['ctx']['tag']!r}: one of {error['ctx']['expected_tags']}"
     if kind in ("dataclass_type", "model_attributes_type"):
         return "this is a table of settings, not a value"
-    told = error["msg"].removeprefix("Value error, ")
-    return told.replace("Input should be", "it should be").replace(", unable to parse string as an integer", "")
+    text = error["msg"].removeprefix("Value error, ")
+    return text.replace("Input should be", "it should be").replace(", unable to parse string as an integer", "")
 
 
 def _place(values: Any, location: tuple[Any, ...]) -> list[str]:

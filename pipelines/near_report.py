@@ -49,8 +49,8 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
     ]
     if splits:
         pairs = collections.Counter(" and ".join(sorted({splits.get(key, "?") for key in groups[name]})) for name in across)
-        told = "; ".join(f"{pair}: {count:,}" for pair, count in sorted(pairs.items()))
-        text = f"Groups with rows in several splits, a leak: {told}." if across else "No group spans several splits."
+        message = "; ".join(f"{pair}: {count:,}" for pair, count in sorted(pairs.items()))
+        text = f"Groups with rows in several splits, a leak: {message}." if across else "No group spans several splits."
         blocks.append(Text([text], tone="note" if across else "good"))
     first = sorted(groups, key=lambda name: (name not in across, -size[name], name))[:_GROUPS]
     if first:

@@ -167,8 +167,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        told = str(error) or "none of the stages that it describes has run"
-        why = f"the run has published nothing, and too few stages are finished for a report ({told})"
+        message = str(error) or "none of the stages that it describes has run"
+        why = f"the run has published nothing, and too few stages are finished for a report ({message})"
         raise StoreError(f"{out}: {why}") from error
 
 
@@ -455,8 +455,8 @@ def asking(out: str, pipeline: str | None, name: str | None) -> tuple[Round, str
     if name is None and len(rounds) > 1:
         waiting = [each for each in rounds if each not in inside or unanswered(inside[each][0], place)]
         if len(waiting) != 1:
-            told = ", ".join(waiting or rounds)
-            raise WrongUse(f"{out}: this pipeline has several rounds of questions: set --round to one of {told}")
+            message = ", ".join(waiting or rounds)
+            raise WrongUse(f"{out}: this pipeline has several rounds of questions: set --round to one of {message}")
         name = waiting[0]
     name = next(iter(rounds)) if name is None else name
     if name not in rounds:

@@ -146,11 +146,11 @@ def _link(store: Store, name: str, target: Store, new: str, facts: Mapping[str, 
         source, link = store.path(name), target.path(new)
         if os.path.exists(link) and os.path.samefile(source, link):
             return
-        with replacing(link) as beside:
+        with replacing(link) as temporary:
             try:
-                os.link(source, beside)
+                os.link(source, temporary)
             except OSError:  # another file system, or one without hard links
-                shutil.copyfile(source, beside)
+                shutil.copyfile(source, temporary)
         return
     with store.open(name) as stream, target.writing(new) as out:
         shutil.copyfileobj(stream, out, 1 << 22)

@@ -171,11 +171,11 @@ def write_page(
     unfinished = [f"The run is not finished: the next stage is {pending[0]}."] if pending else []
     unfinished += [f"It is waiting: {_awaited.get()}."] if _awaited.get() else []
     stages = Card("stages finished", f"{len(made)} of {len(record.stages)}")
-    told = [*unfinished, *notes]
+    texts = [*unfinished, *notes]
     plan = [plan_stage(run.store, name, made.get(name)) for name in record.stages]
     summary = [
         Cards([*cards, stages]),
-        *([Text(told, tone="note")] if told else []),
+        *([Text(texts, tone="note")] if texts else []),
         *(sample_band(run.store, last) if first is None else first),
         plan_chart(
             plan, caption="The width of a band is the number of rows; numbers on the right are the rows rejected by each stage."

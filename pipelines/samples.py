@@ -81,11 +81,11 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
     most = sorted(range(len(shown)), key=lambda at: -shown[at][0])[:_REASONS]
     blocks: list[Block] = [Table(["stage", "reason", "rows", "example", "detail"], lines)]
     if shown:
-        told = f"The first {_EXAMPLES} pictures rejected for each reason, as they were before the stage."
+        text = f"The first {_EXAMPLES} pictures rejected for each reason, as they were before the stage."
         more = f" {broken} of them cannot be shown." if broken else ""
         more += " Pictures rejected as sensitive are not shown." if hidden else ""
         grids = [((shown[at][1].title,), shown[at][1]) for at in sorted(most)]
-        blocks += [Text([told + more]), Album(["reason"], grids)]
+        blocks += [Text([text + more]), Album(["reason"], grids)]
     return [Section("Rejected rows", blocks)]
 
 

@@ -282,8 +282,8 @@ def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
         if path.is_file():
             remove(path)
     for path in sorted(path for path in staging.rglob("*") if path.is_file()):
-        with replacing(root / path.relative_to(staging)) as beside:
-            path.replace(beside)
+        with replacing(root / path.relative_to(staging)) as temporary:
+            path.replace(temporary)
 
 
 def _batches(table: pa.Table, batch_size: int | None) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -179,11 +179,11 @@ class _Reader:
 
     def _check_status(self, key: str, row: Mapping[str, str]) -> None:
         status = row["AssignmentStatus"].strip()
-        told = "marked in the column Reject" if row.get("Reject", "").strip() else ""
+        message = "marked in the column Reject" if row.get("Reject", "").strip() else ""
         if status not in _COUNTED:
-            told = f"AssignmentStatus is {_shown(status)}"
-        if told:
-            raise Reject("assignment_not_counted", told + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
+            message = f"AssignmentStatus is {_shown(status)}"
+        if message:
+            raise Reject("assignment_not_counted", message + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
 
     def _withdraw(self, key: str, row: Mapping[str, str]) -> bool:
         """Take back what the assignment of a row voted before; whether there was a vote."""

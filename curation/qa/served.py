@@ -110,8 +110,8 @@ def read_served(
     try:
         answers = Answers(read(Path(path)))
     except ValueError as error:
-        told = str(error).removeprefix(f"{path} ")
-        raise ValueError(f"{path}: not a journal of `benchwright qa serve`: {told}") from None
+        message = str(error).removeprefix(f"{path} ")
+        raise ValueError(f"{path}: not a journal of `benchwright qa serve`: {message}") from None
     return votes_in(answers, options=options, salt=salt, keys=keys, earlier=earlier, forms=forms)
 
 

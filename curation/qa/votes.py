@@ -152,8 +152,8 @@ def count_votes(
     asked = rows.table(["key", question]).rename_columns(["key", "concept"])
     unknown = set(asked["concept"].unique().to_pylist()) - {*classes, background}
     if unknown:
-        told = f"neither one of the {len(classes)} classes nor {background!r}"
-        raise ValueError(f"{question} {min(map(str, unknown))!r} is {told}")
+        message = f"neither one of the {len(classes)} classes nor {background!r}"
+        raise ValueError(f"{question} {min(map(str, unknown))!r} is {message}")
     judged = aggregate_votes(
         asked,
         read_votes(votes),
@@ -367,6 +367,6 @@ def _rejects(judged: pa.Table) -> pa.Table:
     dropped = judged.filter(judged["reason"].is_valid())
     names = (*COUNTS, "num_labels", "num_sensitive")
     counts = ", ".join(f"{name.removeprefix('votes_')} {{}}" for name in COUNTS)
-    told = f"{counts} of {{}} label and {{}} sensitive votes"
-    details = [told.format(*row) for row in zip(*(dropped[name].to_pylist() for name in names), strict=True)]
+    text = f"{counts} of {{}} label and {{}} sensitive votes"
+    details = [text.format(*row) for row in zip(*(dropped[name].to_pylist() for name in names), strict=True)]
     return pa.table([dropped["key"], dropped["reason"], pa.array(details, pa.string())], schema=REJECTS)

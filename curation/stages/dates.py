@@ -169,9 +169,9 @@ _CSV_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("line", pa.
 
 def _check_budget(rejects: list[Rejected], place: str) -> None:
     if len(rejects) > MAX_BAD_ROWS:
-        told = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
+        message = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
         raise ValueError(
-            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {told}: is this the right file?"
+            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {message}: is this the right file?"
         )
 
 

@@ -243,9 +243,9 @@ class _Fetcher:
         """Raise ``MachineFault`` if nobody answered and many were asked."""
         lost = Counter(one.reason for one in found if isinstance(one, Rejected) and one.reason in _UNANSWERED)
         if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
-            told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+            message = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
             raise MachineFault(
-                f"no server answered ({told}): this machine may have no network. Finished parts are kept: run again later, "
+                f"no server answered ({message}): this machine may have no network. Finished parts are kept: run again later, "
                 "or let such rows be rejected with source.pace.offline_after=0, and try them later with --retry unreachable"
             )
 

@@ -166,15 +166,15 @@ def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
         head = stream.read(16)
     if isinstance(error, EOFError):
         return "no_frames", "the file ends behind its header"
-    told = f"{type(error).__name__}: {getattr(error, 'strerror', '')}"
+    text = f"{type(error).__name__}: {getattr(error, 'strerror', '')}"
     if not head:
         return "empty_file", "0 bytes"
     if head[4:8] == b"ftyp":
         return (
-            ("corrupt", told) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
+            ("corrupt", text) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
         )
     known = head.startswith((b"\x1aE\xdf\xa3", b"OggS", b"FLV", b"\x00\x00\x01", b"G", b"GIF8")) or head[8:12] == b"AVI "
-    return ("corrupt", told) if known else ("not_a_video", f"begins with {head!r}")
+    return ("corrupt", text) if known else ("not_a_video", f"begins with {head!r}")
 
 
 def _boxes_are_whole(path: str) -> bool:

@@ -172,8 +172,8 @@ def buckets_of(part: Part) -> dict[int, str]:
         place = "labeled_metadata.json"
         names = part.json(place, dict)
     if names is None:
-        told = f"neither training_folder/bucket_indices.json nor {place} found"
-        raise ValueError(f"{posixpath.join(part.folder.root, part.at)}: {told}: one of them names the buckets")
+        message = f"neither training_folder/bucket_indices.json nor {place} found"
+        raise ValueError(f"{posixpath.join(part.folder.root, part.at)}: {message}: one of them names the buckets")
     found: dict[int, str] = {}
     for name in map(str, names):
         if not _NUMBER.match(name) or int(name) in found:
@@ -244,11 +244,11 @@ def splits_of(
         for name in ("train", "test"):
             place = f"{folder}/{bucket}/{name}"
             chosen, numbers = part.lines(f"{place}.txt"), part.json(f"{place}_indices.json", list)
-            told = None if numbers is None else [_line(lines, number, f"{place}_indices.json") for number in numbers]
-            chosen = told if chosen is None else [" ".join(_fields(line)).strip() for line in chosen]
+            texts = None if numbers is None else [_line(lines, number, f"{place}_indices.json") for number in numbers]
+            chosen = texts if chosen is None else [" ".join(_fields(line)).strip() for line in chosen]
             if chosen is None:
                 raise ValueError(f"{place}.txt is not there: a split names the train and test images of every bucket")
-            if told is not None and chosen != told:
+            if texts is not None and chosen != texts:
                 raise ValueError(f"{place}.txt and {name}_indices.json name other images")
             for line in chosen:
                 if line in at:
@@ -275,8 +275,8 @@ def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: floa
     if part.at or not found:
         return {}
     if wanted not in found:
-        there = f"{', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
-        raise ValueError(f"training_folder/{wanted} not found, {there}")
+        available = f"{', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
+        raise ValueError(f"training_folder/{wanted} not found, {available}")
     folders = {seed: f"training_folder/{wanted}/split_{seed}" for seed in SEEDS}
     return {seed: at for seed, at in folders.items() if any(name.startswith(f"{at}/") for name in files)}
 
@@ -304,8 +304,8 @@ def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[
             yield Rejected(shown, entry.reason, entry.detail)
         elif inner.startswith("labeled_images/"):
             other = inner.split("/")[1] in skipped
-            told = "its bucket is not in source.buckets" if other else "no list names it"
-            yield Rejected(shown, "bucket_not_taken" if other else "not_listed", told)
+            text = "its bucket is not in source.buckets" if other else "no list names it"
+            yield Rejected(shown, "bucket_not_taken" if other else "not_listed", text)
         elif inner.startswith("all_images/"):
             yield Rejected(shown, "unlabelled", "one of all images")
         elif not _OF_LAYOUT.match(inner):

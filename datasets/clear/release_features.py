@@ -159,9 +159,9 @@ def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
     if counts[0] != counts[1]:
         raise ValueError(f"{place}: {counts[0]} vectors and {counts[1]} labels")
     if label != row.label:
-        told = f"{counts[0]} vectors" if label is None else f"label {label}"
+        message = f"{counts[0]} vectors" if label is None else f"label {label}"
         raise ValueError(
-            f"{place} has {told} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
+            f"{place} has {message} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
             f"{row.label}: its vectors belong to another list"
         )
     return _numbers(vector, place)

@@ -68,8 +68,8 @@ class StoredArray:
             return unread(shape, self.dtype)
         size = math.prod(shape) * self.dtype.itemsize
         if size > MAX_BYTES_AT_ONCE:
-            told = f"values {shape} of {self.dtype} take {size:,} bytes"
-            raise ValueError(f"{self._place}: {told}: {MAX_BYTES_AT_ONCE:,} at most are allowed at once")
+            message = f"values {shape} of {self.dtype} take {size:,} bytes"
+            raise ValueError(f"{self._place}: {message}: {MAX_BYTES_AT_ONCE:,} at most are allowed at once")
         self._stream.seek(self._begin + offset)
         data = self._stream.read(size)
         if len(data) != size:

@@ -75,8 +75,8 @@ def _load(place: str, size: int, modified: int) -> Any:
     except OSError:  # of the place itself, such as a file that may not be read
         raise
     except Exception as error:  # torch tells damage in many ways; its text of what it refuses advises to load the file unsafely
-        told = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
-        raise ValueError(f"{place} is not a torch file of plain tensors: {told}") from None
+        message = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
+        raise ValueError(f"{place} is not a torch file of plain tensors: {message}") from None
 
 
 def _check(place: str) -> bool:

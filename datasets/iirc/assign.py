@@ -170,8 +170,8 @@ def assign(
         raise ValueError(f"no class of the source is a subclass of the {named}; the source has {', '.join(sorted(found)[:5])}")
     tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
     if lacking := [name for name in tree.subclasses if name not in found]:
-        told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
-        raise ValueError(f"{told}: to exclude them, set hierarchy.only_found=true")
+        message = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
+        raise ValueError(f"{message}: to exclude them, set hierarchy.only_found=true")
     tree = tree.flat() if setup == "class_incremental" else tree
     made = configurations_of(tasks, configurations, tree, only_found)
 

@@ -328,8 +328,8 @@ def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: flo
     known = sorted(pc.unique(label.filter(starting)).to_pylist())
     if not known:
         named = ", ".join(splits) or "no split"
-        there = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
-        raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {there}")
+        available = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
+        raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {available}")
     later = sorted(set(pc.unique(label).to_pylist()) - set(known))
     draws = uniform(seed, "hidden", later)
     away = [name for name, draw in zip(later, draws, strict=True) if draw < hidden]

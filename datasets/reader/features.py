@@ -132,8 +132,10 @@ def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.nda
     index = dataset if isinstance(dataset, DatasetIndex) else DatasetIndex.open(dataset)
     known = feature_sets(index.url)
     if name not in known:
-        there = f"there are {', '.join(known)}" if known else "it has none"
-        raise ValueError(f"{index.url}: no feature set {name!r}: {there}; a table [features.{name}] of the settings makes one")
+        available = f"there are {', '.join(known)}" if known else "it has none"
+        raise ValueError(
+            f"{index.url}: no feature set {name!r}: {available}; a table [features.{name}] of the settings makes one"
+        )
     values = _mapped(index.url, feature_file(name), known[name], index.total)
     at = index.positions
     if len(at) and int(at[-1]) - int(at[0]) + 1 == len(at):

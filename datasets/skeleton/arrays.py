@@ -136,9 +136,9 @@ def _numbers(labels: np.ndarray, place: str) -> list[Label]:
     if labels.ndim < 2 or labels.shape[1] == 1:
         return labels.reshape(-1).tolist()
     hot = ((labels == 0) | (labels == 1)).all(1) & (np.count_nonzero(labels, axis=1) == 1)
-    told = "a row with {} numbers that are not 0, up to {}: expected zeros and a single 1"
+    message = "a row with {} numbers that are not 0, up to {}: expected zeros and a single 1"
     return [
-        number if one else told.format(np.count_nonzero(row), row.max())
+        number if one else message.format(np.count_nonzero(row), row.max())
         for number, one, row in zip(labels.argmax(1).tolist(), hot.tolist(), labels, strict=True)
     ]
 

@@ -126,8 +126,8 @@ def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
         # As objects: an array of texts would make as much room for each of them as for the longest.
         nested = np.asarray(values["skeletons"], dtype=object)
         if odd := {type(value).__name__ for value in nested.ravel().tolist()} - {"int", "float"}:
-            told = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
-            raise Reject("not_an_array", f"{told}: expected numbers, (frames, [bodies,] joints, axes)")
+            message = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
+            raise Reject("not_an_array", f"{message}: expected numbers, (frames, [bodies,] joints, axes)")
         joints = nested.astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise Reject("not_an_array", str(error)[:100]) from None

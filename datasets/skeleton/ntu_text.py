@@ -167,9 +167,9 @@ def _three_blanks(data: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _not_numbers(text: _Lines, line: int) -> Reject:
     words = text[line].split()[:AXES]
-    told = f"line {line + 1}: {text[line][:60]!r} does not begin with {AXES} finite numbers"
+    message = f"line {line + 1}: {text[line][:60]!r} does not begin with {AXES} finite numbers"
     try:
         finite = len(words) < AXES or all(np.isfinite([float(word) for word in words]))
     except ValueError:
         finite = True
-    return Reject("not_a_number" if finite else "not_finite", told)
+    return Reject("not_a_number" if finite else "not_finite", message)

@@ -161,7 +161,7 @@ def _of_file(
     """The sequences of one file; ``folder`` is the class folder that it is in, None of a file that is read alone."""
     names = reading.columns
     for name, rows, first in _together(_blocks(path, reading, delimiter, folder is not None), names.sequence, path, file):
-        told = file if folder is not None and name == file else f"{file}#{name}"
+        text = file if folder is not None and name == file else f"{file}#{name}"
         if name is None or rows is None:
             fault = (
                 ("no_sequence", f"no value in column {names.sequence}") if name is None else ("too_large", f"{MAX_ROWS:,} rows")
@@ -171,10 +171,10 @@ def _of_file(
         try:
             said = {field: _one(rows, column, field) for field, column in zip(FIELDS, _described(names), strict=True)}
             of = known.of(name, said if said["class"] or not folder else {**said, "class": folder})
-            key = safe_key(printable(told.replace("#", "/") if folder else name))
-            yield OwnSequence(key, printable(told), of[0], npy_of(_joints(rows, reading)), *of[1:])
+            key = safe_key(printable(text.replace("#", "/") if folder else name))
+            yield OwnSequence(key, printable(text), of[0], npy_of(_joints(rows, reading)), *of[1:])
         except Reject as error:
-            yield Rejected(printable(told), error.reason, error.detail)
+            yield Rejected(printable(text), error.reason, error.detail)
 
 
 def _described(names: TableColumns) -> tuple[str, ...]:
@@ -227,8 +227,8 @@ def _needed(header: Sequence[str], reading: _Reading, path: str, in_folder: bool
         if name not in header and (field not in optional or name != getattr(TableColumns, field))
     ]
     if wanted:
-        told = "source.wide" if reading.wide and wanted[0] not in named.values() else "source.columns and tensor.axes"
-        raise ValueError(f"table {path!r} has no column {wanted[0]!r}, it has {', '.join(header)[:200]}: see {told}")
+        message = "source.wide" if reading.wide and wanted[0] not in named.values() else "source.columns and tensor.axes"
+        raise ValueError(f"table {path!r} has no column {wanted[0]!r}, it has {', '.join(header)[:200]}: see {message}")
     if twice := [name for name in header if header.count(name) > 1]:
         raise ValueError(f"table {path!r} has two columns {twice[0]!r}")
     left = {named["joint"]} if reading.wide else set[str]()
@@ -294,8 +294,8 @@ def _together(
                 if count:
                     yield current, pa.concat_tables(held) if held else None, first
                 if name in seen:
-                    told = f"sequence {name!r} continues in row {row + start + 1}, after another one"
-                    raise ValueError(f"table {path!r}: {told}: sort the table by its column {column!r}")
+                    message = f"sequence {name!r} continues in row {row + start + 1}, after another one"
+                    raise ValueError(f"table {path!r}: {message}: sort the table by its column {column!r}")
                 current, held, count, first = name, [], 0, row + start + 1
                 seen.update([] if name is None else [name])
             count += stop - start

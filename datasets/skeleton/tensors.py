@@ -95,8 +95,8 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
     if joints != len(layout.joints):
         raise Reject("wrong_joint_count", f"{joints} joints: layout {layout.name} has {len(layout.joints)}")
     if axes != len(form.space):
-        told = f"{axes} axes: expected {len(form.space)}; see tensor.axes"
-        raise Reject("wrong_axis_count", told)
+        message = f"{axes} axes: expected {len(form.space)}; see tensor.axes"
+        raise Reject("wrong_axis_count", message)
     if form.fit == "pad" and frames > form.frames:
         raise Reject("too_long", f"{frames} frames: at most {form.frames} are padded")
     taken = min(bodies, form.bodies)

@@ -181,20 +181,20 @@ def _given(device: str, values: Sequence[float]) -> np.ndarray:
 
 
 def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homography:
-    told: list[str] = []
+    lines: list[str] = []
 
     def pictures() -> Iterator[tuple[Linear, Linear]]:
-        told.clear()
+        lines.clear()
         for file_1, file_2 in files:  # a pair at a time is held
             try:
                 yield read_linear(read_within(root, file_1))[0], read_linear(read_within(root, file_2))[0]
             except Reject as reject:
-                told.append(f"{file_1}: {reject.reason}")
+                lines.append(f"{file_1}: {reject.reason}")
 
     try:
         return homography_of(pictures)
     except Reject as reject:
-        unread = f"; not read: {', '.join(told)}" if told else ""
+        unread = f"; not read: {', '.join(lines)}" if lines else ""
         found = f"no homography from {len(files)} pairs ({reject.reason}: {reject.detail})"
         raise ValueError(f"device {device!r}: {found}{unread}; give it instead") from None
 

@@ -81,8 +81,8 @@ def _reading(path: str) -> Iterator[tuple[sqlite3.Connection, _Steps]]:
             connection.set_progress_handler(steps, _STEPS_AT_A_TIME)
             yield connection, steps
     except (sqlite3.Error, OverflowError, MemoryError) as error:
-        told = f"more than {_MOST_STEPS:,} steps for some rows" if steps.done > _MOST_STEPS else error
-        raise ValueError(f"{path}: not a readable SQLite database: {told}") from error
+        message = f"more than {_MOST_STEPS:,} steps for some rows" if steps.done > _MOST_STEPS else error
+        raise ValueError(f"{path}: not a readable SQLite database: {message}") from error
 
 
 def _only_reads(action: int, *_: Any) -> int:

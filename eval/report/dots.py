@@ -55,8 +55,10 @@ def dot_chart(
             size, label = 7.5 - 1.5 * min(at, 2), short_labels([name], 40)[0]
             axes.plot(100 * one, places, marker, color=colour, markersize=size, label=label, zorder=3)
             if name in papers:
-                told = f"{name}, published"
-                axes.plot(100 * papers[name], places, "|", color=colour, markersize=14, markeredgewidth=2, label=told, zorder=2)
+                label = f"{name}, published"
+                axes.plot(
+                    100 * papers[name], places, "|", color=colour, markersize=14, markeredgewidth=2, label=label, zorder=2
+                )
         axes.set_yticks(places, short_labels(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(-3, 103)

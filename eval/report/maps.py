@@ -173,9 +173,9 @@ def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str]
     )
     between = apart.mean(axis=2).filled(np.nan)
     chance = np.ma.masked_invalid(cosine_distances(halves[0], halves[1]))
-    told = [f"Cosine distance between the mean vectors of a class in two {of}s: 0 where its pictures have not changed."]
+    lines = [f"Cosine distance between the mean vectors of a class in two {of}s: 0 where its pictures have not changed."]
     if chance.count():
-        told.append(
+        lines.append(
             f"Two random halves of one {of} have a mean distance of {chance.mean():.4f}. Whole {of}s are twice as large: "
             "chance alone explains about half of that distance between them."
         )
@@ -183,7 +183,7 @@ def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str]
     heat = Heat(f"Between {of}s, mean over classes", domains, domains, between.tolist())
     axes = of, of
     return [
-        Text(told),
+        Text(lines),
         *_moves(moved, classes, domains, of),
         Heats([heat], (0.0, max(top, 1e-6)), *axes, unit="cosine distance", decimals=3),
     ]

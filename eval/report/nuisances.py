@@ -92,8 +92,8 @@ def _table(start: pl.DataFrame, sums: pl.DataFrame) -> Table:
         for row in sorted(
             wide.to_dicts(), key=lambda row: (row["predictor"], -row["feedback"], row["split"], *_order(row["stratum"]))
         ):
-            told = when if when != "later" else f"later, {'before' if row['phase'] == 'pre' else 'after'}"
+            text = when if when != "later" else f"later, {'before' if row['phase'] == 'pre' else 'after'}"
             values = [row.get(name) for name in ("mcc", "top1_accuracy", "nmi_arithmetic")]
-            rows.append([row["predictor"], f"{row['feedback']:g}", row["split"], told, row["stratum"], row["n"], *values])
+            rows.append([row["predictor"], f"{row['feedback']:g}", row["split"], text, row["stratum"], row["n"], *values])
     columns = ["predictor", "feedback", "split", "increments", "transform", "samples", "MCC", "top-1", "NMI"]
     return Table(columns, rows, "Every sample under every transform; later increments: sums, classification task")

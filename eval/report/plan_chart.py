@@ -145,10 +145,10 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
         )
     if stage.rejects:
         text = re.sub(r" (?=\d)", "\N{NO-BREAK SPACE}", _lost(stage).removeprefix(", "))  # a reason stays with its number
-        told = textwrap.wrap(text, 28, break_long_words=False, break_on_hyphens=False)
-        told = told if len(told) <= 3 else [*told[:2], f"{told[2].removesuffix(', ...')} ..."]
+        lines = textwrap.wrap(text, 28, break_long_words=False, break_on_hyphens=False)
+        lines = lines if len(lines) <= 3 else [*lines[:2], f"{lines[2].removesuffix(', ...')} ..."]
         axes.annotate(
-            "\n".join(short_labels(told, 32)),
+            "\n".join(short_labels(lines, 32)),
             xy=(_WIDE, top + _HIGH / 2),
             xytext=(_WIDE + _ARROW, top + _HIGH / 2),
             fontsize=8,

@@ -142,6 +142,6 @@ def without_empty_columns(table: Table) -> Table:
     def said(value: Value) -> bool:
         return (value.value if isinstance(value, Cell) else value) is not None
 
-    told = [at for at in range(len(table.columns)) if at == 0 or any(said(row[at]) for row in table.rows)]
-    rows = [[row[at] for at in told] for row in table.rows]
-    return dataclasses.replace(table, columns=[table.columns[at] for at in told], rows=rows)
+    lines = [at for at in range(len(table.columns)) if at == 0 or any(said(row[at]) for row in table.rows)]
+    rows = [[row[at] for at in lines] for row in table.rows]
+    return dataclasses.replace(table, columns=[table.columns[at] for at in lines], rows=rows)

@@ -192,8 +192,8 @@ def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str
     reasons = {line.label: data or why(line) for line in lines}
     fair = [line for line in lines if not reasons[line.label]]
     if not fair:
-        told = "; ".join(dict.fromkeys(reasons.values()))
-        return fair, Text([f"Not a fair comparison: {told}; the paper's figures are not shown."], tone="note")
+        text = "; ".join(dict.fromkeys(reasons.values()))
+        return fair, Text([f"Not a fair comparison: {text}; the paper's figures are not shown."], tone="note")
     others = "".join(f" Not for {label}: {reason}." for label, reason in reasons.items() if reason)
     return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
 

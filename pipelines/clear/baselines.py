@@ -72,19 +72,19 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
-        told = f"{out} has only one bucket: the streaming protocol tests on later buckets, but there are none"
+        message = f"{out} has only one bucket: the streaming protocol tests on later buckets, but there are none"
         if protocols:
-            raise WrongUse(told)
-        LOGGER.warning("%s: skipping it", told)
+            raise WrongUse(message)
+        LOGGER.warning("%s: skipping it", message)
         pairs = [pair for pair in pairs if pair[0] != "streaming"]
     _check_samples(config, out)
     split = [name for name in asked if name in ("iid", OFFLINE)]
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
     if split and not seeds:
-        told = f"{out} has no iid splits, since its release has none"
+        message = f"{out} has no iid splits, since its release has none"
         if protocols:
-            raise WrongUse(told)
-        LOGGER.warning("%s: skipping this protocol", told)
+            raise WrongUse(message)
+        LOGGER.warning("%s: skipping this protocol", message)
         pairs = [pair for pair in pairs if pair[0] not in split]
     elif split:
         _check_splits(config, table, seeds)
@@ -279,9 +279,9 @@ def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
         for name, value in stated.items()
         if value not in (None, presets[name])
     ]
-    told = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
-    told += "; --set changes them, and a whole table baselines={...} replaces them"
-    return [told] if kept else []
+    text = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
+    text += "; --set changes them, and a whole table baselines={...} replaces them"
+    return [text] if kept else []
 
 
 def _check_samples(config: ClearConfig, out: str) -> None:
@@ -302,14 +302,14 @@ def _check_splits(config: ClearConfig, table: pa.Table, seeds: Sequence[int]) ->
     for seed, part in ((seed, part) for seed in seeds for part in ("test", "train")):
         split = np.asarray(table[f"iid_seed{seed}"].to_pylist())
         if empty := np.setdiff1d(buckets, buckets[split == part]).tolist():
-            told = f"the {part} set of bucket {empty[0]} is empty"
+            message = f"the {part} set of bucket {empty[0]} is empty"
             if config.splits is None:
                 raise WrongUse(
-                    f"{told} in the release's split of seed {seed}: exclude the bucket with source.buckets, and run again"
+                    f"{message} in the release's split of seed {seed}: exclude the bucket with source.buckets, and run again"
                 )
             count = np.count_nonzero(buckets == empty[0])
             rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")
             raise WrongUse(
-                f"{told}: splits.test_share = {config.splits.test_share} of its "
+                f"{message}: splits.test_share = {config.splits.test_share} of its "
                 f"{count} images, {rounded}, is none: raise it, and run again"
             )

@@ -282,13 +282,13 @@ def _check_section(name: str, section: Any, source: Any) -> None:
         if name in _NEEDED.get(source.kind, _UNLABELLED):
             raise PydanticCustomError("missing", "this setting is missing")
         return
-    told = ""
+    message = ""
     if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
         has = "labels, buckets and splits" if source.kind == "release" else "labels"
-        told = f"source.kind = '{source.kind}' comes with its own {has}: remove this table"
+        message = f"source.kind = '{source.kind}' comes with its own {has}: remove this table"
     elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
-        told = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
+        message = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
-        told = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
-    if told:
-        raise PydanticCustomError("refused", "{told}", {"told": told})
+        message = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
+    if message:
+        raise PydanticCustomError("refused", "{told}", {"told": message})

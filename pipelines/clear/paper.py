@@ -80,12 +80,12 @@ def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list
         return []
     digests = {"dataset": shards.digest} | {name: run.made[stage_of(name)].digest for name in s.features}
     sets = [f"--set source.published.{name}={digest}" for name, digest in digests.items()]
-    told = (
+    text = (
         "This release has the published counts, but this does not show that it is the authors' archive. If you know that it "
         "is, run it again with the settings below, which state its digests and recompute nothing: the paper's figures are then "
         "shown next to yours, on the strength of your settings."
     )
-    return [Text([told, *sets], tone="note")]
+    return [Text([text, *sets], tone="note")]
 
 
 def data_differs(digest: str, known: str) -> str:

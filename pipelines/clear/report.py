@@ -86,22 +86,22 @@ def write_report(config: ClearConfig, out: str) -> str:
 
 
 def _notes(config: ClearConfig) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if _votes(config) == "simulated":
-        told.append(
+        lines.append(
             "The annotators of this run are SIMULATED: their answers are generated from the labels that came with the images."
         )
     if isinstance(config.source, ReleaseSource) and config.source.published:
-        told.append(
+        lines.append(
             "The paper's figures are shown next to this run's because the setting source.published states that the release is "
             "the authors' archive. Nothing else confirms this."
         )
     if isinstance(config.source, FolderSource) and config.source.name == "demo album":
-        told.append(
+        lines.append(
             "The photos are crops of a few photographs and clips that ship with Python packages. The run shows how the "
             "pipeline works; its scores say nothing about methods."
         )
-    return told
+    return lines
 
 
 def _votes(config: ClearConfig) -> str:
@@ -269,11 +269,11 @@ def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
         maps[name] = map_figures(vectors.gather(drawn), kinds, seed=config.seed)
         sums = group_sums(vectors.arrays(), groups, int(np.prod(shape))).reshape(*shape, -1)
         drifts[name] = drift_blocks(sums, found.names, names, of="bucket")
-    told = f"The stored vectors of {len(found.keys):,} images" + (
+    text = f"The stored vectors of {len(found.keys):,} images" + (
         f"; the maps show a random sample of {len(drawn):,}." if len(drawn) < len(found.keys) else "."
     )
     return [
-        *([Section("Map of the vectors", [Text([told]), *_side_by_side(maps)])] if maps else []),
+        *([Section("Map of the vectors", [Text([text]), *_side_by_side(maps)])] if maps else []),
         *([Section("Drift", _side_by_side(drifts))] if any(drifts.values()) else []),
     ]
 

@@ -134,8 +134,8 @@ def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str]
     def on(bucket: int) -> Column[Line]:
         return lambda line: line.matrix("accuracy", [str(bucket)])[:, 0, 0]
 
-    told = [f"bucket {name}" if name == str(bucket) else name for name, bucket in zip(names, buckets, strict=True)]
-    columns = {**whole_columns({"all": "accuracy"}), **{name: on(bucket) for name, bucket in zip(told, buckets, strict=True)}}
+    texts = [f"bucket {name}" if name == str(bucket) else name for name, bucket in zip(names, buckets, strict=True)]
+    columns = {**whole_columns({"all": "accuracy"}), **{name: on(bucket) for name, bucket in zip(texts, buckets, strict=True)}}
     fair, verdict = comparable(lines, data, why_not_the_papers_offline, SAME)
     papers = [
         PublishedRow(OFFLINE.network, "the CLEAR paper, text of its supplement", {"all": OFFLINE.accuracy}, each.label)
@@ -309,12 +309,12 @@ def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
             rows.append([line.label, line.rows["model"][0].as_py(), seed, epochs, *last])
     if not rows:
         return []
-    told = (
+    text = (
         "Encoders trained on images without labels, which are published next to the dataset. Accuracy: how often a query's own "
         "key scores highest among those of the queue, in the last epoch."
     )
     headings = ["method", "backbone", "seed", "epochs", "loss", "accuracy"]
-    return [Section("Pre-training on images without labels", [Text([told]), Table(headings, rows)])]
+    return [Section("Pre-training on images without labels", [Text([text]), Table(headings, rows)])]
 
 
 def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
@@ -325,11 +325,11 @@ def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
     same = [name for name in learned if name == EMBEDDING or _made_alike(run, stage_of(name), "embedded")]
     if not same:
         return []
-    told = (
+    text = (
         f"Trained on the vectors that also retrieved the images: features {', '.join(same)}. The encoder chose images near its "
         "prompts, so its own vectors separate the classes more easily; features of another network have no such advantage."
     )
-    return [Text([told], tone="note")]
+    return [Text([text], tone="note")]
 
 
 def _made_alike(run: ReportedRun, stage: str, other: str) -> bool:

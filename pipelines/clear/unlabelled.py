@@ -46,10 +46,10 @@ def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
     at = next(number for number, each in enumerate(run.artifacts) if each.stage == SHARDS)
     branch = dataclasses.replace(run, artifacts=run.artifacts[: at + 1])
     buckets = config.unlabelled.buckets
-    told = "all buckets" if buckets == "all" else f"bucket{'s' * (len(buckets) > 1)} {', '.join(map(str, buckets))}"
+    text = "all buckets" if buckets == "all" else f"bucket{'s' * (len(buckets) > 1)} {', '.join(map(str, buckets))}"
     card = DatasetCard(
         title="Images of a CLEAR-style benchmark without labels",
-        summary=f"All images of {told} of a CLEAR-style benchmark, for pre-training. Not checked by annotators.",
+        summary=f"All images of {text} of a CLEAR-style benchmark, for pre-training. Not checked by annotators.",
         pipeline="clear",
         digest=branch.result.digest,
         licence="other",

@@ -163,12 +163,12 @@ def _shown(line: str) -> str:
 
 
 def _usage(error: Any) -> int:
-    told = " ".join(error.format_message().split())
+    text = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
         print(error.format_message(), file=sys.stderr)
         return 2
     context = getattr(error, "ctx", None)
-    say(f"{told.rstrip('.')} (see `{context.command_path if context else 'benchwright'} --help`)")
+    say(f"{text.rstrip('.')} (see `{context.command_path if context else 'benchwright'} --help`)")
     return 2
 
 

@@ -194,9 +194,9 @@ def _apart(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Settings in which lines differ besides those of their names -> the lines that they are of."""
     names: dict[str, dict[str, None]] = {}
     for name, result in ((name, result) for methods in results.values() for name, result in methods.items()):
-        told = [f"{each} = {value}" for each, value in result.get("apart", {}).items() if value is not None]
-        if told:
-            names.setdefault("; ".join(each.replace(" ", _BLANK) for each in told), {})[name] = None
+        lines = [f"{each} = {value}" for each, value in result.get("apart", {}).items() if value is not None]
+        if lines:
+            names.setdefault("; ".join(each.replace(" ", _BLANK) for each in lines), {})[name] = None
     texts: dict[str, set[str]] = {}
     for text, name in ((text, name) for text, some in names.items() for name in some):
         texts.setdefault(_split(name)[1], set()).add(text)

@@ -56,11 +56,11 @@ def write_report(config: IircConfig, out: str) -> str:
 
 def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
     """Those of the tables, and which of them methods were trained on, where these are not all."""
-    told = f"configurations {', '.join(map(str, config.tasks.configurations))}"
+    text = f"configurations {', '.join(map(str, config.tasks.configurations))}"
     orders = sorted({order for line in found for order, _ in line.runs})
     if orders == sorted(config.tasks.configurations):
-        return told
-    return f"{told}; trained: {', '.join(map(str, orders)) or 'none'}"
+        return text
+    return f"{text}; trained: {', '.join(map(str, orders)) or 'none'}"
 
 
 def _notes(config: IircConfig) -> list[str]:
@@ -71,13 +71,13 @@ def _notes(config: IircConfig) -> list[str]:
             "Scores say nothing about methods."
         )
     if config.vectors is not None:
-        told = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
+        text = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
         if isinstance(config.vectors, EfficientNetLite):
-            told += (
+            text += (
                 " Its weights were trained on ImageNet's 1,000 classes: "
                 "compare methods within this run, not absolute scores with other runs."
             )
-        notes.append(told)
+        notes.append(text)
     return notes
 
 
@@ -117,8 +117,8 @@ def _official(groups: Mapping[str, Sequence[str]], lone: Sequence[str]) -> str:
     counts = (len(groups), sum(map(len, groups.values())), len(lone))
     for name, fact in facts().sets.items():
         if counts == (fact.superclasses, fact.subclasses_with, fact.lone):
-            told = f"{counts[0]} superclasses, {counts[1]} + {counts[2]} subclasses"
-            return f"The counts are those of IIRC's {name.split('_')[0]}: {told}."
+            text = f"{counts[0]} superclasses, {counts[1]} + {counts[2]} subclasses"
+            return f"The counts are those of IIRC's {name.split('_')[0]}: {text}."
     return ""
 
 
@@ -168,11 +168,11 @@ def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
     ]
     if not lacking:
         return []
-    told = ", ".join([*lacking[:3], *([f"{len(lacking) - 3} more"] if len(lacking) > 3 else [])])
+    text = ", ".join([*lacking[:3], *([f"{len(lacking) - 3} more"] if len(lacking) > 3 else [])])
     return [
         Text(
             [
-                f"No in-task validation samples: {told}. In these tasks they neither select an epoch nor lower the learning "
+                f"No in-task validation samples: {text}. In these tasks they neither select an epoch nor lower the learning "
                 "rate. Increase shares.in_task to get some: a superclass gets shares.superclass of those of its subclasses, "
                 "rounded down."
             ],
@@ -201,12 +201,12 @@ def _shares(config: IircConfig, index: pa.Table) -> Section:
         rows.append([name, int(mine.sum()), *(int(count.sum()) for count in counts)])
     headings = ["role", "samples", "superclass only", "both", "subclass only", "lone", "neither"]
     order = "in a random order" if config.shares.order == "drawn" else "in file order, not random samples"
-    told = (
+    text = (
         f"Shares are contiguous ranges of each subclass {order}. Evaluation samples have both labels, restricted to those "
         "known at that time. Some samples have neither: where a superclass has more than twice as many subclasses as the cap, "
         "or its share is less than one sample."
     )
-    return Section("Assignment of labels", [Table(headings, rows), Text([told])])
+    return Section("Assignment of labels", [Table(headings, rows), Text([text])])
 
 
 def _pictures(index: pa.Table, store: Store) -> Section:

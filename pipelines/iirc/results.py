@@ -55,10 +55,10 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         *settings_details(found),
     ]
     for metric in ("pw_js", "js"):
-        told = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
-        blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=told, split=_role)
-    told = f"pw-JS over only the {roles} samples of a task, right after it was learned (R_jj), as in the paper's Figure 5"
-    blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=told, split=_role, same=True)
+        text = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
+        blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=text, split=_role)
+    text = f"pw-JS over only the {roles} samples of a task, right after it was learned (R_jj), as in the paper's Figure 5"
+    blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=text, split=_role, same=True)
     kinds = {
         f"{name}, {what}": (lambda line, kind=kind, metric=metric: line.values(metric, stratum=kind))
         for kind, name in _KINDS.items()
@@ -90,11 +90,11 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     after = config.evaluation.confusion_after
     confusions = [block for line in found for block in _confusions(line, Predictions(predicted[line.label]), after)]
     if confusions:
-        told = (
+        text = (
             "Figure 6 of the paper, for this run's labels. On the left is the ground truth: a superclass's row shows the "
             "distribution of its samples over the subclasses known at that time."
         )
-        sections.append(Section(f"Confusion, {protocol}", [Text([told]), *confusions]))
+        sections.append(Section(f"Confusion, {protocol}", [Text([text]), *confusions]))
     return sections
 
 

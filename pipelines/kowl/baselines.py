@@ -233,8 +233,8 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     tables = {"settings": e.settings} | {f"settings_of_sets.{name}": table for name, table in e.settings_of_sets.items()}
     for place, table in tables.items():
         if strange := [name for name in table if short(name) not in known]:
-            told = f"no predictor {strange[0]!r}: there are {', '.join(sorted(known))}"
-            raise WrongUse(f"evaluation.{place}.{strange[0]}: {told}")
+            message = f"no predictor {strange[0]!r}: there are {', '.join(sorted(known))}"
+            raise WrongUse(f"evaluation.{place}.{strange[0]}: {message}")
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
             raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, not of open-world predictions")

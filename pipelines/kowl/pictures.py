@@ -100,13 +100,13 @@ def _said(out: str, keys: set[str]) -> tuple[dict[tuple[str, str], list[str]], l
         if seen == {""}:
             unseen.append(name)
     left_out = list(shown_as)[_PREDICTORS:]
-    told = [f"Not shown: {', '.join(left_out)}."] if left_out else []
+    lines = [f"Not shown: {', '.join(left_out)}."] if left_out else []
     if unseen:
         why = "their features have no transforms, or were evaluated from kept states, without storing predictions"
-        told.append(
+        lines.append(
             f"No predictions for transformed clips from {', '.join(unseen)}: {why}; `train --protocol start` stores them."
         )
-    return found, told
+    return found, lines
 
 
 def _thumb(

@@ -77,18 +77,18 @@ def write_report(config: KowlConfig, out: str) -> str:
 
 
 def _notes(config: KowlConfig) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if isinstance(config.source, DrawnLists):
-        told.append("The lists of this run are SYNTHETIC, generated from a seed: ids, labels and missing videos are invented.")
+        lines.append("The lists of this run are SYNTHETIC, generated from a seed: ids, labels and missing videos are invented.")
     if isinstance(config.features, DrawnFeatures):
-        told.append(
+        lines.append(
             f"The features of this run are SYNTHETIC: Gaussians whose centres are about {config.features.distance:g} standard "
             f"deviations apart. A share of {config.features.hidden:g} of the later classes surrounds the centres of starting "
             "classes: before feedback, these cannot be distinguished from known ones. Scores say nothing about videos."
         )
-    if told:
-        told.append("Synthetic data: not comparable with the paper's figures.")
-    told.append(
+    if lines:
+        lines.append("Synthetic data: not comparable with the paper's figures.")
+    lines.append(
         "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
         + (", except in trainings with annotators." if config.evaluation.people else ".")
     )
@@ -97,10 +97,12 @@ def _notes(config: KowlConfig) -> list[str]:
             continue
         which = f"Features {name}" if name else "Features"
         if features.backbone.kind == "built_in":
-            told.append(f"{which} come from the built-in backbone, colours and edges: scores say nothing about networks.")
+            lines.append(f"{which} come from the built-in backbone, colours and edges: scores say nothing about networks.")
         elif features.backbone.kind == "network" and not features.checkpoint:
-            told.append(f"{which} come from a network with RANDOM weights: scores say nothing about {features.backbone.model}.")
-    return told
+            lines.append(
+                f"{which} come from a network with RANDOM weights: scores say nothing about {features.backbone.model}."
+            )
+    return lines
 
 
 def _people(config: KowlConfig, out: str) -> list[Section]:
@@ -171,9 +173,9 @@ def _trained(run: ReportedRun, table_3: Sequence[Block]) -> list[Section]:
         prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
     apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
     failed = doubts(found)
-    told = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
+    texts = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
     return [
-        *told,
+        *texts,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
         *nuisance_sections(seen),

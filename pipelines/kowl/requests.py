@@ -77,13 +77,13 @@ def settle(
     for row in asked.table(["key", "increment"]).to_pylist():
         answers = said.get(row["key"], [])
         chosen, count = Counter(answers).most_common(1)[0] if answers else ((), 0)
-        told = "; ".join(f"{number} x {', '.join(label) or 'none'}" for label, number in sorted(Counter(answers).items()))
+        text = "; ".join(f"{number} x {', '.join(label) or 'none'}" for label, number in sorted(Counter(answers).items()))
         if len(answers) < workers:
-            yield Rejected(row["key"], "missing_votes", f"{len(answers)} of {workers}: {told}")
+            yield Rejected(row["key"], "missing_votes", f"{len(answers)} of {workers}: {text}")
         elif count < majority or 2 * count <= len(answers) or len(chosen) > 1:
-            yield Rejected(row["key"], "no_majority", told)
+            yield Rejected(row["key"], "no_majority", text)
         elif not chosen:
-            yield Rejected(row["key"], "none_of_the_above", told)
+            yield Rejected(row["key"], "none_of_the_above", text)
         else:
             yield Answered(row["key"], row["increment"], chosen[0])
 

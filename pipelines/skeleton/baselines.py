@@ -225,6 +225,6 @@ def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:
     try:
         return reference, made(load(reference), settings)
     except (ValueError, LookupError) as error:
-        told = str(error).removeprefix(f"{reference.rpartition(':')[2]}: ")
+        message = str(error).removeprefix(f"{reference.rpartition(':')[2]}: ")
         table = f"evaluation.settings.{quoted(name)}"
-        raise WrongUse(f"{table}: {with_remedy(told, in_settings(table))}") from None
+        raise WrongUse(f"{table}: {with_remedy(message, in_settings(table))}") from None

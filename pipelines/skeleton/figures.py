@@ -118,7 +118,7 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
     if tasks < 2:
         return []
     repeats = sorted({repeats_of(line) for one in mine for line in one.lines})
-    told = (
+    text = (
         "one repeat"
         if repeats == [1]
         else f"means over {' to '.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
@@ -132,7 +132,7 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
     for shown in [dict(list(kinds.items())[:1]), kinds][: len(kinds)]:
         figure = _FIGURES.get(first.model, {}).get("both" if len(shown) > 1 else "task" if "task orders" in shown else "")
         caption = (
-            f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {told}"
+            f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {text}"
             f"{f', as in Figure {figure} of the paper' if figure else ''}. No learner can be in the shaded area."
         )
         blocks.append(accuracy_forgetting_chart(shown, tasks=tasks, caption=caption))
@@ -178,7 +178,7 @@ def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dic
             other = furthest(one, orders)
             if other is None or not one.classes:
                 continue
-            told = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
+            lines = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
             shown = {"default order" if label in first else f"order {one.number}": one, f"order {other.number}": other}
             classes = sorted(one.classes, key=int)
             found[f"{label}, {title}"] = dot_chart(
@@ -187,7 +187,7 @@ def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dic
                 label_axis="class",
                 value_axis="accuracy at the end",
                 caption=f"{label}, {network}: accuracy of each class after all tasks in two of the {title}, as "
-                f"in Figure 1 of the paper. The orders: {told[0]}; and {told[1]}.",
+                f"in Figure 1 of the paper. The orders: {lines[0]}; and {lines[1]}.",
             )
     return found
 
@@ -335,8 +335,8 @@ def grid_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | Non
         "": lambda one: Cell("chosen", tone="good") if best[one.method, network_of(one)] is one else "",
         "Table 3": lambda one: "best" if one.model == "gcn" and _is_best(one, papers) else None,
     }
-    told = "The setting with the highest validation AA is chosen; ties go to the first."
-    return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
+    text = "The setting with the highest validation AA is chosen; ties go to the first."
+    return Section("Grids", [Text([text]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
 
 
 def _is_best(one: Line, papers: Mapping[str, Mapping[str, float]]) -> bool:

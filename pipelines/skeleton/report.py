@@ -127,8 +127,8 @@ def _pictures(out: str) -> Figure:
         sample = data[at]
         layout = sample["json"]["layout"]
         bodies[sample["class_name"]] = _moving(np.asarray(sample[TENSOR])[..., 0])
-    told = f"The first training sequence of {'each class' if len(first) <= _PICTURES else f'the first {_PICTURES} classes'}"
-    caption = f"{told}: body 1 of the stored tensor, evenly spaced frames, left to right; joints of layout {layout['name']}."
+    text = f"The first training sequence of {'each class' if len(first) <= _PICTURES else f'the first {_PICTURES} classes'}"
+    caption = f"{text}: body 1 of the stored tensor, evenly spaced frames, left to right; joints of layout {layout['name']}."
     edges = [(int(one), int(other)) for one, other in layout["edges"]]
     return skeleton_chart(bodies, edges, caption=caption)
 

@@ -175,12 +175,12 @@ def furthest(one: LearnedOrder, others: Sequence[LearnedOrder]) -> LearnedOrder 
 
 def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OverOrders]]:
     """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
-    told: list[tuple[Series, OverOrders]] = []
+    texts: list[tuple[Series, OverOrders]] = []
     mine = [line for line in found if line.protocol in _KINDS[by] and depends_on_orders(line)]
     for one in series(mine, lambda name: name == "orders"):
         if (difference := _difference(one, by)) is not None:
-            told.append((one, difference))
-    return told
+            texts.append((one, difference))
+    return texts
 
 
 def _difference(one: Series, by: By) -> OverOrders | None:

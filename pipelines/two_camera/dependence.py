@@ -31,13 +31,13 @@ def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
         best = int(found.explained.argmax())
         of_chance = f"illuminants shuffled among the pairs explain as much in {100 * found.chance:.1f} % of trials"
         if found.depends:
-            told = (
+            text = (
                 f"T from camera {first} to {second} depends on the illuminant, which explains "
                 f"{100 * found.explained[best]:.0f} % of the variance of its element {NUMBERS[best]}, the highest share of all "
                 f"elements ({of_chance})."
             )
         else:
-            told = (
+            text = (
                 f"T from camera {first} to {second} does not depend on the illuminant, as far as these {len(pairs)} pairs "
                 f"show: the illuminant changes none of its elements by more than {100 * found.moved:.2f} % of the largest; "
                 f"{of_chance}. Networks and regression on T have nothing to learn from these cameras: if they score well "
@@ -45,7 +45,7 @@ def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
                 "for cameras with the same sensor, and if the sensitivities of one are linear combinations of the other's."
                 f"{few_pairs(len(pairs))}"
             )
-        blocks.append(Text([told], tone="plain" if found.depends else "note"))
+        blocks.append(Text([text], tone="plain" if found.depends else "note"))
         blocks.append(
             line_chart(
                 NUMBERS,

@@ -215,7 +215,7 @@ def _write(found: Estimate, facts: Model, picture: np.ndarray, files: tuple[str,
 
 def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: tuple[str, str]) -> Report:
     light = ", ".join(f"{value:.3f}" for value in found.light)
-    told = [
+    lines = [
         f"Illuminant in camera {found.camera}, raw R, G, B: {light}, by {facts.network}. Estimators with its settings have a "
         f"mean error of {found.expected_deg:.2f} degrees on unseen pairs.",
         f"T was computed from {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
@@ -229,7 +229,7 @@ def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: t
             Section(
                 "Before and after",
                 [
-                    Text(told),
+                    Text(lines),
                     *([Text([f"{found.doubt}."], tone="note")] if found.doubt else []),
                     ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_BESIDE_PX),
                     Table(["T from", *"RGB"], T, decimals=4),

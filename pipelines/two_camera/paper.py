@@ -156,13 +156,13 @@ def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[B
         return []
     table = facts().tables[config.compare_with]
     names = [name for name in dict.fromkeys(map(_paper_name, found)) if name in table]
-    told = (
+    text = (
         f"Results on the same dataset at full size; ours differ: {data_differs(config, {})}. They indicate only the magnitude "
         "of the errors, and are not a target."
     )
     rows: list[Sequence[Value]] = [[name, *table[name]] for name in names]
     title = f"{TABLE[config.compare_with]} of the paper, for other pictures"
-    return [Details(title, [Text([told]), Table(["row", *STATISTICS], rows, decimals=2)])] if rows else []
+    return [Details(title, [Text([text]), Table(["row", *STATISTICS], rows, decimals=2)])] if rows else []
 
 
 def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:

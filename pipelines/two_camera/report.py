@@ -70,27 +70,27 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
 
 
 def _notes(config: TwoCameraConfig) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if isinstance(config.source, Radiometric):
         cameras = " and ".join(config.source.cameras)
-        told.append(
+        lines.append(
             f"Pictures of this run are computed from spectra, for {cameras}. The paper names neither its cameras nor its seed, "
             "and its 87 illuminants are not available: its figures are for other pairs."
         )
     if isinstance(config.source, LitPictures):
-        told.append(
+        lines.append(
             f"Pictures of {config.source.second} are simulated: each is a picture of {config.source.main} times the transform "
             "of a chart under its illuminant, computed from spectra. Such transforms are more regular than measured ones, "
             "which favours networks."
         )
     if isinstance(config.source, Metadata):
-        told.append("Illuminants and transforms are the released ones. Baselines that need pictures cannot run.")
+        lines.append("Illuminants and transforms are the released ones. Baselines that need pictures cannot run.")
     if config.augmentation is not None and config.augmentation.targets == "any":
-        told.append(
+        lines.append(
             "Re-illumination uses any other picture, as in the paper. Nevertheless, training rows re-lit with the illuminant "
             "of a test pair are left out, unless a result says otherwise."
         )
-    return told
+    return lines
 
 
 def _alignment(rows: Rows) -> Section:

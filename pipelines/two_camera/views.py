@@ -72,8 +72,8 @@ def pairs_section(pictures: Pictures, pairs: TransformPairs) -> Section:
         over = two @ np.linalg.inv(pairs.transform_1to2[row])
         light = pairs.gt_1[row]
         top = white_level(one / light)
-        told = f"{pairs.name[row]}: chequerboard of both cameras"
-        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
+        text = f"{pairs.name[row]}: chequerboard of both cameras"
+        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), text, f"{text}."))
         thumbs = [
             Thumb(png(one / light, top), "first camera"),
             Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera"),
@@ -153,15 +153,15 @@ def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) ->
             np.maximum(views[n] @ change[of[str(pairs.key[own]), str(pairs.key[light])]], 0)
             for n, (own, light) in enumerate(((one, other), (other, one)))
         ]
-        told = (*names, f"{names[0]} as {names[1]}", f"{names[1]} as {names[0]}")
-        rows.append((which, [Thumb(png(v, white_level(v)), t) for v, t in zip((*views, *changed), told, strict=True)]))
-    told = (
+        text = (*names, f"{names[0]} as {names[1]}", f"{names[1]} as {names[0]}")
+        rows.append((which, [Thumb(png(v, white_level(v)), t) for v, t in zip((*views, *changed), text, strict=True)]))
+    text = (
         "Two pairs, each under the illuminant of the other, by the 3 x 3 matrix between the colours of their charts. Raw "
         "colours with the gamma of sRGB. Networks are trained on the transforms of such pictures; baselines that are trained "
         "use the pictures themselves, as many as evaluation.relit_pictures."
     )
     columns = [("picture", names[0]), ("picture", names[1]), ("re-lit", names[0]), ("re-lit", names[1])]
-    return [Section("Re-illumination", [Text([told]), Sheet(columns, rows, side_px=_SHEET_PX)])]
+    return [Section("Re-illumination", [Text([text]), Sheet(columns, rows, side_px=_SHEET_PX)])]
 
 
 # ------------------------------------------------------------------------------------------------------------ corrected
@@ -205,7 +205,7 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
         thumbs.append(_corrected(picture, (pairs.gt_1 if first else pairs.gt_2)[row], "ground truth"))
         rows.append((f"{pairs.name[row]}: {what} error", thumbs))
         degrees.append([str(pairs.name[row]), *(mine[key][0] if key in mine else None for mine in errors.values())])
-    told = (
+    text = (
         "The pictures with the smallest, the median and the largest error of "
         f"{leading}, divided by the illuminant that each method estimates, and by the true one. With several seeds, the "
         "network is that of the first, which `benchwright export` also exports."
@@ -213,4 +213,4 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
     names = [name.replace("_", " ") for name in errors]  # so that headings are no wider than pictures
     sheet = Sheet([("raw", ""), *((name, "") for name in names), ("ground truth", "")], rows, side_px=_CORRECTED_PX)
     table = Table(["picture", *names], degrees, "Errors of these pictures, in degrees", decimals=2)
-    return Section("Corrected pictures", [Text([told]), sheet, table])
+    return Section("Corrected pictures", [Text([text]), sheet, table])

@@ -149,8 +149,8 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     changes = e.settings
     if settings["consistency"] is None and "consistency" in changes:
         if not any(each.endswith(CONSISTENT) for each in e.methods):
-            told = f"no name of evaluation.methods ends in {CONSISTENT}, such as {name}{CONSISTENT}"
-            raise WrongUse(f"evaluation.settings.consistency: {told}")
+            message = f"no name of evaluation.methods ends in {CONSISTENT}, such as {name}{CONSISTENT}"
+            raise WrongUse(f"evaluation.settings.consistency: {message}")
         changes = {table: values for table, values in changes.items() if table != "consistency"}
     if e.model not in (None, MODEL):
         settings["model"] = dict(e.model_settings)

@@ -62,13 +62,13 @@ def _summary(config: VclimbConfig, index: Any, chosen: str) -> str:
 def _warnings(config: VclimbConfig, artifacts: Sequence[Artifact], index: Any) -> list[str]:
     role = config.evaluation.roles[2]
     about = cut_warning(config), leak_warning(index, role) or unknown_warning(config, index, role)
-    told = [warning for warning in about if warning]
+    lines = [warning for warning in about if warning]
     if isinstance(config.source, DrawnVideos):
-        told.append("The videos are SYNTHETIC, generated from a seed.")
+        lines.append("The videos are SYNTHETIC, generated from a seed.")
     lost = sum(sum(a.rejects.values()) for a in artifacts if a.stage in ("matched", "probed", "sampled"))
     if lost:
-        told.append(f"{lost:,} clips of the split are not in it: no video, or none that can be used.")
-    return told
+        lines.append(f"{lost:,} clips of the split are not in it: no video, or none that can be used.")
+    return lines
 
 
 def cut_warning(config: VclimbConfig) -> str:

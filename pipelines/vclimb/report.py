@@ -67,14 +67,14 @@ def write_report(config: VclimbConfig, out: str) -> str:
 
 
 def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
-    told = [cut_warning(config)]
+    lines = [cut_warning(config)]
     if isinstance(config.source, DrawnVideos):
-        told.append(
+        lines.append(
             "The videos of this run are SYNTHETIC, generated from the seed: coloured squares. Scores say nothing about methods."
         )
     if (rows := run.rows("shards")) is not None:
-        told.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
-    return [warning for warning in told if warning]
+        lines.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
+    return [warning for warning in lines if warning]
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
@@ -135,10 +135,10 @@ def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
     table = coverage(clips, rejects)
     reasons = [name for name in table.column_names if name not in ("task", "label", "role", "listed", "usable")]
     if not reasons:
-        told = "The copy contains every clip of the split, and all are usable."
+        text = "The copy contains every clip of the split, and all are usable."
         if rejects.num_rows:
-            told = f"Roles were drawn among the usable clips: {rejects.num_rows:,} unusable clips are not in the split."
-        return Section("Coverage", [Text([told], tone="note" if rejects.num_rows else "good")])
+            text = f"Roles were drawn among the usable clips: {rejects.num_rows:,} unusable clips are not in the split."
+        return Section("Coverage", [Text([text], tone="note" if rejects.num_rows else "good")])
     frame = pl.DataFrame(pl.from_arrow(table))
     sums = frame.group_by("task", maintain_order=True).agg(pl.col("listed", "usable", *reasons).sum())
     headings = ["listed", "usable", *(reason.replace("_", " ") for reason in reasons)]

@@ -54,8 +54,8 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     """
     blocks: list[Block] = []
     if any(_selected_on_test(line) for line in lines):
-        told = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
-        blocks.append(Text([told], tone="note"))
+        text = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
+        blocks.append(Text([text], tone="note"))
     names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
     same = "released split file, settings of the paper, ImageNet weights"
     fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
@@ -63,8 +63,8 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     blocks.append(Text(["BWF is the loss of accuracy of tasks since they were learned: lower is better."]))
     if data.dataset:
         bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
-        told = "that of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
-        blocks.append(Text([f"The upper bound is {bound} %, {told}; `joint` is the bound for this run's own settings."]))
+        text = "that of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
+        blocks.append(Text([f"The upper bound is {bound} %, {text}; `joint` is the bound for this run's own settings."]))
     caption = "Accuracy over all classes seen so far, after each task"
     blocks += position_curves(lines, "acc_class_weighted", lambda line: names, value_axis="accuracy", caption=caption)
     caption = "Backward forgetting (BWF) after each task: the loss of accuracy of earlier tasks since they were learned"
@@ -164,13 +164,13 @@ def _consistency(lines: Sequence[Line]) -> list[Block]:
         last = [{name: float(values[-1]) for (_, name), values in by_class(line).items()} for line in (plain, other)]
         worst = sorted(last[0], key=lambda name: (last[0][name], name))[:_CLASSES]
         shown = sorted(worst, key=lambda name: (-last[1][name], name))
-        told = "all classes" if len(shown) == len(last[0]) else f"the {len(shown)} classes on which {label} is worst"
+        text = "all classes" if len(shown) == len(last[0]) else f"the {len(shown)} classes on which {label} is worst"
         figures[label] = dot_chart(
             shown,
             {line.label: [found[name] for name in shown] for line, found in zip((plain, other), last, strict=True)},
             label_axis="class",
             value_axis="accuracy",
-            caption=f"Accuracy after the last task on {told}, sorted by the accuracy with temporal consistency.",
+            caption=f"Accuracy after the last task on {text}, sorted by the accuracy with temporal consistency.",
         )
     return switch("method", figures)
 

@@ -154,14 +154,14 @@ def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Seq
     above = stages[earlier[-1]] if earlier else None
     total = f" of {above.rows:,}" if above and so_far["done"] <= above.rows else ""
     reasons = sorted(so_far["rejects"].items(), key=lambda each: (-each[1], each[0]))
-    told = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons) or "none"
+    text = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons) or "none"
     lines: list[Sequence[Value]] = [
         [
             Cell(name, href=f"{run.base}/stage/{name}"),
             so_far["parts"],
             f"{so_far['done']:,}{total}",
             None if so_far["rate"] is None else f"{so_far['rate']:,.0f} rows/s",
-            Cell(told, href=f"{run.base}/stage/{name}/rejects" if reasons else ""),
+            Cell(text, href=f"{run.base}/stage/{name}/rejects" if reasons else ""),
             None if so_far["since"] is None else f"{so_far['since']:,.0f} s ago",
         ]
     ]
@@ -363,8 +363,8 @@ def results_page(run: ShownRun) -> str:
     reported, waiting = ReportedRun.of(run.out), training_blocks(run)
     at_work = [Section("Trainings", waiting)] if waiting else []
     if not reported.lines:
-        told = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
-        return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([told])])], live=bool(waiting))
+        text = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
+        return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([text])])], live=bool(waiting))
     with drawing():
         sections = [*at_work, *results_sections(reported, _metrics(run, reported.lines))]
         for protocol, lines in reported.protocols.items():

@@ -129,13 +129,13 @@ class Query:
     def pairs(self, **changed: Any) -> list[tuple[str, str]]:
         """Names and values in the address of this view, or of one that differs in these attributes."""
         one = dataclasses.replace(self, **{"page": 1, **changed})
-        told = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
-        told += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
-        told += [("group", one.group)] if one.group else []
-        told += [("histogram", one.histogram)] if one.histogram else []
-        told += [("size", str(one.size))] if one.size != Query.size else []
-        told += [("page", str(one.page))] if one.page != 1 else []
-        return told + [(name, value) for name in _TEXTS if (value := getattr(one, name))]
+        lines = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
+        lines += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
+        lines += [("group", one.group)] if one.group else []
+        lines += [("histogram", one.histogram)] if one.histogram else []
+        lines += [("size", str(one.size))] if one.size != Query.size else []
+        lines += [("page", str(one.page))] if one.page != 1 else []
+        return lines + [(name, value) for name in _TEXTS if (value := getattr(one, name))]
 
     def address(self, **changed: Any) -> str:
         """What stands after the "?" in that address."""

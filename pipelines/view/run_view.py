@@ -324,8 +324,8 @@ class ShownRun:
                 if not mine and "source_key" in rows.schema.names:
                     mine = rows.by_key(one, "source_key", _MOST_MADE)
                 for row in mine:
-                    told = f"shard {row['shard']}.tar, byte {row['offset']:,}" if artifact.kind == "shards" else ""
-                    found.append(RelatedRow(name, row["key"], told))
+                    text = f"shard {row['shard']}.tar, byte {row['offset']:,}" if artifact.kind == "shards" else ""
+                    found.append(RelatedRow(name, row["key"], text))
                     keys.setdefault(name, []).append(row["key"])
                 if not mine:
                     gone = self.rejects(name).by_key(one)

@@ -138,9 +138,9 @@ class ParquetRows:
         if self.chosen is None:
             return _FROM
         own = self.schema.names[:-1] if self.chosen.shown else self.schema.names
-        told = [f"r.{_quoted(name)}" for name in own] + [f"chosen.{SIMILARITY}"] * self.chosen.shown
+        lines = [f"r.{_quoted(name)}" for name in own] + [f"chosen.{SIMILARITY}"] * self.chosen.shown
         numbered = f"(SELECT *, row_number() OVER () - 1 AS {_AT} FROM {_FROM})"
-        return f"(SELECT {', '.join(told)}, chosen.{_RANK} FROM {numbered} AS r JOIN chosen ON r.{_AT} = chosen.{_AT})"
+        return f"(SELECT {', '.join(lines)}, chosen.{_RANK} FROM {numbered} AS r JOIN chosen ON r.{_AT} = chosen.{_AT})"
 
     def _ordered(self, query: Query) -> str:
         """What comes first: as asked for, else the most similar, else as it is in the stage."""

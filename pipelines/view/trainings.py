@@ -37,9 +37,9 @@ def training_blocks(run: ShownRun) -> list[Block]:
         since = None if touched is None else f"{max(time.time() - touched, 0):,.0f} s ago"
         learned = _positions(run, store, name)
         lines.append([visible(name.removeprefix(_LEARNED)), "waits" if learned is None else "at work", learned, since])
-    told = f"{len(names) - len(waiting)} of {len(names)} trainings are done."
+    text = f"{len(names) - len(waiting)} of {len(names)} trainings are done."
     rest = f" The first {_MOST} of the others:" if len(waiting) > _MOST else ""
-    return [Text([told + rest], tone="note"), Table(["training", "state", "positions learned", "last written"], lines)]
+    return [Text([text + rest], tone="note"), Table(["training", "state", "positions learned", "last written"], lines)]
 
 
 def _files(run: ShownRun, store: Store, name: str) -> Iterator[Path]:

@@ -134,7 +134,7 @@ def test_what_avalanche_cannot_find_is_told(bw: Cli, tmp_path: Path) -> None:
     told = bw("release", tmp_path / "run", "--to", tmp_path / "release")
     assert told.err.splitlines() == [
         "benchwright: warning: Avalanche will not find the splits of its iid protocol: it reads testset_ratio_0.3 with seeds 0 "
-        "to 4, and there is testset_ratio_0.4 with 5 seeds",
+        "to 4, found: testset_ratio_0.4 with 5 seeds",
         "benchwright: warning: Avalanche will not find the features: it has the names moco_b0, moco_imagenet, byol_imagenet, "
         "imagenet, and these are called colours",
     ]

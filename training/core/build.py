@@ -101,8 +101,8 @@ def parts_of(
         )
     wanted = settings["criterion"]
     if wanted not in CRITERIA or (labels == "sets" and wanted != "binary_cross_entropy"):
-        there = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)
-        raise ValueError(f"criterion {wanted!r}: expected one of {there}")
+        available = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)
+        raise ValueError(f"criterion {wanted!r}: expected one of {available}")
     order = {key: rank for rank, key in enumerate(keys)}
     return Parts(chosen, schedule, CRITERIA[wanted], model, settings["model"], capacity, order, labels == "sets")
 

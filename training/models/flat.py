@@ -80,7 +80,7 @@ class GraphBackbone(nn.Module):
     """One stream of a network, without its outputs.
 
     Args:
-        along_streams: classes -> the network over a stream axis with ``features``, see ``graph_streams.parallel_streams.GraphNet``.
+        along_streams: classes -> network over a stream axis with ``features``, see ``graph_streams.parallel_streams.GraphNet``.
         width: of the features.
         init: of the weights.
 
