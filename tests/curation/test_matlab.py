@@ -89,7 +89,7 @@ def test_a_reader_that_is_killed_is_tried_again_and_says_nothing_of_the_file(mon
 def test_a_reader_that_is_silent_says_nothing_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matlab, "_WALL_LIMIT_S", 0.5)
     send(monkeypatch, signal.SIGSTOP, signal.SIGSTOP)
-    with pytest.raises(MachineFault, match=r"no answer within 0\.5 s of wall clock, twice"):
+    with pytest.raises(MachineFault, match=r"did not answer within 0\.5 s of wall clock, twice"):
         read_mat(written(), ["level"])
 
 

@@ -394,7 +394,7 @@ class _Runs:
     ("held", "told"),
     [
         ((torch.zeros(20, 6), [0] * 7 + [1] * 7 + [2] * 6), "20 vectors where number 20 of the bucket's list"),
-        ((torch.zeros(21, 6), [0] * 21), "has label 0 where number 7 of the bucket's list.* of label 1: .* of another list"),
+        ((torch.zeros(21, 6), [0] * 21), "has label 0 where number 7 of the bucket's list.* of label 1: .* to another list"),
         ((torch.zeros(22, 6), [0] * 7 + [1] * 7 + [2] * 7), "22 vectors and 21 labels"),
         ((torch.zeros(21), [0] * 7 + [1] * 7 + [2] * 7), r"holds float32 of shape \(\), expected vectors"),
         ((torch.zeros(21, 6, dtype=torch.complex64), [0] * 7 + [1] * 7 + [2] * 7), "holds complex64 of shape"),

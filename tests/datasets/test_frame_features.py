@@ -220,7 +220,7 @@ def test_bad_weights_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         (resnet, "other.pt", "has no weights of resnet18"),
         (resnet, "evil.pt", "has no weights of resnet18"),
         (resnet, "text.pt", "has no weights of resnet18"),
-        (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has none"),
+        (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has no such model"),
         (Backbone("state_dict", model="resnet18", head="top"), "other.pt", "no such layer"),
         (Backbone("torchscript", run_code_from_weights=True), "text.pt", "not a TorchScript"),
         (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "not a TorchScript"),
@@ -321,7 +321,7 @@ def test_broken_and_odd_clips(tmp_path: Path) -> None:
     assert [row.reason for row in found if isinstance(row, Rejected)][1] == "frame_sizes"
     assert all(isinstance(row, Rejected) for row in found)
     write_shard_file(tmp_path / "s.tar", [("good", clip(1, 2))])
-    with pytest.raises(ValueError, match=r"gives \(448,\), expected finite numbers \(7,\)"):
+    with pytest.raises(ValueError, match=r"returned \(448,\), expected finite numbers \(7,\)"):
         extract(tmp_path, [place(tmp_path, "good")], width=7)
 
 

@@ -104,7 +104,7 @@ def test_of_many_classes_those_that_move_furthest_have_a_curve() -> None:
     ]
     shown = [name for figure in figures if figure.data is not None for name in figure.data.columns[1:]]
     assert shown == names[3:]
-    assert f"The {CLASSES} of {len(names)} classes that move furthest." in figures[0].caption
+    assert f"The {CLASSES} of {len(names)} classes that move most." in figures[0].caption
 
 
 def test_maps_of_classes_and_of_domains_are_the_same_bytes_twice() -> None:

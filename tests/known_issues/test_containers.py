@@ -232,7 +232,7 @@ def unlisted(data: bytes) -> bytes:
         (lambda data: data + data, r"\d+ bytes from byte 0 on are of no member"),
         (lambda data: data + b"behind", "continues after the end of its zip archive"),
         (unlisted, r"\d+ bytes from byte \d+ on are of no member"),
-        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', expected arrays"),
+        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', expected only arrays"),
         (lambda data: with_members(data, "feature.npy"), "holds 'feature.npy' twice"),
     ],
 )

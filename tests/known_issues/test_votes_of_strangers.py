@@ -101,8 +101,8 @@ def test_a_gold_key_is_of_text(tmp_path: Path, gold: str) -> None:
 
 def test_votes_of_wrong_columns(tmp_path: Path) -> None:
     path, good = tmp_path / "v.parquet", pa.Table.from_pylist([VOTE], schema=VOTES)
-    refused(path, "'key' stands there 0 times", good.drop_columns(["key"]))
-    refused(path, "'key' stands there 2 times", good.append_column("key", good["key"]))
+    refused(path, "'key' is there 0 times", good.drop_columns(["key"]))
+    refused(path, "'key' is there 2 times", good.append_column("key", good["key"]))
     refused(path, "not a file of votes", good.set_column(3, "labels", pa.array([{"a": 1}])))
     refused(path, "'labels' nor 'sensitive'", good.set_column(1, "form", pa.array(["other"])))
     refused(path, "1 rows have no form", good.set_column(1, "form", pa.nulls(1, pa.string())))

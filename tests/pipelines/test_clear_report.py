@@ -105,7 +105,7 @@ def test_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> None:
     assert bw("report", out).code == 0
     summary = section((out / "report.html").read_text(), "Summary")
     assert "The run is not finished: the next stage is voted." in summary
-    assert f"It waits: ask the annotators in the browser (`benchwright qa serve {out}`)" in summary
+    assert f"It is waiting: ask the annotators in the browser (`benchwright qa serve {out}`)" in summary
 
 
 @pytest.fixture(scope="module")

@@ -157,7 +157,7 @@ def test_a_report_of_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> 
     out = tmp_path / "run"
     waits = bw("run", "clear", "--config", "tiny", "--set", "qa.votes=imported", "--out", out, "--quiet").out
     page = Path(bw("report", out).out.strip()).read_text()
-    [told] = re.findall("It waits: ([^<]*)[.]<", page)
+    [told] = re.findall("It is waiting: ([^<]*)[.]<", page)
     assert told == waits.partition("the run is waiting: ")[2].strip()
 
 

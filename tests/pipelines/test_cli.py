@@ -601,7 +601,7 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "retrieval.background_share=inf"], "retrieval.background_share = inf"),
         (["run", "clear", *NEW, "--set", "retrieval.background_share='inf'"], "background_share is inf: a number from 0 to 1"),
         (["run", "vclimb", *NEW, "--set", "evaluation.settings.model.dropout=nan"], "evaluation.settings.model.dropout = nan"),
-        (["run", "vclimb", *NEW, "--set", "split.untrim={}"], "split.untrim: a source of kind 'drawn' lists no lengths"),
+        (["run", "vclimb", *NEW, "--set", "split.untrim={}"], "split.untrim: a source of kind 'drawn' has no lengths"),
         (["run", "clear", *NEW, "--set", "images.max_rejects=-1"], "images.max_rejects = -1: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "images.take_first=0"], "images.take_first = 0: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "qa.workers=21"], "workers = 21: there are 20 simulated annotators"),

@@ -149,7 +149,7 @@ def test_pictures_of_years_stand_under_them_and_disputed_ones_have_their_answers
 def test_samples_are_evenly_spaced_with_pictures_columns_and_files(made: Path) -> None:
     part = page_of(made)
     part = part[part.index(">Samples</h2>") :]
-    assert "12 of 17, evenly spaced, of stage shards." in part
+    assert "12 of 17 rows, evenly spaced, of stage shards." in part
     assert ">Results</h2>" not in page_of(made), "nothing was trained"
     shown = re.findall(r'alt="t&lt;(\d\d)&gt;"', part)
     assert len(shown) == 12
@@ -174,7 +174,7 @@ def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
     run(ask(source("tiles", step(tiles)), asked, str(tmp_path)), str(tmp_path), scheduler="sync", pipeline="tiles")
     page = page_of(tmp_path, rounds=[asked])
     assert "The run is not finished: the next stage is voted." in page
-    assert "12 of 40, evenly spaced, of stage tiles." in page
+    assert "12 of 40 rows, evenly spaced, of stage tiles." in page
     assert "voted not run yet" in page
     assert ">Votes</h2>" not in page
     shown = re.findall(r'<li style[^>]*>\s*<label[^>]*><input[^>]*><img [^>]*alt="([^"]*)"', page)

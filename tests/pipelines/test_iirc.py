@@ -587,7 +587,7 @@ def test_the_report_shows_baselines(trained: Path) -> None:
 
 def test_the_report_says_where_shares_come_to_nothing(tiny: Path) -> None:
     index = DatasetIndex.open(str(tiny / "dataset")).table
-    told = "No in-task validation sample: task 0 of configuration 0"
+    told = "No in-task validation samples: task 0 of configuration 0"
     drawn = settings("tiny", "shares.order=drawn")
     assert "in file order, not random samples" in Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
     assert "in a random order" in Path(iirc.BENCHMARK.report(drawn, str(tiny))).read_text()

@@ -177,9 +177,9 @@ def test_names_alone_have_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert cli.call(["report", str(out)]) == 0
     page = (out / "report.html").read_text()
     assert faults(page) == []
-    for words in ("names alone", "drink water", "Sequences by task"):
+    for words in ("names only", "drink water", "Sequences by task"):
         assert words in page
-    assert "frames, least" not in page
+    assert "frames, min" not in page
     assert cli.call(["train", str(out)]) == 2
     assert "source.kind = 'ntu_names': names have no joints" in capfd.readouterr().err
 

@@ -306,7 +306,7 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
 
     (tmp_path / "own_net.py").write_text(NET)
     c = settings("tiny", f'evaluation.network.architecture="{tmp_path}/own_net.py:net"')
-    with pytest.raises(WrongUse, match=r"method 'twp' weighs an attention .*own_net.py:net' has none: name gcn or st_gcn"):
+    with pytest.raises(WrongUse, match=r"method 'twp' computes attention .*own_net.py:net' has none: name gcn or st_gcn"):
         baselines.trainings(c, str(copy), ["twp"], ["default"])
     train(c, copy, "finetune", "agem", "joint", on=("default",))
     mine = {one.method: one for one in of_experiment(found_in(copy), "default") if one.model == "own_net.py:net"}
@@ -559,7 +559,7 @@ def test_what_does_not_fit_is_told(run: Path, overrides: tuple[str, ...], method
     [
         (['evaluation.methods=["ewc"]'], "evaluation.settings.ewc: strength is missing"),
         (['evaluation.experiments=["class_order"]', "evaluation.class_orders=11"], "orders.classes = 10 are listed"),
-        (['evaluation.methods=["twp"]', "evaluation.network.architecture=OWN"], "method 'twp' weighs an attention"),
+        (['evaluation.methods=["twp"]', "evaluation.network.architecture=OWN"], "method 'twp' computes attention"),
         (["evaluation.network.architecture=st_gcn", "evaluation.network.settings={form='chen'}"], "evaluation.network: form"),
     ],
 )

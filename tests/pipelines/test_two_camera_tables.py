@@ -128,10 +128,10 @@ def test_several_methods_correct_the_same_pictures(pairs):
     grey = {key: (float(row), np.ones(3)) for row, key in enumerate(pairs.key)}
     section = corrected_section({"gray_world": grey, "perfect": truth}, True, Drawn(pairs), pairs)
     [_, sheet, table] = section.blocks
-    assert [heading for heading, _ in sheet.columns] == ["raw", "gray world", "perfect", "truth"]
+    assert [heading for heading, _ in sheet.columns] == ["raw", "gray world", "perfect", "ground truth"]
     assert [list(row) for row in table.rows] == [["a", 0.0, 0.0], ["b", 1.0, 0.0], ["c", 2.0, 0.0]]
     assert [name for name, _ in sheet.rows] == ["a: least error", "b: median error", "c: largest error"]
     for _, (raw, uncorrected, perfect, expected) in sheet.rows:
         assert uncorrected.image == raw.image
         assert perfect.image == expected.image
-    assert sheet.rows[2][1][1].caption == "2.00 degrees off"
+    assert sheet.rows[2][1][1].caption == "2.00 degrees error"

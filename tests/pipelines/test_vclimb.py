@@ -603,7 +603,7 @@ def test_classes_of_one_clip_and_unknown_recordings_are_told(videos: Path, tmp_p
     made(c, tmp_path / "run")
     page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / "run"))).read_text()
     assert "Whether train and test share recordings is not known: 16 of 16 clips" in page
-    assert "No group stands in" not in page
+    assert "No group is in both" not in page
     (plain / "lonely").mkdir()
     shutil.copy(path, plain / "lonely")
     with pytest.raises(StepFailed, match=r"class 'lonely' has no clip with role 'train' among its 1: .*split\.classes"):
