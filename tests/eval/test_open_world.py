@@ -376,7 +376,7 @@ def test_data_that_is_none_is_refused(tmp_path: Path):
     for case, says in cases:
         with pytest.raises(ValueError, match=says):
             run_spy(Spy(), tmp_path, case, 1.0)
-    with pytest.raises(ValueError, match="do not match"):
+    with pytest.raises(ValueError, match="do not pair"):
         SplitSamples(first.train.uid, first.train.X[:1], first.train.y)
     with pytest.raises(ValueError, match=r"feedback 1.5"):
         Setting(1.5)
