@@ -278,8 +278,8 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
         ("training_folder/bucket_indices.json", '["1", "1"]', "bucket '1': expected whole numbers from 0, each once"),
         ("training_folder/bucket_indices.json", '{"1"', "training_folder/bucket_indices.json is not JSON"),
         ("training_folder/bucket_indices.json", '{"1": 2}', "bucket_indices.json holds dict, expected list"),
-        ("training_folder/bucket_indices.json", '["1", "2", "3"]', "filelists/3/all.txt is not there.*source.buckets"),
-        ("training_folder/filelists/2/all.txt", None, "filelists/2/all.txt is not there.*source.buckets"),
+        ("training_folder/bucket_indices.json", '["1", "2", "3"]', "filelists/3/all.txt not found.*source.buckets"),
+        ("training_folder/filelists/2/all.txt", None, "filelists/2/all.txt not found.*source.buckets"),
         (
             "training_folder/testset_ratio_0.3/split_0/2/train_indices.json",
             "[1]",
