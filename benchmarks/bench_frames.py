@@ -31,11 +31,11 @@ import av
 import ffmpeg
 import numpy as np
 from benchwright.curation.video.decoders import ffmpeg_binary, pyav_frames
+from benchwright.curation.video.frame_plans import FramePlan, choose_frames, uniform_frames
 from benchwright.curation.video.frames import Clip, sample_frames
 from benchwright.curation.video.index import read_index
 from benchwright.curation.video.limits import CpuBudget, VideoLimits
 from benchwright.curation.video.pixels import Orientation, RgbConverter, scaled_size
-from benchwright.curation.video.plans import FramePlan, choose_frames, uniform_frames
 from benchwright.curation.video.work import FrameSettings
 
 LIMITS = VideoLimits()

@@ -41,7 +41,7 @@ def make_buckets(count: int) -> list[Bucket]:
 def ours(buckets: list[Bucket], epochs: int) -> np.ndarray:
     """The iid protocol as the command line runs it, checkpoints and predictions on disk included."""
     import pyarrow as pa
-    from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+    from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream
     from benchwright.training.baselines.clear import paper_settings
     from benchwright.training.core.build import parts_of
     from benchwright.training.core.learner import Learner

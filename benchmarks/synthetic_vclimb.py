@@ -33,7 +33,7 @@ from benchwright.curation.registry import load_name
 from benchwright.curation.rng import rng
 from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.eval.protocols.class_incremental import class_stream, measure_classes
-from benchwright.eval.protocols.streams import run_stream
+from benchwright.eval.protocols.stream_loop import run_stream
 from benchwright.pipelines.vclimb.stream import clip_view, narrowings
 from benchwright.training.baselines.vclimb import paper_settings
 from benchwright.training.core.build import parts_of

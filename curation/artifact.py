@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from .part_writer import folder, part_name
-from .reach import Definitions
+from .reachable_code import Definitions
 from .records import PUBLISHED, Damaged, sealed, unsealed
 from .rows import SNAKE_CASE
 from .store import PartInfo, Rows, Store, StoreError
@@ -29,7 +29,7 @@ class Artifact:
         kind: one of ``flow.KINDS``.
         key: recipe key: what should be made, from kind, code, settings and the content of the inputs.
         digest: content digest: what was made.
-        layout: digest of where payloads lie; stages that refer to them are made again when it changes.
+        layout: digest of where payloads lie; stages that refer to them are recomputed when it changes.
         recipe: the function, its settings, its code's digest and the inputs' digests, readable.
         rows_in: rows that came in.
         rows: rows that went out.
@@ -80,7 +80,7 @@ def artifact_file(stage: str) -> str:
 
 
 def load_artifact(store: Store, stage: str) -> Artifact | None:
-    """A stage's artifact, or None where the stage is not finished. Raises ``StoreError`` where the record is damaged."""
+    """A stage's artifact, or None if the stage is not finished. Raises ``StoreError`` if the record is damaged."""
     name = artifact_file(stage)
     if not store.exists(name):
         return None
@@ -112,7 +112,7 @@ def code_file(stage: str) -> str:
 
 
 def load_code(store: Store, stage: str) -> Definitions:
-    """The definitions that the code of a stage reached when it was made: see ``reach.Reached``; empty where it is not known."""
+    """The definitions that the code of a stage reached when it was made: see ``reachable_code.Reached``; empty if unknown."""
     try:
         record = read_sealed(store, code_file(stage)) if store.exists(code_file(stage)) else {}
     except StoreError:  # it only tells people what changed
@@ -121,7 +121,7 @@ def load_code(store: Store, stage: str) -> Definitions:
 
 
 def load_made(store: Store, stage: str) -> dict[str, Any]:
-    """A stage's ``made.json``, which says when and how it was made; empty where there is none.
+    """A stage's ``made.json``, which says when and how it was made; empty if there is none.
 
     Raises:
         StoreError: where it is damaged.
@@ -129,12 +129,12 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
     name = posixpath.join(folder(stage), "made.json")
     made = read_sealed(store, name) if store.exists(name) else {}
     if made and (fault := _fault(made, {**_MADE, "cost": _COST} if "cost" in made else _MADE)):
-        raise StoreError(f"{store.url}: {name} does not say how a stage was made: {fault}")
+        raise StoreError(f"{store.url}: {name} does not say how a stage was computed: {fault}")
     return made
 
 
 def read_sealed(store: Store, name: str) -> dict[str, Any]:
-    """A record without its seal. Raises ``StoreError`` where the seal does not fit: the file was damaged, or edited."""
+    """A record without its seal. Raises ``StoreError`` if the seal does not fit: the file was damaged, or edited."""
     try:
         return unsealed(store.read(name))
     except Damaged as error:
@@ -181,7 +181,7 @@ class RunRecord:
 
 
 def load_run(store: Store) -> RunRecord:
-    """Read ``run.json``. Raises ``StoreError`` where the folder holds no run."""
+    """Read ``run.json``. Raises ``StoreError`` if the folder holds no run."""
     if not store.exists("run.json"):
         raise StoreError(f"{store.url} contains no run: it has no run.json; `benchwright run ... --out` makes one")
     raw = read_sealed(store, "run.json")
@@ -199,7 +199,7 @@ def load_run(store: Store) -> RunRecord:
 
 
 def unfinished(store: Store) -> str:
-    """What the run in a folder lacks at its end, and the command that goes on with it; "" where it lacks nothing.
+    """What the run in a folder lacks at its end, and the command that continues with it; "" if it lacks nothing.
 
     >>> unfinished(Store("out"))
     ''
@@ -224,7 +224,7 @@ def _is_published(store: Store, record: RunRecord, result: Artifact) -> bool:
 
 
 def stale_stage(stages: Mapping[str, Artifact | None]) -> str:
-    """Why the result of stages, in order, is that of an earlier run; "" where it is not.
+    """Why the result of stages, in order, is that of an earlier run; "" if it is not.
 
     >>> stale_stage({"listed": None})
     "stage 'listed' has not run yet"
@@ -275,7 +275,7 @@ def _whole_fault(value: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
 
 
 def _fault(value: Any, shape: Any, place: str = "it") -> str:
-    """The first place at which a value has not the shape, "" where it has it.
+    """The first place at which a value has not the shape, "" if it has it.
 
     A shape is a type; a list of one; a table of names, which have to be there and no others where it is a whole record; or a
     table with one type or check of names. None is anything.

@@ -1,4 +1,4 @@
-"""How many rows a stage may reject, and what is told when there are more, or when none is left."""
+"""How many rows a stage may reject, and what is reported when there are more, or when none is left."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Budget:
     expected: tuple[str, ...] = ()
 
     def check(self, store: Store, stage: str, rejects: Mapping[str, int], rows_in: int, files: Iterable[str]) -> None:
-        """Raise ``TooManyRejects`` where ``rejects`` (reason -> rows) are too many of ``rows_in`` rows.
+        """Raise ``TooManyRejects`` if ``rejects`` (reason -> rows) are too many of ``rows_in`` rows.
 
         Args:
             store: of the run.
@@ -77,12 +77,12 @@ def show_command(store: Store, stage: str, reason: str) -> str:
 def check_not_empty(
     store: Store, stage: str, rows: int, rejects: Mapping[str, int], files: Iterable[str], sources: Mapping[str, str]
 ) -> None:
-    """Raise ``NoRows`` where a stage has no rows left; ``sources`` are those among its settings, by name."""
+    """Raise ``NoRows`` if a stage has no rows left; ``sources`` are those among its settings, by name."""
     if rows:
         return
     if not rejects:
-        told = ", ".join(f"{name} = {str(place)!r}" for name, place in sources.items()) or "the place of what it reads"
-        raise NoRows(f"{store.url}: source stage {stage!r} gave no rows: check its settings, such as {told}")
+        message = ", ".join(f"{name} = {str(place)!r}" for name, place in sources.items()) or "the place of what it reads"
+        raise NoRows(f"{store.url}: source stage {stage!r} yielded no rows: check its settings, such as {message}")
     most = max(sorted(rejects), key=lambda reason: rejects[reason])
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(

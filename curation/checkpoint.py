@@ -4,7 +4,7 @@ Order of a commit: the state under a name of its own, then ``progress.json``, wh
 position so far (where the state has not all of it) with their SHA-256, then the old state goes. Each file is written beside
 its place, synced and renamed, so that a kill at any moment leaves a ``progress.json`` whose state is there. Whose training it
 is the folder says: ``keys.work_folder`` names it by settings, data and code. Where the run is in no local folder, the same is
-written in the same order to its store, and read from there: another machine may go on.
+written in the same order to its store, and read from there: another machine may continue.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Checkpoint:
     Where the folder holds nothing, or something damaged, nothing was done: then the training starts over.
 
     Attributes:
-        files: what was predicted, a file a position that is done.
-        state: the file from which learning resumes; None where nothing was done.
+        files: what was predicted, a file per position that is done.
+        state: the file from which learning resumes; None if nothing was done.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Checkpoint:
         return [self._folder / name for name in self._recorded]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What ``commit_arrays`` wrote last, by name; nothing where nothing was done."""
+        """What ``commit_arrays`` wrote last, by name; nothing if nothing was done."""
         if self.state is None:
             return {}
         with np.load(self.state, allow_pickle=False) as held:
@@ -83,7 +83,7 @@ class Checkpoint:
 
         Args:
             save: writes one file, at the path that it is given.
-            predicted: file in the folder with what was predicted at the position; None where the state has it all.
+            predicted: file in the folder with what was predicted at the position; None if the state has it all.
 
         Raises:
             ValueError: ``save`` wrote no file, or several.
@@ -91,13 +91,13 @@ class Checkpoint:
         self._commits += 1
         state = self._folder / f"after-{self._commits:04}"
         # In a folder of its own: torch takes no name that begins with a dot, and puts it into the file; numpy adds an ending.
-        with replacing(state) as beside, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._folder) as room:
+        with replacing(state) as temporary, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._folder) as room:
             save(Path(room) / state.name)
             saved = list(Path(room).iterdir())
             if len(saved) != 1:
                 wrote = f"save(path) of a learner wrote {len(saved)} files"
                 raise ValueError(f"{wrote}: expected one, at the path that it is given")
-            saved[0].replace(beside)
+            saved[0].replace(temporary)
         if predicted is not None:
             self._recorded[predicted.name] = state_of(predicted)
         value = {"done": self._commits, "files": self._recorded, "state": {state.name: state_of(state)}}
@@ -119,7 +119,7 @@ _COPIES: dict[Path, Copy] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """Where the files of a folder lie in a store."""
+    """Where the files of a folder are in a store."""
 
     store: Store
     place: str
@@ -158,7 +158,7 @@ def work_room(store: Store, place: str) -> Iterator[str]:
 
 
 def copy_of(folder: Path) -> Copy | None:
-    """The copy of a folder, or of one within it; None where there is none."""
+    """The copy of a folder, or of one within it; None if there is none."""
     for room in (folder, *folder.parents):
         if room in _COPIES:
             copy = _COPIES[room]

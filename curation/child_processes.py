@@ -1,4 +1,4 @@
-"""How child processes end that read files which can crash their reader: what is told of the file, and what of the machine.
+"""How child processes end that read files which can crash their reader: what is reported of the file, and what of the machine.
 
 A result may depend on a file, never on how busy the machine was. So a signal that a reader raises itself is a property of the
 file, once a second process has confirmed it; a signal from outside, as the kernel's when memory is short, is none. Time that a
@@ -76,7 +76,7 @@ def _told(number: int, who: str, silence_s: float, helps: str) -> str:
     if number in _ENDINGS:
         return f"{who} was stopped by {signal.Signals(number).name}; {stays}"
     if not number:
-        return f"{who} gave no answer within {silence_s:g} s of wall clock, twice, the second time alone; {stays}: {helps}"
+        return f"{who} did not answer within {silence_s:g} s of wall clock, twice, the second time on its own; {stays}: {helps}"
     return (
         f"{who} was killed from outside by {signal.Signals(number).name}, twice, the second time alone, as a system does that "
         f"runs out of memory; {stays}: use fewer --workers, or more memory"

@@ -17,7 +17,7 @@ from .code_loading import began, by_value
 from .definitions import Module, read_module
 from .flow import Stage, StageRef
 from .keys import How, Named, Where, WhereOfRows, as_json, codes_in
-from .reach import Definitions, code_digest, digests_of, reached, source_file
+from .reachable_code import Definitions, code_digest, digests_of, reached, source_file
 from .store import Store
 
 _TOLD = 3
@@ -62,7 +62,7 @@ def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_setting(name: str, value: Any) -> Any:
-    """A setting as a recipe has it; None where only its source or input counts."""
+    """A setting as a recipe has it; None if only its source or input counts."""
     return None if isinstance(value, How | Where | StageRef) else as_json(name, value)
 
 
@@ -151,12 +151,12 @@ def _codes_of_settings(settings: Any, *place: str) -> Iterator[tuple[str, str]]:
 
 
 def changed_definitions(old: Definitions, new: Definitions) -> str:
-    """Which definitions changed, were added or removed: a few of them, and how many more; "" where nothing is known."""
+    """Which definitions changed, were added or removed: a few of them, and how many more; "" if nothing is known."""
     if not old:
         return ""
-    told = [*_differences(old, new)]
-    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
-    return ", ".join(told[:_TOLD]) + more
+    lines = [*_differences(old, new)]
+    more = f" and {len(lines) - _TOLD} more" if len(lines) > _TOLD else ""
+    return ", ".join(lines[:_TOLD]) + more
 
 
 def _differences(old: Definitions, new: Definitions) -> Iterator[str]:

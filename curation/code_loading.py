@@ -50,7 +50,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UnknownName(f"no module {error.name}") from error
-    except (Exception, SystemExit) as error:  # whatever somebody's module does, it is told in one line
+    except (Exception, SystemExit) as error:  # whatever somebody's module does, it is reported in one line
         raise UnknownName(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
@@ -63,7 +63,7 @@ class _Loaded:
 
     Attributes:
         module: its own.
-        names: module name -> that module and those of the files beside it that it imported.
+        names: module name -> that module and those of the files next to it that it imported.
         digests: path of each of these files -> digest of its content.
     """
 
@@ -100,10 +100,10 @@ _APART = "@"
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module of a user's Python file. It may import the files beside it, and all of them are run again when one changed.
+    """The module of a user's Python file. It may import the files next to it, and all of them are run again when one changed.
     Its functions travel to worker processes, which could not import them.
 
-    Files of one name in several folders are modules of their own; what they import by name is what lies beside them.
+    Files of one name in several folders are modules of their own; what they import by name is what is next to them.
 
     Raises:
         UnknownName: where there is no such file, a module that is none of the user's has its name, or running it raises: says
@@ -153,7 +153,7 @@ def _run(path: Path) -> _Loaded:
     before_it, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's file does, it is told in one line with its place
+    except (Exception, SystemExit) as error:  # whatever a user's file does, it is reported in one line with its place
         del sys.modules[module.__name__], sys.modules[path.stem]
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
@@ -233,7 +233,7 @@ def _not_own() -> tuple[str, ...]:
 
 
 def own_line(error: BaseException) -> str:
-    """`` (FILE, line N)`` of the user's code in the traceback of an error, "" where there is none.
+    """`` (FILE, line N)`` of the user's code in the traceback of an error, "" if there is none.
 
     >>> own_line(ValueError("raised nowhere"))
     ''

@@ -32,7 +32,7 @@ from .files import replacing
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
-    """Machine code, kept beside the module or in the user's cache; where neither can be written, or others can write to what
+    """Machine code, kept next to the module or in the user's cache; where neither can be written, or others can write to what
     numba is told to use (``NUMBA_CACHE_DIR``), each process makes its own."""
     import numba
 
@@ -52,7 +52,7 @@ class Passes:
     """The functions of a module that are written for ``numba.cfunc``, as attributes.
 
     Each takes whole numbers and arrays, which it gets as the addresses of their first items, and gives a whole number. It must
-    neither raise nor make arrays: nothing of Python's or numba's is there when it runs, and other threads run beside it. The
+    neither raise nor make arrays: nothing of Python's or numba's is there when it runs, and other threads run next to it. The
     cache goes by the text of the module, which must not import from the project.
 
     Args:
@@ -95,9 +95,9 @@ class Passes:
         with contextlib.suppress(OSError):  # without a cache every process compiles
             told = " ".join(names).encode()
             held = b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code])
-            with replacing(_own_folder() / name, sync=False) as beside:
-                beside.touch(mode=0o600)
-                beside.write_bytes(held)
+            with replacing(_own_folder() / name, sync=False) as temporary:
+                temporary.touch(mode=0o600)
+                temporary.write_bytes(held)
         return names, code
 
     def _key(self, machine: Any) -> str:

@@ -208,7 +208,7 @@ def estimates(
 
 
 def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]] | None) -> tuple[float, float] | None:
-    """Seconds and CPU seconds that a stage took besides those that grow with its rows, by two samples; None where they do not
+    """Seconds and CPU seconds that a stage took besides those that grow with its rows, by two samples; None if they do not
     tell.
     """
     if smaller is None or not (cost := smaller[1].get("cost")):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .lookups import (
+from .name_lookups import (
     FUNCTIONS,
     PLAIN_DECORATORS,
     Chain,
@@ -76,8 +76,8 @@ class Unit:
     def digest(self) -> str:
         """Of its code, and of what the imported names in it stand for."""
         names = sorted({chain[0] for chain in self.uses.chains} & self.module.imports.keys())
-        told = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
-        return hashlib.sha256(repr((_told(self.node), told)).encode("utf-8", "surrogatepass")).hexdigest()
+        lines = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
+        return hashlib.sha256(repr((_told(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def annotations(self) -> Uses:
         """What the annotations of a function look up, and the defaults of its arguments."""
@@ -171,7 +171,7 @@ class Module:
 
 @functools.lru_cache(maxsize=4096)
 def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
-    """The definitions of a file; None where it is no Python that this interpreter reads. Read once until it changes."""
+    """The definitions of a file; None if it is not a Python that this interpreter reads. Read once until it changes."""
     try:
         return Module(name, Path(path))
     except (SyntaxError, ValueError):

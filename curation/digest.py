@@ -212,7 +212,7 @@ class Ledger:
         with self._turn:
             if self._keeps:
                 self._keep(number, kept)
-            # Another thread that adds goes on with this part; it is only waited for where it falls behind.
+            # Another thread that adds continues with this part; it is only waited for where it falls behind.
             self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
             room = len(self._early) < _EARLY_PARTS or number == self._next
             if number >= self._next and room:

@@ -58,7 +58,7 @@ class NeedsPackage(RuntimeError):
 
 
 def lacking(error: BaseException | None) -> str:
-    """Which package an error, or what led to it, misses, and how to get it; "" where none of ``EXTRAS`` is missing.
+    """Which package an error, or what led to it, misses, and how to get it; "" if none of ``EXTRAS`` is missing.
 
     >>> lacking(ModuleNotFoundError("No module named 'polars'", name="polars.series"))
     "needs the package polars: pip install 'benchwright[tables]'"
@@ -88,8 +88,8 @@ def can_compile() -> bool:
     """Whether numba is installed; where it is not, that is told once, and plain passes do the work of compiled ones."""
     there = not missing("numba") and not missing("llvmlite")
     if not there:
-        told = "numba is not installed, and plain passes in place of compiled ones are several times slower"
-        logging.getLogger("benchwright").warning("%s: pip install 'benchwright[%s]'", told, EXTRAS["numba"])
+        text = "numba is not installed, and plain passes in place of compiled ones are several times slower"
+        logging.getLogger("benchwright").warning("%s: pip install 'benchwright[%s]'", text, EXTRAS["numba"])
     return there
 
 

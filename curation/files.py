@@ -58,7 +58,7 @@ def place(files: Iterable[Written]) -> None:
 
 @contextlib.contextmanager
 def _naming(written: Written) -> Iterator[None]:
-    """Name the file in errors of the system that say none, such as those of a full disk, or say what is beside it."""
+    """Name the file in errors of the system that say none, such as those of a full disk, or say what is next to it."""
     try:
         yield
     except OSError as error:
@@ -100,7 +100,7 @@ def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | Non
 @contextlib.contextmanager
 def writing(path: str | Path, *, sync: bool = True, later: list[Written] | None = None) -> Iterator[BinaryIO]:
     """The stream of such a file."""
-    with replacing(path, sync=sync, later=later) as beside, beside.open("wb") as stream:
+    with replacing(path, sync=sync, later=later) as temporary, temporary.open("wb") as stream:
         yield stream
 
 

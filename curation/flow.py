@@ -38,7 +38,7 @@ import pyarrow as pa
 from .budget import Budget
 from .code_loading import module_of
 from .keys import How, Named, Where, WhereOfRows, WorkFolder
-from .reach import Reached, reached
+from .reachable_code import Reached, reached
 from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
 from .shard_assignment import Placed, assign_shards
 
@@ -125,7 +125,7 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     for setting, value in settings.items():
         if marked := _marked_inside(value):
             raise PlanError(
-                f"step {name}: setting {setting!r} holds {marked} inside it: mark a whole setting, or make it several"
+                f"step {name}: setting {setting!r} holds {marked} inside it: mark a whole setting, or split it into several"
             )
     return Step(function, settings)
 
@@ -340,7 +340,7 @@ class Flow:
         Args:
             name: of the stage.
             step: see above.
-            by: columns whose values tell shards apart, in a stage ``placed`` before this one, see
+            by: columns whose values distinguish shards, in a stage ``placed`` before this one, see
                 ``shard_assignment.assign_shards``. None: rows have the column ``shard`` already.
             max_samples: most samples a shard, for ``by``.
             max_rejects, needs: see ``Flow``.
@@ -360,7 +360,7 @@ class Flow:
         return self.stages[-1].name
 
     def stage(self, name: str) -> Stage:
-        """The stage of that name. Raises ``PlanError`` where there is none."""
+        """The stage of that name. Raises ``PlanError`` if there is none."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -452,7 +452,7 @@ def join(*flows: Flow) -> Flow:
 
 
 def row_types(stage: Stage) -> tuple[type | None, type | pa.Schema | None]:
-    """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None where it deals
+    """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None if it deals
     in tables.
     """
     if stage.kind in ("table", "whole") or (stage.kind == "source" and stage.gives is not None):
@@ -489,7 +489,7 @@ def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
     if given is None:
         if stage.kind in ("table", "whole"):
             return upstream
-        raise PlanError(f"stage {stage.name!r}: say which columns {stage.step.name} gives: gives=RowDataclass")
+        raise PlanError(f"stage {stage.name!r}: say which columns {stage.step.name} returns: gives=RowDataclass")
     if taken is None:
         return _merged(upstream, schema_of(given))
     wanted = schema_of(taken)

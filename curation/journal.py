@@ -56,11 +56,11 @@ class Journal:
 
 @contextlib.contextmanager
 def writing(path: Path, busy: str) -> Iterator[Journal]:
-    """Hold a journal, which is made where there is none, readable by its owner alone.
+    """Hold a journal, which is made if there is none, readable by its owner alone.
 
     Args:
         path: of the file.
-        busy: what is told where another process holds it.
+        busy: what is reported where another process holds it.
 
     Raises:
         Busy: another process holds it.
@@ -78,7 +78,7 @@ def writing(path: Path, busy: str) -> Iterator[Journal]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a journal. Raises ``Damaged`` where a line that is whole is not what was written."""
+    """The records of a journal. Raises ``Damaged`` if a line that is whole is not what was written."""
     return read_lines(path)[0]
 
 

@@ -1,4 +1,4 @@
-"""What a stage's recipe key is made of: its settings, the fingerprints of its sources, and the code reached (``reach``).
+"""What a stage's recipe key is made of: its settings, its sources' fingerprints, and the code reached (``reachable_code``).
 
 A key says what *should* be made; the content digest (``curation.digest``) says what *was* made. They are never mixed.
 """
@@ -19,7 +19,7 @@ import fsspec
 import numpy as np
 
 from .code_loading import load, module_of
-from .reach import code_digest, reached
+from .reachable_code import code_digest, reached
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ def plain(value: Any) -> Any:
 
 
 def codes_in(value: Any) -> Iterator[Any]:
-    """The functions and classes that are a setting, or stand in a list or table that is one, or their names."""
+    """The functions and classes that are a setting, or are in a list or table that is one, or their names."""
     if isinstance(value, Named | type) or inspect.isfunction(value):
         yield value
     if isinstance(value, Named):
@@ -277,8 +277,8 @@ class MissingSource(FileNotFoundError):
     """
 
     def __init__(self, path: str, setting: str = "") -> None:
-        told = f" ({setting}): give it in the settings file, or with --set {setting}=PATH" if setting else ""
-        super().__init__(f"source {path!r}: no such file or folder{told}")
+        text = f" ({setting}): give it in the settings file, or with --set {setting}=PATH" if setting else ""
+        super().__init__(f"source {path!r}: no such file or folder{text}")
         self.path = path
 
 

@@ -44,7 +44,7 @@ def locked(path: Path, busy: str) -> Iterator[TextIO]:
 
     Args:
         path: of the file.
-        busy: what is told where another process holds it.
+        busy: what is reported where another process holds it.
 
     Raises:
         Busy: at once, where another process holds it.
@@ -67,7 +67,7 @@ def locked_bucket(store: Store, busy: str) -> Iterator[None]:
 
     Args:
         store: the folder.
-        busy: what is told where another process holds it.
+        busy: what is reported where another process holds it.
 
     Raises:
         Busy: where another process holds it; at the end of the block, where another has taken it over meanwhile, since this one
@@ -96,7 +96,7 @@ class _Holder:
         self.ends, self.lost = threading.Event(), False
 
     def take(self, busy: str) -> None:
-        """Make the file; where there is one, watch for a sign of its holder first."""
+        """Make the file; if there is one, watch for a sign of its holder first."""
         if (seen := self._read()) is not None:
             _LOGGER.warning(
                 "%s: looking for up to %g s whether the run still lives that began there", self._store.url, _SILENCE

@@ -95,7 +95,7 @@ def main() -> None:
         if isinstance(error, MemoryError) and (lowered or memory_is_short()):
             sys.exit(_SHORT_OF_MEMORY)
         told = " ".join(str(error).split()) or type(error).__name__
-        sys.stderr.write(f"no MATLAB file with {', '.join(sys.argv[1:])}: {told}\n")
+        sys.stderr.write(f"not a MATLAB file with {', '.join(sys.argv[1:])}: {told}\n")
         sys.exit(2)
     sys.stdout.buffer.write(out.getvalue())
 

@@ -1,4 +1,4 @@
-"""TOML files that lie beside a module of this package: published facts, presets, tables."""
+"""TOML files that are next to a module of this package: published facts, presets, tables."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Chunk:
 
 
 def column_chunks(stream: IO[bytes]) -> list[list[Chunk]]:
-    """The columns of every row group. Raises ``ValueError`` where the footer is damaged."""
+    """The columns of every row group. Raises ``ValueError`` if the footer is damaged."""
     begin, size = _footer(stream)
     stream.seek(begin)
     return _groups(stream.read(size))
@@ -65,7 +65,7 @@ def _footer(stream: IO[bytes]) -> tuple[int, int]:
 
 
 def check_whole(stream: IO[bytes], place: str) -> None:
-    """Raise ``ValueError`` where the file holds pages that its footer does not list, or another Parquet file: their rows would
+    """Raise ``ValueError`` if the file holds pages that its footer does not list, or another Parquet file: their rows would
     be lost.
 
     Between columns there may be zeros, indices and filters, and the copy of its facts that older writers put behind a column.
@@ -90,7 +90,7 @@ def _check_between(stream: IO[bytes], begin: int, end: int, place: str) -> None:
             break
         data = data[copy.place :].lstrip(b"\0")
     if _PAGE.match(data):
-        raise ValueError(f"{place} holds {end - begin:,} bytes from byte {begin} on whose rows its footer does not list")
+        raise ValueError(f"{place} holds {end - begin:,} bytes from byte {begin} that its footer does not list")
     stream.seek(begin)
     before = b""
     while stream.tell() < end and (data := stream.read(min(_CHUNK_BYTES, end - stream.tell()))):

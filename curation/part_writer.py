@@ -128,7 +128,7 @@ class PartWriter:
         stage: name of the stage.
         number: of the part.
         schema: columns of the stage, as planned.
-        signature: what the part is made from; stands in the footers.
+        signature: what the part is made from; is in the footers.
     """
 
     def __init__(self, store: Store, stage: str, number: int, schema: pa.Schema, signature: Sequence[Any]) -> None:
@@ -177,8 +177,8 @@ class PartWriter:
             return
         for key in keys.filter(pc.fill_null(pc.match_substring(keys, " at 0x"), False)).to_pylist():
             if without_addresses(key) != key:
-                told = "contains a memory address, which differs in every run"
-                raise self._failed(f"key {key!r} {told}: build keys from the content of rows")
+                message = "contains a memory address, which differs in every run"
+                raise self._failed(f"key {key!r} {message}: build keys from the content of rows")
 
     @contextlib.contextmanager
     def _file(self, name: str) -> Iterator[IO[bytes]]:
@@ -267,8 +267,10 @@ class PartWriter:
         if not present:
             return pa.array([None] * len(arrays), ARRAY)
         if len(shapes := sorted({array.shape for array in present})) > 1:
-            told = f"the step returned {list(shapes[0])} and {list(shapes[-1])}: rows have one shape; a Blob may have any size"
-            raise self._failed(f"column {field.name!r}: {told}")
+            message = (
+                f"the step returned {list(shapes[0])} and {list(shapes[-1])}: rows have one shape; a Blob may have any size"
+            )
+            raise self._failed(f"column {field.name!r}: {message}")
         file = f"{self._stem}.{field.name}.npy"
         block = np.ascontiguousarray(np.stack(present))
         with self._file(file) as stream:

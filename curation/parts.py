@@ -110,7 +110,7 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
 
 
 def _check_asked_for(task: PartTask) -> None:
-    """Raise ``StepFailed`` where the run has ended that asked for the part and another one began, perhaps with other settings:
+    """Raise ``StepFailed`` if the run has ended that asked for the part and another one began, perhaps with other settings:
     a worker hears of neither, and what it makes must not take the place of what the other run made.
     """
     if not task.begun:
@@ -120,7 +120,7 @@ def _check_asked_for(task: PartTask) -> None:
     except StoreError:
         now = b""
     if now != task.begun.encode():
-        raise _failed(task, "", "the run that asked for it is no longer at work there: it is not written")
+        raise _failed(task, "", "the run that requested it is no longer running there: it is not written")
 
 
 def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
@@ -154,12 +154,12 @@ def _in_words(task: PartTask, error: Exception) -> Exception:
         return OSError(error.errno, error.strerror, error.filename and os.fsdecode(error.filename))
     if isinstance(error, StepFailed | NeedsPackage):
         return type(error)(str(error))
-    told = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-    return _failed(task, "", told, MachineFailed if of_machine(error) else StepFailed)
+    text = str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+    return _failed(task, "", text, MachineFailed if of_machine(error) else StepFailed)
 
 
 class _Heard(logging.Handler):
-    """Keeps what this thread warns of: those beside it may be at work at other parts."""
+    """Keeps what this thread warns of: those next to it may be at work at other parts."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -212,9 +212,9 @@ def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any
             raise
         if needs := lacking(error):
             raise NeedsPackage(f"stage {task.stage.name!r} {needs}") from error
-        told = f"{type(error).__name__}: {str(error) or 'no message'}{own_line(error)}"
-        told = str(error) if isinstance(error, MachineFault) else told
-        raise _failed(task, key, told, MachineFailed if of_machine(error) else StepFailed) from error
+        message = f"{type(error).__name__}: {str(error) or 'no message'}{own_line(error)}"
+        message = str(error) if isinstance(error, MachineFault) else message
+        raise _failed(task, key, message, MachineFailed if of_machine(error) else StepFailed) from error
 
 
 def _failed(task: PartTask, key: str, told: str, kind: type[StepFailed] = StepFailed) -> StepFailed:
@@ -297,8 +297,8 @@ def _each(task: PartTask) -> Output:
             raise _failed(task, "", f"the step returned {len(results)} results for {len(rows)} rows")
     for row, result in zip(rows, results, strict=True):
         if getattr(result, "key", None) != row.key:
-            told = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
-            raise _failed(task, row.key, f"the step returned {told}: a row keeps its key")
+            message = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
+            raise _failed(task, row.key, f"the step returned {message}: a row keeps its key")
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
     replaced = {*taken.names, *typing.cast(pa.Schema, task.given).names}
     carried = table.select([name for name in table.column_names if name not in replaced])
@@ -338,11 +338,11 @@ def _shard(task: PartTask) -> Output:
 
 
 _TOLD = 3
-"""Columns that tell two rows apart, in an error."""
+"""Columns that distinguish two rows, in an error."""
 
 
 def _check_keys(task: PartTask, span: Span, table: pa.Table) -> None:
-    """Raise ``StepFailed`` where a key stands on two rows of a shard, with what tells them apart, such as their files."""
+    """Raise ``StepFailed`` if a key stands on two rows of a shard, with what distinguishes them, such as their files."""
     keys = table["key"].to_pylist()
     if len({*keys}) == len(keys):
         return

@@ -60,7 +60,7 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
 
     Raises:
         UnsafePickle: for anything else, before it is loaded; for more than ``max_bytes`` or ``MAX_VALUES``; for damage; for
-            bytes behind it; for a value that holds itself.
+            bytes behind it; for a value that contains itself.
     """
     stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
     if stream.size > max_bytes:
@@ -264,7 +264,7 @@ def _finished(value: Any, done: dict[int, Any]) -> Any:
         return value
     if id(value) in done:
         if done[id(value)] is _OPEN:
-            raise UnsafePickle("a value that holds itself")
+            raise UnsafePickle("a value that contains itself")
         return done[id(value)]
     done[id(value)] = _OPEN
     done[id(value)] = found = _rebuilt(value, done)
@@ -292,7 +292,7 @@ def _is_odd(value: Any) -> bool:
 
 
 def _check_count(value: Any) -> None:
-    """Raise ``UnsafePickle`` where there are too many values, each as often as it is named."""
+    """Raise ``UnsafePickle`` if there are too many values, each as often as it is named."""
     counts: dict[int, int] = {}
     begun: set[int] = set()
     todo = [value]
@@ -310,7 +310,7 @@ def _check_count(value: Any) -> None:
             begun.add(place)
             within = [item for item in held if id(item) not in counts and _held(item) is not None]
             if any(id(item) in begun for item in within):
-                raise UnsafePickle("a value that holds itself")
+                raise UnsafePickle("a value that contains itself")
             todo += within
 
 

@@ -1,4 +1,4 @@
-"""What stands beside the shards of a published dataset: ``index.parquet``, ``README.md`` (the card), ``croissant.json`` and
+"""The files next to the shards of a published dataset: ``index.parquet``, ``README.md`` (the card), ``croissant.json`` and
 ``dataset.json``.
 
 All of them are functions of the index and the card's facts: no time, no machine, no path. Parquet's bytes also depend on the
@@ -58,7 +58,7 @@ class DatasetCard:
         members: extension -> facts in words and values: ``{"embedding.npy": {"holds": "CLIP embedding", "dtype": "float32",
             "shape": [512]}}``.
         columns: label column -> one line of meaning.
-        features: name of a feature set beside the shards -> its facts: ``file``, ``dtype``, ``shape``, ...
+        features: name of a feature set next to the shards -> its facts: ``file``, ``dtype``, ``shape``, ...
         tags: words for a hub's search.
         tasks: what it is for, in the words of Hugging Face's hub, such as ``image-classification``.
         labels: column of class indices -> names of the classes, in the order of their indices.
@@ -104,10 +104,10 @@ def dataset_files(
     shards: Mapping[str, Mapping[str, Any]],
     others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, bytes]:
-    """Bytes of the files beside the shards.
+    """Bytes of the files next to the shards.
 
     Args:
-        index: ``INDEX_COLUMNS`` and the label columns, one row a sample, in the dataset's order.
+        index: ``INDEX_COLUMNS`` and the label columns, one row per sample, in the dataset's order.
         card: the facts.
         shards: file name (``<shard>.tar``) -> its ``size`` and ``sha256``.
         others: of further files, by their paths in the folder.
@@ -357,13 +357,13 @@ _LABELS = "labels"
 
 
 def attribution_csv(index: pa.Table) -> bytes | None:
-    """The table as it is published beside a data set: key, author, title, licence, licence_url, source_url.
+    """The table as it is published next to a data set: key, author, title, licence, licence_url, source_url.
 
     Args:
         index: the rows of the data set, with what the source says of them, in columns or in a column ``labels`` of JSON.
 
     Returns:
-        None where no row names a licence.
+        None if no row names a licence.
 
     >>> rows = pa.table({"key": ["1", "2"], "licence": ["CC BY 2.0", None], "nickname": ["Ann", "Bo"]})
     >>> print(attribution_csv(rows).decode())

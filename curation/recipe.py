@@ -33,7 +33,7 @@ def recipe_of(
         known: sources that were read, see ``keys.fingerprint``.
 
     Raises:
-        PlanError: a setting that is another one in every run, or a source and the run's folder that lie one in the other.
+        PlanError: a setting that is another one in every run, or a source and the run's folder that are one inside the other.
     """
     witnesses: list[str] = []
     for source in sources_among(stage).values():
@@ -81,7 +81,7 @@ def missing_source(stage: Stage) -> str:
 
 
 def within(stage: Stage, store: Store) -> dict[str, str]:
-    """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
+    """Settings whose source is in the run's own folder, such as votes: name -> place in it."""
     out = store.local
     if out is None:
         return {}
@@ -110,7 +110,7 @@ def _check_apart(stage: Stage, store: Store, path: str) -> None:
         return
     real, own = os.path.realpath(path), os.path.realpath(out)
     if f"{own}/".startswith(f"{real}/") or f"{real}/".startswith(f"{own}/stages/"):
-        raise PlanError(f"stage {stage.name!r}: the source {path} and the run's own folder {store.url} lie one in the other")
+        raise PlanError(f"stage {stage.name!r}: the source {path} and the run's folder {store.url} are one inside the other")
 
 
 def _there(path: str) -> bool:

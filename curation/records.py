@@ -1,4 +1,4 @@
-"""What a run wrote beside its stages and its dataset: results, checkpoints, votes, what annotators were asked, the report.
+"""What a run wrote next to its stages and its dataset: results, checkpoints, votes, what annotators were asked, the report.
 
 Each folder of such files has a record, ``.files.json``, with size and SHA-256 of each, sealed as ``run.json`` is.
 ``curation.files`` keeps it: whoever writes through that module, beneath a folder that holds a ``run.json``, is recorded, and
@@ -31,7 +31,7 @@ TEMPORARY = ".tmp-"
 """How names of files begin that have not taken their place."""
 
 PUBLISHED = ("dataset", "unlabelled")
-"""Folders of a run that hold what is published: the dataset, and images without labels beside it where settings want them."""
+"""Folders of a run that hold what is published: the dataset, and images without labels next to it where settings want them."""
 
 _APART = ("stages", *PUBLISHED)
 """Folders of a run that have records of their own: ``artifact.json``, and ``dataset.json``."""
@@ -51,7 +51,7 @@ JOURNAL = "answers.jsonl"
 _LONGEST_LINE = 1 << 20
 
 State = Mapping[str, Any] | None
-"""Size and SHA-256 of a file; None where there is none."""
+"""Size and SHA-256 of a file; None if there is none."""
 
 
 class LeavesRun(RuntimeError):
@@ -70,7 +70,7 @@ class Problem:
         place: which file or stage.
         found: what was found.
         recorded: what the record says.
-        remove: file or folder that has to go so that the next run mends this; "" where it needs nothing to go, or cannot.
+        remove: file or folder that has to go so that the next run mends this; "" if it needs nothing to go, or cannot.
 
     >>> import benchwright as bw
     >>> from pathlib import Path
@@ -112,7 +112,7 @@ def json_text(value: Any) -> bytes:
     """JSON with sorted keys, as ``json.dumps`` indents it, which does so in Python at twice the cost."""
     try:
         text = _indented(value, "\n")
-    except TypeError:  # a key that is no text
+    except TypeError:  # a key that is not a text
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     return (text + "\n").encode()
 
@@ -223,14 +223,14 @@ def _within(path: str, root: str) -> bool:
 
 
 def is_recorded(path: Path) -> bool:
-    """Whether files at this place are recorded: whether it lies in the folder of a run, outside of its stages and dataset.
+    """Whether files at this place are recorded: whether it is in the folder of a run, outside of its stages and dataset.
 
     Raises:
         LeavesRun: where the place is reached through a link that leaves a run, or is such a link.
     """
     names = os.path.abspath(path).split(
         "/"
-    )  # text: this is asked for every file that is written, and a Path takes twice the time
+    )  # text: this is called for every file that is written, and a Path takes twice the time
     nearest = 0
     for depth in range(len(names) - 1, 0, -1):
         root = "/".join(names[:depth])
@@ -292,7 +292,7 @@ def adopt(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Raise ``Damaged`` where a file is recorded, and is another."""
+    """Raise ``Damaged`` if a file is recorded, and is another."""
     states = _read_anyhow(path.parent).get(path.name)
     if states is not None and state_of(path) not in states:
         raise Damaged(f"{path} is not what was written: it was damaged or edited")
@@ -333,11 +333,11 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
         try:
             record = _read(where)
         except (Damaged, OSError) as error:
-            told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
-            yield Problem(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is complete")
+            text = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
+            yield Problem(_place(out, where / RECORD), f"the record of its files {text}", "that it is complete")
             return
     elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
-        yield Problem(_place(out, where / RECORD), "the record of the files beside it is missing", "that it exists")
+        yield Problem(_place(out, where / RECORD), "the record of its files is missing", "that it exists")
     for name in sorted({*files, *record} - {RECORD}):
         path, states = where / name, record.get(name)
         place = _place(out, path)
@@ -357,7 +357,7 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
             except Damaged as error:
                 yield Problem(place, str(error).removeprefix(f"{path} "), "that it is complete")
         elif states is None and place not in known:
-            yield Problem(place, "the file is there", "nothing of it")
+            yield Problem(place, "the file exists", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:
             yield Problem(place, _told(found), " or ".join(map(_told, states)))
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from .code_loading import UnknownName, load
-from .lookups import imports_of
-from .reach import source_file
+from .name_lookups import imports_of
+from .reachable_code import source_file
 
 BUILT_IN = "built-in"
 
@@ -39,7 +39,7 @@ class Entry:
         kind: as in ``Registry``.
         name: as settings have it; that of a file with the whole path.
         reference: ``package.module:attribute`` or ``/path/to/file.py:attribute``.
-        origin: ``built-in``, the package and version that offers it, or "" where the name says itself where the code is.
+        origin: ``built-in``, the package and version that offers it, or "" if the name says itself where the code is.
         hidden: offered by a package, but not reachable by that name, since a built-in one has it.
         fits: what it can be used for, where its docstring does not say.
     """
@@ -143,12 +143,12 @@ class Registry:
 
 
 def load_name(registry: Registry, name: str, *, base: str | Path = "") -> Any:
-    """The function, class or value that a name stands for. Raises ``UnknownName`` where it stands for nothing."""
+    """The function, class or value that a name stands for. Raises ``UnknownName`` if it stands for nothing."""
     return load_entry(registry.find(name, base=base))
 
 
 def load_entry(entry: Entry) -> Any:
-    """The function, class or value. Raises ``UnknownName`` where the code cannot be loaded."""
+    """The function, class or value. Raises ``UnknownName`` if the code cannot be loaded."""
     try:
         return load(entry.reference)
     except UnknownName as error:
@@ -156,7 +156,7 @@ def load_entry(entry: Entry) -> Any:
 
 
 def file_of(entry: Entry) -> Path | None:
-    """The file of the code; None where there is none."""
+    """The file of the code; None if there is none."""
     place = entry.reference.rpartition(":")[0]
     return Path(place) if place.endswith(".py") else source_file(place)
 
@@ -210,7 +210,7 @@ def _title(value: ast.expr | None) -> str:
 def check_arguments(
     function: Callable[..., Any], settings: Mapping[str, Any], *, given: Iterable[str] = (), partial: bool = False
 ) -> None:
-    """Raise ``ValueError`` where settings are unknown to a function, or it needs others: says the first, and which it takes.
+    """Raise ``ValueError`` if settings are unknown to a function, or it needs others: says the first, and which it takes.
 
     Args:
         function: what takes them, by name.
@@ -232,13 +232,13 @@ def check_arguments(
     given = set(given)
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name not in given]
     named = [each for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    there = f"there are {', '.join(each.name for each in named)}" if named else "there are none"
+    available = f"there are {', '.join(each.name for each in named)}" if named else "there are none"
     known = {each.name for each in named}
     unknown = [name for name in settings if name not in known]
     if unknown and not any(each.kind == each.VAR_KEYWORD for each in parameters):
         near = difflib.get_close_matches(unknown[0], known, n=1, cutoff=0.6)
         meant = f"; did you mean {near[0]!r}?" if near else ""
         value = reprlib.repr(settings[unknown[0]])
-        raise ValueError(f"{unknown[0]} = {value}: there is no such setting: {there}{meant}")
+        raise ValueError(f"{unknown[0]} = {value}: there is no such setting: {available}{meant}")
     if missing := [each.name for each in named if each.default is each.empty and each.name not in settings and not partial]:
-        raise ValueError(f"{missing[0]} is missing: {there}")
+        raise ValueError(f"{missing[0]} is missing: {available}")

@@ -14,8 +14,8 @@ from .encoders.spec import OpenClip
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
 from .flow import PlanError, Stage
 from .keys import codes_in, plain
-from .lookups import imports_of
-from .reach import reached, source_file
+from .name_lookups import imports_of
+from .reachable_code import reached, source_file
 
 _NODES = (ast.Import, ast.ImportFrom)
 
@@ -49,15 +49,15 @@ def check_devices(stages: Iterable[Stage]) -> None:
         clips = (step.settings.get("encoder") for step in stage.steps)
         backend = next((each.backend for each in clips if isinstance(each, OpenClip)), "torch")
         if needs_gpu(stage) and backend != "torch":
-            told = f"encoder.backend = {backend!r} computes on processors alone, and device = {device!r}"
-            raise PlanError(f"stage {stage.name!r}: {told}: set the backend to 'torch', or change the setting")
+            message = f"encoder.backend = {backend!r} runs only on CPUs, but device = {device!r}"
+            raise PlanError(f"stage {stage.name!r}: {message}: set the backend to 'torch', or change the setting")
         if needs_gpu(stage) and _uses_torch(stage) and not missing("torch"):
             import torch
 
             number = device.partition(":")[2]
             if torch.cuda.device_count() <= (int(number) if number.isdigit() else 0):
-                told = f"device = {device!r}: this machine has none that torch can use"
-                raise PlanError(f"stage {stage.name!r}: {told}; run it elsewhere, or change the setting")
+                message = f"device = {device!r}: this machine has none that torch can use"
+                raise PlanError(f"stage {stage.name!r}: {message}; run it elsewhere, or change the setting")
 
 
 def needs_gpu(stage: Stage) -> bool:
@@ -121,7 +121,7 @@ def _inner(module: Module, definitions: set[str]) -> Iterator[str]:
 
 
 def _needed(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Import statements inside, but for those that are tried, or only a type checker sees."""
+    """Import statements inside, except for those that are tried, or only a type checker sees."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _NODES):
             yield child

@@ -112,7 +112,7 @@ def run(
         raise PlanError(f"no stage {unknown[0]!r} to keep: there are {', '.join(stage.name for stage in stages)}")
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
-        raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
+        raise PlanError(f"{out} is in the memory of this process, where workers of {scheduler!r} cannot write")
     if scheduler in IN_PROCESS:
         check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}
@@ -133,7 +133,7 @@ def run(
 
 
 def _check_sources(stages: Sequence[Stage]) -> None:
-    """Raise ``FileNotFoundError`` where a source is not there, such as weights of a late stage, before hours of work."""
+    """Raise ``FileNotFoundError`` if a source is not there, such as weights of a late stage, before hours of work."""
     for stage in stages:
         if not stage.waits and (missing := missing_source(stage)):
             raise MissingSource(missing)
@@ -200,7 +200,7 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
 
 
 def check_folder(store: Store, pipeline: str) -> RunRecord | None:
-    """The record of the run that is there, None where there is none or it is damaged.
+    """The record of the run that is there, None if there is none or it is damaged.
 
     Raises:
         PlanError: where another pipeline made it: a run would take the place of its dataset.
@@ -217,7 +217,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
 def lock(
     store: Store, busy: str = "another run is in progress in {}: wait for it, or choose another --out"
 ) -> contextlib.AbstractContextManager[object]:
-    """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` where another is
+    """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` if another is
     at work.
     """
     if store.is_bucket:
@@ -262,8 +262,8 @@ def _forget_rejects(store: Store, reasons: Collection[str]) -> None:
     known = sorted({reason for artifact in finished.values() for reason in artifact.rejects})
     for reason in reasons:
         if reason not in known:
-            told = f"there are {', '.join(known)}" if known else "none was rejected"
-            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {told}")
+            message = f"there are {', '.join(known)}" if known else "none was rejected"
+            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {message}")
     for stage, artifact in finished.items():
         if not any(artifact.rejects.get(reason) for reason in reasons):
             continue

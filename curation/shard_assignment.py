@@ -142,7 +142,7 @@ def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], np.ndarray]
         texts = pa.array(_texts(column, values[column])).take(pc.index_in(there[column], values[column])).to_pylist()
         labels = [f"{head}-{text}" if head else text for head, text in zip(labels, texts, strict=True)]
     if len(set(labels)) < len(labels):
-        raise ValueError(f"columns {list(by)}: different values give one shard name")
+        raise ValueError(f"columns {list(by)}: different values give the same shard name")
     codes = _codes(there, values)
     order = np.argsort(codes)
     rank = np.argsort(np.argsort(np.array(labels, dtype=object)))[order]
@@ -154,7 +154,7 @@ def _groups(rows: StoredRows, by: Sequence[str]) -> tuple[list[str], np.ndarray]
 
 
 def _codes(table: pa.Table, values: Mapping[str, pa.Array]) -> np.ndarray:
-    """A number for each row, int64 (n,), that tells apart rows of different values in the columns."""
+    """A number for each row, int64 (n,), that distinguishes rows of different values in the columns."""
     codes = np.zeros(table.num_rows, dtype=np.int64)
     for column, known in values.items():
         codes = codes * len(known) + pc.index_in(table[column], known).to_numpy()

@@ -30,7 +30,7 @@ _FLUSH = 1 << 20
 
 
 class SampleSpan(NamedTuple):
-    """Where a sample lies in its shard.
+    """Where a sample is in its shard.
 
     ``offset`` is the byte of its first header and ``size`` runs to the end of its last member's padding: both are
     multiples of 512, and the bytes between are enough to read the sample. ``members`` are its extensions, in order.
@@ -43,7 +43,7 @@ class SampleSpan(NamedTuple):
 
 
 def row_values(row: Any, *, but: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a row by name, for a member ``json``, without those that stand in members of their own."""
+    """The fields of a row by name, for a member ``json``, without those that are in members of their own."""
     return {name: value for name, value in vars(row).items() if name not in but}
 
 
@@ -185,7 +185,7 @@ def write_shard_file(path: str | Path, samples: Iterable[tuple[str, Mapping[str,
 def split_name(name: str) -> tuple[str, str] | None:
     """Key and extension by webdataset's rule: the key ends at the first dot of the last path component.
 
-    None where the name has no such dot (``Makefile``, ``.hidden``): webdataset passes over those, and so do we.
+    None if the name has no such dot (``Makefile``, ``.hidden``): webdataset passes over those, and so do we.
     """
     folder, slash, leaf = name.rpartition("/")
     stem, dot, extension = leaf.partition(".")
@@ -237,7 +237,7 @@ def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, by
     """Members of one sample, extension -> bytes, from the bytes of its span.
 
     Args:
-        span: what lies at ``SampleSpan.offset``, ``size`` bytes long.
+        span: what is at ``SampleSpan.offset``, ``size`` bytes long.
         key: the key that the index gives; another one in the span is an error.
         place: the shard's name or path, for errors.
         base: the span's offset in the shard, for errors.
@@ -251,7 +251,7 @@ def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, by
         if split is None:
             continue
         if split[0] != key or split[1] in members:
-            rule = f"member {member.name!r} stands where the index has sample {key!r}"
+            rule = f"member {member.name!r} is where the index has sample {key!r}"
             raise ShardError(f"{place}, byte {base + member.offset}: {rule}")
         members[split[1]] = span[member.data : member.data + member.size]
     if not members:

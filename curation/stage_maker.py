@@ -27,7 +27,7 @@ from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
 from .part_writer import BEGUN, WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer
-from .reach import one_look
+from .reachable_code import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
 from .store import Store, StoreError
@@ -41,7 +41,7 @@ _RECORDED = (
     *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )
-"""Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
+"""Packages on which the content of a stage may depend: their versions are in ``made.json``."""
 
 State = Literal["stale", "running", "done", "reused", "waiting"]
 
@@ -50,8 +50,8 @@ State = Literal["stale", "running", "done", "reused", "waiting"]
 class Progress:
     """What ``on_progress`` is told after every part, and once at the end of every stage.
 
-    ``rows`` counts rows taken in; ``rows_total`` is None where a source does not know yet. ``why`` says what a stage that is
-    there and yet made again is stale by.
+    ``rows`` counts rows taken in; ``rows_total`` is None if a source does not know yet. ``why`` says what a stage that is
+    there and yet recomputed is stale by.
     """
 
     stage: str
@@ -141,7 +141,7 @@ class StageMaker:
     def _there(self) -> Artifact | None:
         try:
             return load_artifact(self.store, self.stage.name)
-        except StoreError:  # a damaged record is as good as none: what lies beside it is looked at part by part
+        except StoreError:  # a damaged record is as good as none: what is next to it is looked at part by part
             return None
 
     def _reusable(self, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
@@ -157,7 +157,7 @@ class StageMaker:
         return all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
 
     def _kept(self, recipe: Mapping[str, Any], witness: str) -> Artifact:
-        """The artifact that is there, marked as made by earlier code. Raises ``PlanError`` where more than code changed."""
+        """The artifact that is there, marked as made by earlier code. Raises ``PlanError`` if more than code changed."""
         artifact = self._there()
         refused = f"stage {self.stage.name!r} cannot be kept"
         if artifact is None:
@@ -250,11 +250,11 @@ class StageMaker:
     ) -> list[StageJob]:
         tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
-        # A task that makes several parts is made again as a whole: only its end says that it had them all.
+        # A task that makes several parts is recomputed as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
-        # Rejects of parts that are made again are not shown meanwhile as if they were of this run.
+        # Rejects of parts that are recomputed are not shown meanwhile as if they were of this run.
         self._forget_rejects_but({name for record in records.values() for name in record.files})
 
         left = len(todo)
@@ -265,7 +265,7 @@ class StageMaker:
         rows_checked = 0
 
         def check_budget() -> None:
-            """Of the parts up to the first that is missing: what is told must not go by the order in which parts end."""
+            """Of the parts up to the first that is missing: what is reported must not go by the order in which parts end."""
             nonlocal rows_checked
             while len(checked) in records:
                 record = records[len(checked)]
@@ -303,7 +303,7 @@ class StageMaker:
         try:
             footer = self.store.footer(posixpath.join(where, name))
             rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
-        except StoreError:  # damaged: made again
+        except StoreError:  # damaged: recomputed
             return False
         if footer["signature"] != task.signature():
             return False

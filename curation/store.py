@@ -1,4 +1,4 @@
-"""Where stages lie: a folder or fsspec URL with one folder a stage, and the view of a stage's rows that steps are given.
+"""Where stages lie: a folder or fsspec URL with one folder per stage, and the view of a stage's rows that steps are given.
 
 ::
 
@@ -138,7 +138,7 @@ class Store:
         return True
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, None where there is none."""
+        """Bytes of a file, None if there is none."""
         try:
             if self.local:
                 return os.stat(self.path(name)).st_size
@@ -174,7 +174,7 @@ class Store:
         return told_of(posixpath.join(self.url, name))
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading. Raises ``StoreError`` where it is missing."""
+        """Open a file for reading. Raises ``StoreError`` if it is missing."""
         try:
             if self.local:
                 return open(self._plain(name), "rb")
@@ -192,7 +192,7 @@ class Store:
         return path
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
-        """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
+        """Bytes of a file, or of a stretch of it. Raises ``StoreError`` if they are not all there."""
         data = self._stretch(name, start, size) if size and not self.local else None
         if data is None:
             with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
@@ -203,7 +203,7 @@ class Store:
         return data
 
     def _stretch(self, name: str, start: int, size: int) -> bytes | None:
-        """Bytes of a remote file by one request: a file that is opened is asked for its size first. None where the request
+        """Bytes of a remote file by one request: opening a file would first request its size. None if the request
         fails, as it does behind the end of the file."""
         try:
             with self._told(name):
@@ -245,7 +245,7 @@ class Store:
             stream.write(data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a small file where there is none, in one step; False where there is one. Of object stores alone."""
+        """Write a small file if there is none, in one step; False if there is one. Of object stores alone."""
         try:
             with self._told(name):
                 _filesystem(self.url)[0].pipe_file(self.path(name), data, mode="create")
@@ -257,7 +257,7 @@ class Store:
 
     @property
     def is_bucket(self) -> bool:
-        """Whether it lies in an object store."""
+        """Whether it is in an object store."""
         return not _BUCKETS.isdisjoint(_protocols(_filesystem(self.url)[0]))
 
     def _no_bucket(self, target: str) -> StoreError:
@@ -268,7 +268,7 @@ class Store:
         self.write(name, json_text(value))
 
     def read_json(self, name: str) -> Any:
-        """Read a JSON file. Raises ``StoreError`` where it is damaged."""
+        """Read a JSON file. Raises ``StoreError`` if it is damaged."""
         try:
             return json.loads(self.read(name))
         except (ValueError, RecursionError) as error:
@@ -358,7 +358,7 @@ class Store:
             raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None
 
     def blob(self, ref: Any) -> Blob:
-        """The payload that a reference column names; reading it raises ``StoreError`` where it is not what was written."""
+        """The payload that a reference column names; reading it raises ``StoreError`` if it is not what was written."""
         return Blob(ref=ref, fetch=self._fetch)
 
     def _fetch(self, ref: Any) -> bytes:

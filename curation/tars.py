@@ -11,7 +11,7 @@ from lzma import LZMAError
 from tarfile import HeaderError, ReadError, TarError, TarFile, TarInfo
 from typing import IO, Any
 
-from .streams import decompressed
+from .bounded_reading import decompressed
 
 TAR_ERRORS = (TarError, EOFError, OSError, ValueError, zlib.error, LZMAError, OverflowError, IndexError, KeyError)
 """What reading a damaged tar raises."""
@@ -43,8 +43,8 @@ class _Member(TarInfo):
         except HeaderError as error:
             if type(error).__name__ == "EOFHeaderError":  # which the type stubs do not know
                 raise
-            told = "behind an end-of-archive mark" if blank else "no end-of-archive mark"
-            raise _unread(f"{told} ({error})", stream, at) from None
+            message = "behind an end-of-archive mark" if blank else "no end-of-archive mark"
+            raise _unread(f"{message} ({error})", stream, at) from None
 
 
 def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
@@ -54,7 +54,7 @@ def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
         while data := stream.read(_CHUNK_BYTES):
             size += len(data)
     except TAR_ERRORS:
-        return ReadError(f"{told}; what follows byte {at} is not read")
+        return ReadError(f"{told}; bytes after {at} are not read")
     return ReadError(f"{told}; {size} bytes from byte {at} on are not read" if size else told)
 
 

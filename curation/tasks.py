@@ -40,14 +40,14 @@ class PartTask:
         schema: columns of the stage, as planned.
         key: recipe key, written into every part.
         number: of the part; the first of the parts where the task makes several.
-        row_type: row dataclass that the step takes; None where it deals in tables.
+        row_type: row dataclass that the step takes; None if it deals in tables.
         taken: columns of ``row_type``.
         given: columns of the row dataclass that the step gives.
         span: rows to read; None for a source.
         piece: what a split source reads.
         others: rows of the stages that the settings refer to.
         room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
-        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" where no worker outlives it.
+        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" if no worker outlives it.
     """
 
     store: Store
@@ -84,7 +84,7 @@ class PartTask:
             yield dataclasses.replace(self, room=room)
 
     def signature(self) -> list[Any]:
-        """What the part is made from; a part with another signature is made again."""
+        """What the part is made from; a part with another signature is recomputed."""
         span = self.span
         return [self.key, self.piece, [span.offset + span.start, span.offset + span.stop] if span else None]
 
@@ -135,7 +135,7 @@ def stage_tasks(
 
 
 def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
-    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
+    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` if a shard's rows do not stand together."""
     starts, names, at = list[int](), list[str](), 0
     for table in rows.batches(["shard"]):
         if not table.num_rows:
@@ -151,7 +151,7 @@ def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     if not starts:
         return [(0, 0)]
     if len(starts) != len(set(names)):
-        raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
+        raise StepFailed("the rows of a shard are not contiguous: sort them by the column 'shard'")
     return list(zip(starts, [*starts[1:], at], strict=True))
 
 

@@ -108,7 +108,7 @@ def iter_members(tar: bytes | mmap.mmap, *, place: str, base: int = 0, whole: bo
         data = position + BLOCK
         after = data + padded(size)
         if after > end:
-            rule = f"truncated: the member needs bytes up to {base + after}, what is there ends at {base + end}"
+            rule = f"truncated: the member needs bytes up to {base + after}, the data end at {base + end}"
             raise _error(place, base + position, rule)
         if kind in (b"0", b"\x00", b"7"):
             name = _name(path if path is not None else _ustar_path(block), place, base + position)
@@ -118,7 +118,7 @@ def iter_members(tar: bytes | mmap.mmap, *, place: str, base: int = 0, whole: bo
             path = extra.get(b"path", path)
             pax_size = int(extra[b"size"]) if b"size" in extra else pax_size
         elif kind != b"5":
-            rule = f"member of type {kind!r} (link, device or sparse file): a shard holds regular files only"
+            rule = f"member of type {kind!r} (link, device or sparse file): a shard may contain only regular files"
             raise _error(place, base + position, rule)
         position = after
         if kind not in (b"x", b"g", b"L", b"K"):
@@ -162,7 +162,7 @@ def _name(path: bytes, place: str, offset: int) -> str:
     except UnicodeDecodeError:
         raise _error(place, offset, f"the member name {path!r} is not UTF-8") from None
     if _UNSAFE.search(name):
-        raise _error(place, offset, f"the member name {name!r} is empty, absolute, holds '..' or control characters")
+        raise _error(place, offset, f"the member name {name!r} is empty or absolute, or contains '..' or control characters")
     return name
 
 
@@ -184,7 +184,7 @@ def _extension_header(kind: bytes, tar: bytes | mmap.mmap, data: int, size: int,
         records[name] = value[:-1]
         body = body[length:]
     if any(name.startswith(b"GNU.sparse") for name in records):
-        raise _error(place, offset, "a sparse file: a shard holds plain files only")
+        raise _error(place, offset, "a sparse file: a shard may contain only plain files")
     if not re.fullmatch(rb"[0-9]{1,19}", records.get(b"size", b"0")):
         raise _error(place, offset, f"the PAX size {records[b'size']!r} is not a number")
     if kind == b"g" and records.keys() & {b"path", b"size"}:

@@ -1,4 +1,4 @@
-"""Check that a folder holds what its records say, and tell two runs apart row by row."""
+"""Check that a folder holds what its records say, and distinguish two runs row by row."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
 
 def mending(problems: Sequence[Problem]) -> list[str]:
-    """Lines that say how to mend what is damaged; none where nothing has to be removed for that."""
+    """Lines that say how to mend what is damaged; none if nothing has to be removed for that."""
     names = sorted({problem.remove for problem in problems if problem.remove})
     of_run = [name for name in names if name.split("/")[0] in ("stages", *PUBLISHED)]
     others = [name for name in names if name not in of_run]
     lines: list[str] = []
     if of_run:
-        told = "To repair it, remove these and run again (a run regenerates only what is missing or has the wrong size):"
-        lines += [told, *(f"  {name}" for name in of_run)]
+        text = "To repair it, remove these and run again (a run regenerates only what is missing or has the wrong size):"
+        lines += [text, *(f"  {name}" for name in of_run)]
     if others:
-        told = "To repair it, remove these; then `run`, `train` and `report` regenerate their files:"
-        lines += [told, *(f"  {name}" for name in others)]
+        text = "To repair it, remove these; then `run`, `train` and `report` regenerate their files:"
+        lines += [text, *(f"  {name}" for name in others)]
     return lines
 
 
@@ -89,10 +89,10 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         problems.append(Problem(DATASET, "not published", "that every stage is finished: run again"))
     for name in store.folders("stages"):
         if name not in record.stages:
-            told = "no such stage: it is left over from an earlier plan, or foreign, and can be removed"
-            problems.append(Problem(folder(name), "the folder is there", told, folder(name)))
+            text = "no such stage: it is left over from an earlier plan, or foreign, and can be removed"
+            problems.append(Problem(folder(name), "the folder exists", text, folder(name)))
     if strays := store.list("stages"):
-        problems.extend(Problem(f"stages/{name}", "the file is there", "nothing of it", f"stages/{name}") for name in strays)
+        problems.extend(Problem(f"stages/{name}", "the file exists", "nothing of it", f"stages/{name}") for name in strays)
     for name, sha256_ in {**dict.fromkeys(PUBLISHED, ""), **record.beside, DATASET: record.published}.items():
         if sha256_ or store.folders(name) or store.list(name):
             on_stage(name)
@@ -111,7 +111,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
 
 
 def _verify_within(name: str, url: str) -> Iterator[Problem]:
-    """The problems of a run that lies in the folder of another, under ``name``."""
+    """The problems of a run that is in the folder of another, under ``name``."""
     try:
         found = verify(url)
     except StoreError as error:
@@ -185,11 +185,11 @@ def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Pro
     names += [("folder", name) for name in store.folders(where) if name not in known]
     for kind, name in names:
         place = posixpath.join(where, name)
-        yield Problem(place, f"the {kind} is there", "nothing of it", place)
+        yield Problem(place, f"the {kind} exists", "nothing of it", place)
 
 
 def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:
-    """Sources that lie in the run's own folder, such as votes."""
+    """Sources that are in the run's own folder, such as votes."""
     settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
     for name, place in artifact.recipe.get("within", {}).items():
         recorded = str(settings[name]["content"])
@@ -232,8 +232,8 @@ def _check_published(store: Store, within: str, published: str) -> Iterator[Prob
     manifest = posixpath.join(within, "dataset.json")
     found = file_sha256(store, manifest) if store.exists(manifest) else "missing"
     if found != published:
-        there = manifest if found != "missing" else ""
-        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it", there)
+        available = manifest if found != "missing" else ""
+        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it", available)
         return
     listed = {posixpath.join(within, name): facts for name, facts in store.read_json(manifest)["files"].items()}
     yield from _check_files(store, listed)

@@ -30,7 +30,7 @@ from .files import place
 from .flow import Stage
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
-from .reach import Definitions
+from .reachable_code import Definitions
 from .requirements import needs_gpu
 from .stage_maker import StageJob
 from .tasks import PartTask
@@ -49,7 +49,7 @@ _ANSWER = 5.0
 """Seconds that the scheduler of a cluster has to answer."""
 
 _TRIES = 3
-"""So often a part is tried at workers of a cluster whose machines fail at it; each time at another, where there is one."""
+"""So often a part is tried at workers of a cluster whose machines fail at it; each time at another, if there is one."""
 
 
 class Workers:
@@ -86,7 +86,7 @@ class Workers:
 
     @property
     def may_outlive(self) -> bool:
-        """Whether workers may go on when the run has ended: those of a cluster are no children of it."""
+        """Whether workers may continue when the run has ended: those of a cluster are no children of it."""
         return "://" in self._scheduler
 
     def run(self, jobs: Sequence[StageJob]) -> None:
@@ -213,13 +213,13 @@ class Workers:
         return {"GPU": 1} if offered else None
 
     def _idle(self, stages: Iterable[Stage]) -> str:
-        """Why nobody is at work at these stages; "" where somebody may be."""
+        """Why nobody is at work at these stages; "" if somebody may be."""
         workers = self._workers().values()
         if not workers:
             return f"no worker is connected to {self._scheduler}: the run waits until one is"
         if all(worker["status"] == "paused" for worker in workers):
-            told = "each has used most of its memory limit, and begins no part until some is free"
-            return f"every worker of {self._scheduler} is paused: {told}: give the workers more memory, or fewer threads"
+            text = "each has used most of its memory limit, and begins no part until some is free"
+            return f"every worker of {self._scheduler} is paused: {text}: give the workers more memory, or fewer threads"
         for stage in stages:
             if stage.needs and not any(stage.needs in worker["resources"] for worker in workers):
                 begin = f"begin one by `dask worker {self._scheduler} --resources {stage.needs}=1`"
@@ -232,7 +232,7 @@ class Workers:
         """The futures as they end, with their numbers; warns once where nothing ends since nobody is there who works.
 
         A part that failed for reasons of a machine is submitted again, and its new future takes the place of the old. One that
-        was told of is released: the scheduler would have its part made again where the worker that made it is lost.
+        was told of is released: the scheduler would have its part recomputed where the worker that made it is lost.
         """
         from distributed import as_completed
         from distributed.comm import CommClosedError
@@ -299,7 +299,7 @@ class Workers:
 
 
 def _connected(address: str) -> Any:
-    """A client of the scheduler. Raises ``ValueError`` where none answers."""
+    """A client of the scheduler. Raises ``ValueError`` if none answers."""
     from distributed import Client
     from distributed.core import connect
     from distributed.security import Security
@@ -347,7 +347,7 @@ def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mappi
 def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tuple[int, Any]]) -> None:
     """Tell of each job as its future ends, which comes with its number.
 
-    What is told of several that fail must not go by which of them failed first: those before the first are waited for, and
+    What is reported of several that fail must not go by which of them failed first: those before the first are waited for, and
     those after it that have not begun are not begun.
     """
     waiting = set(range(len(futures)))
@@ -409,8 +409,8 @@ def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
         except ModuleNotFoundError as error:
             return f"worker {worker} has no module {error.name!r}: install there what is installed here"
         except Exception as error:
-            told = " ".join(str(error).split())
-            return f"worker {worker} cannot read its task: {type(error).__name__}: {told}: install there what is installed here"
+            text = " ".join(str(error).split())
+            return f"worker {worker} cannot read its task: {type(error).__name__}: {text}: install there what is installed here"
         return call(worker, *arguments)
 
     return make

@@ -1,1 +1,1 @@
-"""One folder a benchmark or source family: parsers, row types, protocol facts; and the reader of shards."""
+"""One folder per benchmark or source family: parsers, row types, protocol facts; and the reader of shards."""

@@ -23,12 +23,12 @@ class Value:
 
     Attributes:
         key: unique within the training.
-        position: how many domains, tasks or increments had been learned; None where the value is of the whole training.
+        position: how many domains, tasks or increments had been learned; None if the value is of the whole training.
         tested: what was tested: a domain or task, "" for all together.
         split: role of the samples that were tested: ``test``, ``validate``, ...
         stratum: part of these samples, "" for all.
         metric: its name says its definition.
-        value: None where it is undefined.
+        value: None if it is undefined.
         memory_samples: samples that the memory held, where there is a memory.
         memory_parts: frames, or other parts of samples, that it held.
         order: which order of tasks or classes was learned, where a benchmark has several; else 0.
@@ -103,7 +103,7 @@ class Line:
     Attributes:
         protocol, method, model: as in ``RESULTS``.
         settings: all of them, by dotted name.
-        label: the method, and settings in which it differs from the other lines of its protocol: as many as tell them apart.
+        label: the method, and settings in which it differs from the other lines of its protocol: as many as distinguish them.
         rows: its part of the table of results.
         apart: the other settings in which lines of its method differ, without digests.
 
@@ -220,7 +220,7 @@ def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
 def line_label(
     method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]], *, always: Sequence[str] = ()
 ) -> str:
-    """The method with as many settings as tell it and the others apart: what is learned from and the model before others, and
+    """The method with as many settings as distinguish it and the others: what is learned from and the model before others, and
     digests, by their beginnings, where nothing else does.
 
     Args:
@@ -235,11 +235,11 @@ def line_label(
     all_of = [settings, *others]
     names = [*always, *_differing(all_of)]
     first = sorted(names, key=lambda name: (any(_is_digest(one.get(name)) for one in all_of), name not in (_LEARNED, "model")))
-    told = [*always]
+    texts = [*always]
     for name in first:
-        if len({_shown_of(one, [*told, name]) for one in all_of}) > len({_shown_of(one, told) for one in all_of}):
-            told.append(name)
-    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(told))])
+        if len({_shown_of(one, [*texts, name]) for one in all_of}) > len({_shown_of(one, texts) for one in all_of}):
+            texts.append(name)
+    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(texts))])
 
 
 def _differing(all_of: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -259,7 +259,7 @@ def _shown(name: str, settings: Mapping[str, Any], all_of: Sequence[Mapping[str,
 
 
 def shortened(texts: Sequence[str], most: int = 40) -> list[str]:
-    """Texts of at most so many characters, where their beginnings tell them apart.
+    """Texts of at most this many characters, where their beginnings distinguish them.
 
     >>> shortened(["[0.485, 0.456, 0.406, 0.229, 0.224, 0.225]", "none"], most=20)
     ['[0.485, 0.456, 0....', 'none']

@@ -18,7 +18,7 @@ from ..curation.code_changes import change, changed_source
 from ..curation.cost import CostEstimate, estimates
 from ..curation.extras import lacking
 from ..curation.flow import PlanError, Stage
-from ..curation.reach import one_look
+from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
 from ..curation.requirements import check_packages
@@ -346,7 +346,7 @@ def qa_serve(
     (asked, place), todo = asking(out, pipeline, round), job_of(out, pipeline=pipeline)
     if asked.simulated is not None:
         LOGGER.warning(
-            "%s: simulated annotators answer this round: votes of people count only if the settings ask for them", out
+            "%s: simulated annotators answer this round: votes of people count only if the settings request them", out
         )
 
     def go_on() -> str:

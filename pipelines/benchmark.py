@@ -91,7 +91,7 @@ def later(reference: str) -> Callable[..., Any]:
 
 
 def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish: Publish, **more: Any) -> Benchmark:
-    """A benchmark of this package: ``baselines`` and ``report`` beside its plan make its trainings and its report."""
+    """A benchmark of this package: ``baselines`` and ``report`` next to its plan make its trainings and its report."""
     package = f"{__package__}.{name}"
     trainings, report = later(f"{package}.baselines:trainings"), later(f"{package}.report:write_report")
     return Benchmark(name, TITLES[name], config, plan, publish, trainings=trainings, report=report, **more)
@@ -106,7 +106,7 @@ def find(name: str) -> Benchmark:
     own; ``FILE.py`` is for its ``BENCHMARK``.
 
     Raises:
-        UnknownBenchmark: where there is none.
+        UnknownBenchmark: if there is none.
 
     >>> find("clear").title
     'CLEAR: time buckets of photos, retrieved concepts, crowd QA; iid and streaming protocols'

@@ -9,7 +9,7 @@ TITLES = {
     "iirc": "IIRC: labels of two levels that are refined task by task",
     "kowl": "KOWL-718: one label space over the Kinetics releases, open-world increments, novelty evaluation",
     "skeleton": "Skeleton graphs whose actions come in tasks: order and architecture sensitivity",
-    "two_camera": "Two-camera illuminant estimation: the colour transform between two cameras tells the light",
+    "two_camera": "Two-camera illuminant estimation: the illuminant from the colour transform between two cameras",
     "vclimb": "vCLIMB: classes of videos that come in tasks, memory counted in frames",
 }
 """Name -> one line."""

@@ -126,7 +126,7 @@ def cluster(file: str, *, tell: Callable[[str], None] = print, until: Callable[[
 
 
 def _check(config: ClusterConfig, file: str) -> None:
-    """Raise ``ConfigError`` where settings do not fit one another."""
+    """Raise ``ConfigError`` if settings do not fit one another."""
     cpu, gpu, adaptive = config.cpu, config.gpu, config.adaptive
     if adaptive is None and not cpu.workers + gpu.workers:
         raise ConfigError(f"{file}: cpu.workers = 0 and gpu.workers = 0: there would be no workers: set one of them")
@@ -134,5 +134,5 @@ def _check(config: ClusterConfig, file: str) -> None:
         rule = "it is more than adaptive.maximum"
         raise ConfigError(f"{file}: adaptive.minimum = {adaptive.minimum}: {rule} = {adaptive.maximum}: lower it")
     if adaptive is not None and gpu.workers:
-        told = f"gpu.workers = {gpu.workers}: GPU workers cannot be adaptive"
-        raise ConfigError(f"{file}: {told}: leave out [adaptive], or [gpu]")
+        message = f"gpu.workers = {gpu.workers}: GPU workers cannot be adaptive"
+        raise ConfigError(f"{file}: {message}: leave out [adaptive], or [gpu]")

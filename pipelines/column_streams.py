@@ -18,13 +18,13 @@ from ..datasets.reader.features import read_features
 from ..datasets.reader.index import DatasetIndex
 from ..eval.protocols.class_incremental import class_stream, measure_classes
 from ..eval.protocols.domain_incremental import iid_stream, measure_domains
-from ..eval.protocols.streams import Stream
+from ..eval.protocols.stream_loop import Stream
 from .config import with_changes
 from .errors import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
     from .experiments import Training
-    from .streams import Prepared
+    from .stream_trainings import Prepared
 
 SHOWN = {"Acc": "acc_unweighted", "BWF": "bwf_unweighted", "in-domain": "in_domain", "bwt": "bwt", "fwt": "fwt"}
 """What ``eval`` prints of such trainings, for ``Benchmark.shown``: of tasks, and of domains."""
@@ -105,7 +105,7 @@ def stream_trainings(
     from ..training.methods.registry import METHODS
     from .metrics import with_metrics
     from .names import reference_of
-    from .streams import Runs, trainings_of
+    from .stream_trainings import Runs, trainings_of
 
     protocol, columns = _columns(task, domain, protocols)
     columns |= {"label": label, "role": role, "features": features}
@@ -159,7 +159,7 @@ def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> 
 
 def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     """The stream of a training; the table ``columns`` of its settings names what it is made from."""
-    from .streams import Prepared
+    from .stream_trainings import Prepared
 
     columns = training["settings"]["columns"]
     values, table = _read(dataset, digest, columns["features"])
@@ -191,7 +191,7 @@ def _stream(table: pa.Table, columns: Mapping[str, str], values: NDArray[np.floa
 
 
 def _check(dataset: str, columns: Mapping[str, str]) -> Any:
-    """What samples are, by the first one; raises ``WrongUse`` where columns are not there, or make no stream."""
+    """What samples are, by the first one; raises ``WrongUse`` if columns are not there, or make no stream."""
     index = DatasetIndex.open(dataset)
     table = index.table
     known = [name for name in table.column_names if name not in ("shard", "offset", "size")]
@@ -199,13 +199,13 @@ def _check(dataset: str, columns: Mapping[str, str]) -> Any:
         if what == "features":
             continue
         if name not in known:
-            told = f"{dataset} has no column {name!r} for {what}: there are {', '.join(known)}"
-            raise WrongUse(told + did_you_mean(name, known))
+            message = f"{dataset} has no column {name!r} for {what}: there are {', '.join(known)}"
+            raise WrongUse(message + did_you_mean(name, known))
         numbers, kind = what in ("tasks", "domains"), table.schema.field(name).type
         if table[name].null_count or not (pa.types.is_integer(kind) if numbers else pa.types.is_string(kind)):
             wanted = "whole numbers" if numbers else "text"
-            told = f"column {name!r} for {what} holds {kind} and {table[name].null_count} nulls"
-            raise WrongUse(f"{dataset}: {told}: expected {wanted} without nulls")
+            message = f"column {name!r} for {what} has {kind} and {table[name].null_count} nulls"
+            raise WrongUse(f"{dataset}: {message}: expected {wanted} without nulls")
     try:
         _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))
         first = dataclasses.replace(index, table=table.slice(0, 1), positions=index.positions[:1])

@@ -59,7 +59,7 @@ class ShardSizes:
     """Sizes of shards.
 
     Attributes:
-        max_samples: a shard holds at most so many, of those that may lie together.
+        max_samples: maximum number of samples in a shard.
     """
 
     max_samples: Annotated[int, Field(ge=1)]
@@ -81,7 +81,7 @@ def load(
 
     Args:
         config_type: pydantic dataclass.
-        toml: the file; None where there is none, and the overrides with the defaults are all settings.
+        toml: the file; None if there is none, and the overrides with the defaults are all settings.
         overrides: ``a.b=value`` each; the value is TOML, or plain text where it is not.
         benchmark: whose packaged variants ``extends`` may name.
         used: told of the code that the settings name.
@@ -129,7 +129,7 @@ def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | 
     """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit.
 
     Names of code are looked up, and none of it is loaded; ``used`` is told of what they stand for. ``given`` are the dotted
-    names of those that stand in an option ``--set`` and not in ``origin``.
+    names of those that are in an option ``--set`` and not in ``origin``.
     """
     adapter = adapter_of(config_type)
     given = list(given)
@@ -184,13 +184,13 @@ def _check_finite(values: Any, origin: str, given: Sequence[str]) -> None:
             if -_LARGEST <= value <= _LARGEST:
                 continue
             # Python prints none of thousands of digits.
-            told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
+            message = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
             rule = "it should be a number of 18 digits at most"
         elif math.isfinite(value):
             continue
         else:
-            told, rule = str(value), "it should be a finite number"
-        raise ConfigError(f"{setting_from(origin, name.split('.'), given)} {name} = {told}: {rule}")
+            message, rule = str(value), "it should be a finite number"
+        raise ConfigError(f"{setting_from(origin, name.split('.'), given)} {name} = {message}: {rule}")
 
 
 def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
@@ -203,7 +203,7 @@ def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
 
 
 def read_toml(toml: Traversable) -> dict[str, Any]:
-    """The values of a TOML file. Raises ``ConfigError`` where it is missing or no TOML."""
+    """The values of a TOML file. Raises ``ConfigError`` if it is missing or no TOML."""
     try:
         return tomllib.loads(read_text(toml))
     except ConfigError:
@@ -213,7 +213,7 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
 
 
 def read_text(toml: Traversable) -> str:
-    """The text of a TOML file. Raises ``ConfigError`` where it is missing or no text."""
+    """The text of a TOML file. Raises ``ConfigError`` if it is missing or no text."""
     try:
         with toml.open(encoding="utf-8-sig") as stream:
             text = stream.read(_MOST_TEXT + 1)  # editors on Windows begin a file with a mark of UTF-8
@@ -275,7 +275,7 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
     """The TOML file of a run: the benchmark's own, one of its variants by name (``tiny``), or a file of the user's.
 
     Args:
-        benchmark: in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings lie beside its module:
+        benchmark: in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings are next to its module:
             ``published.toml`` and variants such as ``tiny.toml``; or, of a module ``words.py`` with a ``words.toml``, that and
             variants such as ``words.tiny.toml``.
         name: None for its own, which ``published`` names, too.
@@ -298,10 +298,10 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         return beside[_OWN]
     if not (base / name).exists():
         known = variants(benchmark)
-        told = f", and no preset of that name: there are {', '.join(known)}" if known and "/" not in name else ""
+        message = f", and no preset of that name: there are {', '.join(known)}" if known and "/" not in name else ""
         others = [other for other in BENCHMARKS.builtin if other != benchmark and name in variants(other)]
         near = f"; {', '.join(others)} has one of that name" if others else did_you_mean(name, known)
-        raise ConfigError(f"config {name!r}: no such file{told}{near}")
+        raise ConfigError(f"config {name!r}: no such file{message}{near}")
     return base / name
 
 
@@ -311,7 +311,7 @@ def brings_settings(benchmark: str) -> bool:
 
 
 def variants(benchmark: str) -> list[str]:
-    """Names of the variants of a benchmark's config that lie beside its module, such as ``tiny``."""
+    """Names of the variants of a benchmark's config that are next to its module, such as ``tiny``."""
     return sorted(name for name in _beside(benchmark) if name != _OWN)
 
 
@@ -402,7 +402,7 @@ def _is_marked(hint: Any, mark: type) -> bool:
 
 
 def check_file_not_empty(setting: str, path: str) -> None:
-    """Raise ``ConfigError`` where a setting names a local file that holds nothing, before the hours that lead to its use.
+    """Raise ``ConfigError`` if a setting names a local file that holds nothing, before the hours that lead to its use.
 
     >>> check_file_not_empty("features.a.weights", "/dev/null")
     Traceback (most recent call last):

@@ -4,7 +4,7 @@
 rows are predictions, and one ``measured_...`` for each set of metrics, which is computed from them. So a training is keyed by
 the dataset's digest, its settings and the code that it reaches; what is there is not trained again; a kill costs what the
 checkpoint says; workers train side by side; ``verify``, ``show``, ``rejects`` and ``compare`` work on results. Trainings of
-other settings stand beside each other: a plan adds to the folder, and takes nothing away.
+other settings are kept next to each other: a plan adds to the folder, and takes nothing away.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..curation.artifact import Artifact, load_artifact, load_run, published_dig
 from ..curation.code_changes import recipe_change
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
-from ..curation.reach import one_look
+from ..curation.reachable_code import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
 from ..curation.store import Rows, Store, StoreError
@@ -68,7 +68,7 @@ class Leaves:
     Attributes:
         column: of its only row, a ``Blob``.
         name: of the file within the run, with ``{name}`` where that of the training goes.
-        told: what is told when it is there, with ``{path}``; lines of their own where it has several.
+        told: what is reported when it is there, with ``{path}``; lines of their own where it has several.
     """
 
     column: str
@@ -93,7 +93,7 @@ class Training:
         data: folder of the run that holds the dataset it learns from.
         leaves: what is written of its rows when it is finished.
         before: makes the stages that come before it, where they wait for people: of itself, the digest of its dataset, the run
-            and what makes a plan. Gives them, and the settings that ``learn`` has of them; None where it has to wait.
+            and what makes a plan. Gives them, and the settings that ``learn`` has of them; None if it has to wait.
 
     >>> from benchwright.pipelines.column_streams import stream_trainings
     >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
@@ -148,7 +148,7 @@ def training_name(dataset: str, facts: Mapping[str, Any]) -> str:
 
 
 def dataset_digest(out: str, folder: str = DATASET) -> str:
-    """Content digest of a published dataset. Raises ``WrongUse`` where there is none.
+    """Content digest of a published dataset. Raises ``WrongUse`` if there is none.
 
     >>> import benchwright as bw
     >>> dataset_digest("out") == bw.show("out")["digest"]
@@ -186,7 +186,7 @@ def run_trainings(
         keep_stale: use finished trainings as they are though their code changed since; their metrics are computed as they are
             now.
         track: where losses, and the metrics of what is trained now, are shown.
-        progress: told one line for what a training has reached.
+        progress: called with one line for what a training has reached.
 
     Raises:
         Diverged: where a loss did not stay finite; the others have ended.
@@ -248,7 +248,7 @@ def _tracked(one: Training, track: Track | None) -> Training:
 
 
 def _log_metrics(out: str, trained: Sequence[tuple[Training, str]], track: Track) -> None:
-    """Show what was measured of trainings, by positions learned where there are several."""
+    """Show what was measured of trainings, by positions learned if there are several."""
     store, known = Store(posixpath.join(out, FOLDER)), results(out) if trained else RESULTS.empty_table()
     for one, stage in trained:
         artifact = load_artifact(store, stage)
@@ -435,7 +435,7 @@ def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], st
 
 
 def results(out: str, *, stale: bool = False) -> pa.Table:
-    """What was measured of the published dataset, by all trainings of a run: one row a value, see ``eval.results.RESULTS``.
+    """What was measured of the published dataset, by all trainings of a run: one row per value, see ``eval.results.RESULTS``.
 
     Args:
         out: the run.
@@ -516,7 +516,7 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
     Args:
         out: the run.
-        shown: heading -> metric, or ``metric@split``. Metrics of one's own, which have no split, stand behind them.
+        shown: heading -> metric, or ``metric@split``. Metrics of your own, which have no split, stand behind them.
     """
     found: dict[str, dict[str, Any]] = {}
     for line in lines(results(out)):

@@ -50,8 +50,8 @@ def _rule(config_type: type, values: Any, error: Any) -> str:
         return f"{error['ctx']['discriminator']} is {error['ctx']['tag']!r}: one of {error['ctx']['expected_tags']}"
     if kind in ("dataclass_type", "model_attributes_type"):
         return "this is a table of settings, not a value"
-    told = error["msg"].removeprefix("Value error, ")
-    return told.replace("Input should be", "it should be").replace(", unable to parse string as an integer", "")
+    text = error["msg"].removeprefix("Value error, ")
+    return text.replace("Input should be", "it should be").replace(", unable to parse string as an integer", "")
 
 
 def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
@@ -74,7 +74,7 @@ def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
 
 
 def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
-    """The names that stand beside an unknown one, and the nearest of them."""
+    """Known names, for the message about an unknown one, and the nearest of them."""
     owner, at, by_name = config_type, values, False
     for part in place[:-1]:
         if part.isdigit():
@@ -106,7 +106,7 @@ def is_of(owner: type, values: Any) -> bool:
     if not isinstance(values, Mapping) or "kind" not in values:
         return True
     hint = typing.get_type_hints(owner).get("kind")
-    return hint is str or values["kind"] in typing.get_args(hint)  # one of one's own, which stands last, has any kind
+    return hint is str or values["kind"] in typing.get_args(hint)  # one of your own, which stands last, has any kind
 
 
 def dataclasses_in(hint: Any) -> list[type]:

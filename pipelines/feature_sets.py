@@ -34,7 +34,7 @@ from .names import ByKind
 from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
-"""In place of the name of a feature set: the vectors by which images were retrieved, which lie in the shards."""
+"""In place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
 
 PIXELS = "pixels"
 """In place of the name of a feature set: the pictures themselves."""
@@ -50,9 +50,9 @@ class FeatureSet:
     """A feature set: vectors of all images of the dataset.
 
     Attributes:
-        weights: file or URL of the weights, of a ``network`` and where the encoder takes a checkpoint.
-        encoder: encoder of the vectors: by default CLEAR's ResNet-50 without its last layer.
-        stored: dtype in which they are published.
+        weights: file or URL of the weights, for a ``network`` and other encoders that take a checkpoint.
+        encoder: encoder that computes the vectors; by default CLEAR's ResNet-50 without its last layer.
+        stored: precision of the published vectors.
     """
 
     weights: Location = ""
@@ -80,7 +80,7 @@ def checked_names(names: C) -> C:
                 f"{_LONGEST_NAME} characters"
             )
         if name in (EMBEDDING, PIXELS):
-            raise ValueError(f"the name {name!r} stands for what is in the shards: choose another")
+            raise ValueError(f"the name {name!r} is reserved for the vectors in the shards: choose another")
     if len({*names}) < len(names):
         raise ValueError(f"{', '.join(names)}: one appears twice")
     return names
@@ -91,7 +91,7 @@ FeatureSets = Annotated[dict[str, FeatureSet], AfterValidator(checked_names)]
 
 
 def check_learned(setting: str, name: str, sets: Iterable[str]) -> None:
-    """Raise ``ConfigError`` where a setting names no feature set, and neither the embedding nor the pixels."""
+    """Raise ``ConfigError`` if a setting names no feature set, and neither the embedding nor the pixels."""
     known = [EMBEDDING, *sets, PIXELS]
     if name not in known:
         raise ConfigError(
@@ -154,11 +154,11 @@ def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
 def write_features(
     run: Run, origins: Mapping[str, Mapping[str, Any]], into: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Write the feature sets of a finished run beside its shards, row for row with the index; one that is there stays.
+    """Write the feature sets of a finished run next to its shards, row for row with the index; one that is there stays.
 
     Args:
         run: the run; its last stage is that of the shards.
-        origins: of each feature set what is told of where it comes from.
+        origins: of each feature set what is reported of where it comes from.
         into: folder of the dataset.
 
     Returns:

@@ -15,7 +15,7 @@ from .errors import did_you_mean
 
 
 def show(out: str) -> dict[str, Any]:
-    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where there is none), ``stale`` (why that is of
+    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None if there is none), ``stale`` (why that is of
     an earlier run, where it is), ``lacks`` (what the run lacks at its end, where it does), ``stages`` (``name``, ``rows``,
     ``rejects`` by reason, ``digest``, ``seconds``, ``bytes`` of its files, ``cost``: see ``Meter.cost``, and ``kept`` where
     earlier code made it) and ``provenance``.
@@ -119,8 +119,8 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
     store = Store(out)
     record = load_run(store)
     if stage is not None and stage not in record.stages:
-        there = ", ".join(record.stages)
-        raise StoreError(f"no stage {stage!r} in {out}: there are {there}{did_you_mean(stage, record.stages)}")
+        available = ", ".join(record.stages)
+        raise StoreError(f"no stage {stage!r} in {out}: there are {available}{did_you_mean(stage, record.stages)}")
     names = [stage] if stage else record.stages
     files = {name: _reject_files(store, name) for name in names}
     if reason is not None:
@@ -143,8 +143,8 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
     tables = (store.read_parquet(file, ["reason"])["reason"] for each in files.values() for file in each)
     known = sorted({str(name) for column in tables for name in column.unique().to_pylist()})
     if reason not in known:
-        told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was rejected"
-        raise StoreError(f"no row of {out} was rejected for {reason!r}{told}")
+        message = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was rejected"
+        raise StoreError(f"no row of {out} was rejected for {reason!r}{message}")
 
 
 def describe_differences(differences: Sequence[Difference]) -> list[str]:

@@ -59,9 +59,7 @@ class Job:
         """The plan for a run in ``out``. Raises ``PlanError`` if the benchmark does not return a plan."""
         flow: Any = self.benchmark.plan(self.config, out)
         if not isinstance(flow, Flow):
-            raise PlanError(
-                f"{self.benchmark.name}: its plan gives {type(flow).__name__}: let it return the Flow that it makes"
-            )
+            raise PlanError(f"{self.benchmark.name}: its plan returned {type(flow).__name__}: it must return its Flow")
         return flow
 
     @contextlib.contextmanager

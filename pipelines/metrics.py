@@ -1,4 +1,4 @@
-"""Metrics of one's own, beside those of a benchmark."""
+"""Metrics of your own, beside those of a benchmark."""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ def known_keys(registry: Registry, also: Iterable[str] = (), suffix: str = "") -
 
 @dataclass(frozen=True)
 class ByKind:
-    """Marks a union of tables, told apart by ``kind``: ``Annotated[A | B | Own, ByKind(REGISTRY)]``. The last is for code of
-    one's own, has ``kind: str``, and is taken where that is none of the others'.
+    """Marks a union of tables, distinguished by ``kind``: ``Annotated[A | B | Own, ByKind(REGISTRY)]``. The last is for code of
+    your own, has ``kind: str``, and is taken where that is none of the others'.
     """
 
     registry: Registry
@@ -103,7 +103,7 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
 
 
 def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
-    """Where the code is that a name stands for. Raises ``WrongUse`` where there is none, which says the ``known`` names."""
+    """Where the code is that a name stands for. Raises ``WrongUse`` if there is none, which says the ``known`` names."""
     try:
         return registry.find(name).reference
     except UnknownName as error:

@@ -35,10 +35,10 @@ class NearDuplicates:
     Attributes:
         by: perceptual hashes, or the vectors of the encoder.
         keep: ``keep_all``, ``keep_first``, ``keep_best`` (the largest), or ``drop_across_splits`` (those of the test set stay).
-        within: column within whose values rows are compared, such as "bucket"; "": all with all.
-        max_distance: of hashes: bits of 64 that differ at most.
-        min_cosine: of vectors: least cosine.
-        search: of vectors: how they are looked for.
+        within: column, such as "bucket": only rows with the same value are compared; "": all rows are.
+        max_distance: for hashes: maximum number of differing bits, of 64.
+        min_cosine: for vectors: minimum cosine similarity.
+        search: for vectors: how pairs are searched for.
     """
 
     by: Literal["hash", "embedding"] = "hash"
@@ -66,7 +66,7 @@ def with_near_duplicates(
         near: the settings.
         hashing: the step that hashes a row, and knows its pixels.
         order_by: column of time, by which the first of a group is found.
-        split: column that says which split a row is of; "" where there is none yet.
+        split: column that says which split a row is of; "" if there is none yet.
         device: which nominates near vectors.
         rows_per_part: of the stage that hashes.
     """

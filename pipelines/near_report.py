@@ -49,10 +49,8 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
     ]
     if splits:
         pairs = collections.Counter(" and ".join(sorted({splits.get(key, "?") for key in groups[name]})) for name in across)
-        told = "; ".join(f"{pair}: {count:,}" for pair, count in sorted(pairs.items()))
-        text = (
-            f"Groups that have rows of several splits, which then leak: {told}." if across else "No group spans several splits."
-        )
+        message = "; ".join(f"{pair}: {count:,}" for pair, count in sorted(pairs.items()))
+        text = f"Groups with rows in several splits, a leak: {message}." if across else "No group spans several splits."
         blocks.append(Text([text], tone="note" if across else "good"))
     first = sorted(groups, key=lambda name: (name not in across, -size[name], name))[:_GROUPS]
     if first:
@@ -69,7 +67,7 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
 
 def _told(shown: int, groups: int, leaks: bool) -> str:
     order = "those across splits first, then the largest" if leaks else "the largest first"
-    return f"{'All' if shown == groups else f'{shown} of {groups:,}'} groups, {order}, named by their smallest key."
+    return f"{'All' if shown == groups else f'{shown} of {groups:,}'} groups, {order}, named after their smallest key."
 
 
 def _several(splits: Mapping[str, str], keys: Collection[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..curation.artifact import load_artifact
-from ..curation.reach import one_look
+from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from . import experiments
@@ -87,7 +87,7 @@ def train(
     how |= {"keep_stale": keep_stale, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
-        from .streams import learn_stream, learner_of
+        from .stream_trainings import learn_stream, learner_of
         from .torchrun import train_together
 
         if count() > 1:
@@ -146,7 +146,7 @@ def report(out: str, *, pipeline: str | None = None) -> str:
 
     Raises:
         WrongUse: the benchmark has no report.
-        StoreError: too little is finished for a report, or the dataset does not match the settings of the run.
+        StoreError: too few stages are finished for a report, or the dataset does not match the settings of the run.
 
     >>> import benchwright as bw
     >>> bw.report("out")
@@ -167,8 +167,9 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        told = str(error) or "none of the stages that it describes has run"
-        raise StoreError(f"{out}: the run has published nothing, and too little is finished for a report ({told})") from error
+        message = str(error) or "none of the stages that it describes has run"
+        why = f"the run has published nothing, and too few stages are finished for a report ({message})"
+        raise StoreError(f"{out}: {why}") from error
 
 
 def view(
@@ -454,8 +455,8 @@ def asking(out: str, pipeline: str | None, name: str | None) -> tuple[Round, str
     if name is None and len(rounds) > 1:
         waiting = [each for each in rounds if each not in inside or unanswered(inside[each][0], place)]
         if len(waiting) != 1:
-            told = ", ".join(waiting or rounds)
-            raise WrongUse(f"{out}: this pipeline asks annotators in several rounds: give --round, one of {told}")
+            message = ", ".join(waiting or rounds)
+            raise WrongUse(f"{out}: this pipeline has several rounds of questions: set --round to one of {message}")
         name = waiting[0]
     name = next(iter(rounds)) if name is None else name
     if name not in rounds:

@@ -68,7 +68,7 @@ def publish_shards(
 
 
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
-    """Make ``files`` all that a folder holds, but for those to ``keep``; one that is there already is not written again.
+    """Make ``files`` all that a folder holds, except for those to ``keep``; one that is there already is not written again.
 
     >>> target = Store("published")
     >>> write_files(target, {"README.md": b"Words", "0000.txt": b"one"})
@@ -146,11 +146,11 @@ def _link(store: Store, name: str, target: Store, new: str, facts: Mapping[str, 
         source, link = store.path(name), target.path(new)
         if os.path.exists(link) and os.path.samefile(source, link):
             return
-        with replacing(link) as beside:
+        with replacing(link) as temporary:
             try:
-                os.link(source, beside)
+                os.link(source, temporary)
             except OSError:  # another file system, or one without hard links
-                shutil.copyfile(source, beside)
+                shutil.copyfile(source, temporary)
         return
     with store.open(name) as stream, target.writing(new) as out:
         shutil.copyfileobj(stream, out, 1 << 22)

@@ -23,7 +23,7 @@ from ..curation.qa.rounds import Round, votes_of
 from ..curation.store import Rows, Store
 from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text
 from ..eval.report.html import render
-from ..eval.report.plans import PlanStage, pipeline_section, plan_chart
+from ..eval.report.plan_chart import PlanStage, pipeline_section, plan_chart
 from ..eval.report.sections import Provenance, provenance_section
 from ..eval.report.tables import csv_text, figures_of
 from ..eval.report.trainings import metric_blocks
@@ -36,8 +36,8 @@ from .samples import disputed, rejects_sections, sample_band, samples_sections
 About = Mapping[str, tuple[str, str]]
 """"stage: setting" -> what the file is that the setting names, and its licence."""
 
-OWNERS = "its owner's; this run does not know it"
-"""What is told of the licence of a file that someone brought."""
+OWNERS = "its owner's; not known to this run"
+"""What reports say of the licence of a file that the user provides."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,18 @@ class ReportedRun:
         return {name: [line for line in self.lines if line.protocol == name] for name in names}
 
     def rows(self, *stages: str) -> Rows | None:
-        """Those of the first of these stages that is made; None where none is, or has none."""
+        """Those of the first of these stages that is made; None if none is, or has none."""
         found = next((self.made[stage] for stage in stages if stage in self.made), None)
         return found.rows_view(self.store) if found is not None and found.rows else None
 
     def cards(self, *shown: tuple[str, str, str]) -> list[Card]:
-        """The rows of each stage that is there, by stage, label and note; and how many rows were rejected."""
+        """The rows of each finished stage, by stage, label and note; and how many rows were rejected."""
         lost = sum(sum(one.rejects.values()) for one in self.made.values())
         cards = [Card(label, self.made[stage].rows, note) for stage, label, note in shown if stage in self.made]
         return [*cards, Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain")]
 
     def best(self, label: str, metric: str) -> list[Card]:
-        """The highest mean of a metric of whole trainings, where there is one."""
+        """The highest mean of a metric of whole trainings, if there is one."""
         means = [(float(np.mean(line.values(metric))), line) for line in self.lines if len(line.select(metric))]
         value, line = max(((mean, line) for mean, line in means if not math.isnan(mean)), key=lambda m: m[0], default=(0, None))
         return [] if line is None else [Card(label, f"{100 * value:.1f} %", f"{line.label}, {line.protocol}")]
@@ -100,7 +100,7 @@ def finished_stages(store: Store) -> dict[str, Artifact]:
 
 
 def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
-    """A stage as the drawing of a plan shows it; ``made`` is None where it is not finished."""
+    """A stage as the drawing of a plan shows it; ``made`` is None if it is not finished."""
     if made is None:
         return PlanStage(name)
     return PlanStage(
@@ -119,7 +119,7 @@ def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
 
 
 def sources_of(artifacts: Iterable[Artifact], *, drawn: str, about: About | None = None) -> list[Provenance]:
-    """Files and folders that the stages read, each once; ``drawn`` is named where there are none."""
+    """Files and folders that the stages read, each once; if there are none, ``drawn`` describes the generated source."""
     found: dict[tuple[str, str], Provenance] = {}
     for artifact in artifacts:
         settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
@@ -140,24 +140,24 @@ def write_page(
     notes: Sequence[str] = (),
     sections: Sequence[Section] = (),
     rounds: Sequence[Round] = (),
-    drawn: str = "the settings alone",
+    drawn: str = "only the settings",
     about: About | None = None,
     first: Sequence[Block] | None = None,
 ) -> str:
-    """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources. And beside it the
-    numbers of its plots, as CSV.
+    """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources; and, in a folder
+    next to it, the numbers of its plots as CSV.
 
-    The summary has the figures, some pictures in the order of times or tasks, and the plan as a drawing with its counts.
+    The summary has the figures, some pictures in the order of times or tasks, and a diagram of the plan with its counts.
 
     Args:
-        run: finished or not: what is there is shown.
+        run: the run; if it is unfinished, the page shows its finished stages.
         title, subtitle: of the page; by default the subtitle names the pipeline.
-        cards: beside those on rejected rows and stages.
-        notes: what must be known of the run before anything else.
-        sections: of the benchmark; ``results_sections`` for its trainings.
-        rounds: what people are asked, see ``votes_sections``.
+        cards: cards of the summary, in addition to those on rejected rows and stages.
+        notes: warnings and remarks at the top of the page.
+        sections: sections of the benchmark; ``results_sections`` for its trainings.
+        rounds: the rounds of questions, see ``votes_sections``.
         drawn, about: see ``sources_of``.
-        first: what the summary shows in place of pictures of the last stage.
+        first: what the summary shows instead of pictures of the last stage.
 
     Returns:
         Its path.
@@ -168,17 +168,17 @@ def write_page(
     """
     record, made, last = load_run(run.store), run.made, run.made[list(run.made)[-1]]
     pending = [name for name in record.stages if name not in made]
-    unfinished = [f"The run is not finished: stage {pending[0]} is the first that has not run yet."] if pending else []
-    unfinished += [f"It waits: {_awaited.get()}."] if _awaited.get() else []
-    stages = Card("stages made", f"{len(made)} of {len(record.stages)}")
-    told = [*unfinished, *notes]
+    unfinished = [f"The run is not finished: the next stage is {pending[0]}."] if pending else []
+    unfinished += [f"It is waiting: {_awaited.get()}."] if _awaited.get() else []
+    stages = Card("stages finished", f"{len(made)} of {len(record.stages)}")
+    texts = [*unfinished, *notes]
     plan = [plan_stage(run.store, name, made.get(name)) for name in record.stages]
     summary = [
         Cards([*cards, stages]),
-        *([Text(told, tone="note")] if told else []),
+        *([Text(texts, tone="note")] if texts else []),
         *(sample_band(run.store, last) if first is None else first),
         plan_chart(
-            plan, caption="Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."
+            plan, caption="The width of a band is the number of rows; numbers on the right are the rows rejected by each stage."
         ),
     ]
     shown = [
@@ -199,11 +199,11 @@ def write_page(
 
 
 TABLES = "report_tables"
-"""Folder of the numbers of a report's plots, beside the page."""
+"""Folder of the numbers of a report's plots, next to the page."""
 
 
 def _write_tables(folder: Path, page: Report) -> None:
-    """A CSV a plot; those of an earlier report go."""
+    """One CSV per plot; those of an earlier report are removed."""
     found = {name: csv_text(figure) for name, figure in figures_of(page).items()}
     for left in folder.glob("*.csv"):
         if left.name not in found:
@@ -214,12 +214,12 @@ def _write_tables(folder: Path, page: Report) -> None:
 
 
 _awaited: contextvars.ContextVar[str] = contextvars.ContextVar("what the run waits for", default="")
-"""Of the page that is written, within ``waiting_for``: its plan is known to those who call, and not to a page."""
+"""What the run waits for, set by ``waiting_for``: only callers know the plan."""
 
 
 @contextlib.contextmanager
 def waiting_for(awaited: str) -> Iterator[None]:
-    """In the block ``write_page`` says what a person has to do before the run can go on; "" for nothing."""
+    """Within the block, ``write_page`` says what a person has to do before the run can continue; "" for nothing."""
     token = _awaited.set(awaited)
     try:
         yield
@@ -228,13 +228,13 @@ def waiting_for(awaited: str) -> Iterator[None]:
 
 
 def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Sequence[Round]) -> str:
-    """Write the report of a benchmark that has none of its own. Returns its path.
+    """Write the report of a benchmark without its own report function. Returns its path.
 
     Args:
         title: of the benchmark.
         out: a local folder; the run may be unfinished.
         shown: heading -> metric, see ``Benchmark``.
-        rounds: what people are asked.
+        rounds: the rounds of questions.
     """
     run = ReportedRun.of(out)
     first, last = next(iter(run.made.values())), list(run.made)[-1]
@@ -245,13 +245,13 @@ def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Seq
 
 
 def results_sections(run: ReportedRun, shown: Mapping[str, str]) -> list[Section]:
-    """What was measured on the dataset of a run: a table a protocol, and what sets its lines apart."""
+    """Results on the dataset of a run: a table for each protocol, and the settings in which its lines differ."""
     blocks = [block for protocol, found in run.protocols.items() for block in metric_blocks(found, shown, protocol)]
     return [Section("Results", blocks)] if blocks else []
 
 
 def votes_sections(rounds: Sequence[Round], run: ReportedRun) -> list[Section]:
-    """Of every round of questions whose votes are there: how annotators agree, where they do not, and who they are."""
+    """For every round of questions with votes: agreement of the annotators, disputed rows, and the annotators."""
     return [_votes(each, run, votes) for each in rounds if (votes := votes_of(each, run.out)) is not None]
 
 

@@ -54,7 +54,7 @@ _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
 def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section]:
-    """Rejected rows by stage and reason, with an example of each and the pictures that they had; none where none was rejected.
+    """Rejected rows by stage and reason, with an example of each and the pictures that they had; none if none was rejected.
 
     Args:
         store: the run.
@@ -79,13 +79,13 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
     if not lines:
         return []
     most = sorted(range(len(shown)), key=lambda at: -shown[at][0])[:_REASONS]
-    blocks: list[Block] = [Table(["stage", "reason", "rows", "for example", "detail"], lines)]
+    blocks: list[Block] = [Table(["stage", "reason", "rows", "example", "detail"], lines)]
     if shown:
-        told = f"The first {_EXAMPLES} pictures that were rejected for a reason, as they were before the stage."
+        text = f"The first {_EXAMPLES} pictures rejected for each reason, as they were before the stage."
         more = f" {broken} of them cannot be shown." if broken else ""
-        more += " Pictures that were rejected as sensitive are not shown." if hidden else ""
+        more += " Pictures rejected as sensitive are not shown." if hidden else ""
         grids = [((shown[at][1].title,), shown[at][1]) for at in sorted(most)]
-        blocks += [Text([told + more]), Album(["reason"], grids)]
+        blocks += [Text([text + more]), Album(["reason"], grids)]
     return [Section("Rejected rows", blocks)]
 
 
@@ -153,7 +153,7 @@ def _thumbs(pictures: Iterable[tuple[str, bytes]], side_px: int = _SIDE_PX) -> l
 
 
 def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> list[ImageGrid]:
-    """The pictures on whose classes annotators agree least, with their answers; nothing where they agree, or none is a picture.
+    """The pictures on whose classes annotators agree least, with their answers; nothing if they agree, or none is a picture.
 
     Args:
         store: the run.
@@ -176,7 +176,7 @@ def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> lis
     refs = _payloads(made.rows_view(store), asked.image, list(captions)) if captions else {}
     there = {key: store.blob(refs[key]).read() for key in captions if key in refs and refs[key]["size"] < _MOST_BYTES}
     thumbs = [Thumb(one.image, f"{captions[one.caption]} ({one.caption})") for one in _thumbs(there.items())]
-    return [ImageGrid("Pictures on which annotators agree least", thumbs, _SIDE_PX, whole=True)] if thumbs else []
+    return [ImageGrid("Pictures with the least agreement between annotators", thumbs, _SIDE_PX, whole=True)] if thumbs else []
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
@@ -198,13 +198,13 @@ def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
     )
     few = [*range(0, count, -(-count // _SHOWN))]
     blocks: list[Block] = [ImageGrid("Pictures", thumbs, _SIDE_PX)] if thumbs else []
-    spread = "All" if count == artifact.rows else f"{count} of {artifact.rows:,}, evenly spaced"
+    spread = "All rows" if count == artifact.rows else f"{count} of {artifact.rows:,} rows, evenly spaced"
     intro = Text([f"{spread}, of stage {artifact.stage}."])
     return [Section("Samples", [intro, *blocks, *_tables(table.take(pa.array(few)), [found[n] for n in few])])]
 
 
 def sample_band(store: Store, artifact: Artifact, by: str = "", names: Mapping[Any, str] | None = None) -> list[Band]:
-    """Pictures of the last stage for a first look, in the order of its times or tasks; nothing where it has no pictures.
+    """Pictures of the last stage for a first look, in the order of its times or tasks; nothing if it has no pictures.
 
     Args:
         store: the run.
@@ -268,7 +268,7 @@ def _tables(table: pa.Table, found: Sequence[Mapping[str, bytes]]) -> list[Block
             [_cell(key), *(_cell(_holds(members.get(name))) for name in names)]
             for key, members in zip(keys, found, strict=True)
         ]
-        blocks.append(Table(["key", *names], lines, "What the files of a sample hold"))
+        blocks.append(Table(["key", *names], lines, "Files of the samples"))
     return blocks
 
 

@@ -58,7 +58,7 @@ def _eased(node: Any) -> Any:
         for name, value in table.items()
         if name not in ("required", "title")
     }
-    if "oneOf" in found:  # of tables told apart by ``kind``, without which several may fit
+    if "oneOf" in found:  # of tables distinguished by ``kind``, without which several may fit
         found["anyOf"] = found.pop("oneOf")
     text = table.get("description")
     if isinstance(text, str) and "properties" in found:

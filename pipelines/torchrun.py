@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..curation.keys import canonical, plain
-from ..eval.protocols.streams import Stream
+from ..eval.protocols.stream_loop import Stream
 from ..training.core import ranks
 from ..training.core.learner import Learner
 from .errors import WrongUse

@@ -48,7 +48,7 @@ def remember(entries: Iterable[Entry]) -> None:
 
 
 def check_trusted(entries: Iterable[Entry], out: str) -> None:
-    """Raises ``NotNamed`` where ``out`` names code that is not built in, of no installed package, and not named by the user."""
+    """Raises ``NotNamed`` if ``out`` names code that is not built in, of no installed package, and not named by the user."""
     kept = set(_kept())
     for entry in entries:
         line = _line(entry)
@@ -68,7 +68,7 @@ def _line(entry: Entry) -> str:
 
 
 def _kept() -> Iterator[str]:
-    """The lines of the list; none where it is not there, damaged, or writable by others."""
+    """The lines of the list; none if it is not there, damaged, or writable by others."""
     try:
         with open(os.open(state_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             about = os.fstat(stream.fileno())

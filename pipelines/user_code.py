@@ -68,7 +68,7 @@ def source_of(
 
     Args:
         name: of the stage.
-        s: settings of the source, told apart by ``kind``.
+        s: settings of the source, distinguished by ``kind``.
         registry: of the benchmark's sources.
         seed: of the run.
         budget: rows that it may reject.

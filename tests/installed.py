@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from benchwright.curation import reach
+from benchwright.curation import reachable_code
 
 Install = Callable[[str, str, Mapping[str, str], Mapping[str, str]], Path]
 """``install(name, version, {path: text}, {group: entry points})``: the folder of the package, which is on the path now."""
@@ -33,7 +33,7 @@ def installer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a test may edit a file twice within a second
         monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
         importlib.invalidate_caches()
-        reach._found_file.cache_clear()  # of an earlier test's package of that name, whose folder is gone
+        reachable_code._found_file.cache_clear()  # of an earlier test's package of that name, whose folder is gone
         return folder
 
     return install

@@ -113,7 +113,7 @@ def test_the_methods(folder: Path) -> None:
 def test_the_model_learns_with_the_method(folder: Path) -> None:
     make = load_name(MODELS, f"{folder}/example_models.py:Hidden")
     check_takes(f"{folder}/example_models.py:Hidden", "vectors")
-    with pytest.raises(ValueError, match="Hidden' takes vectors, and samples here are clips: name another model"):
+    with pytest.raises(ValueError, match="Hidden' takes vectors, but samples here are clips: name another model"):
         check_takes(f"{folder}/example_models.py:Hidden", "clips")
     draw = np.random.default_rng(0)
     y = draw.integers(0, 2, 200)

@@ -1,1 +1,1 @@
-"""Training: loop, models, and one file a method."""
+"""Training: loop, models, and one file per method."""

@@ -81,7 +81,7 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
     """Build the model and load its weights; see ``load_encoder``."""
     if spec.backend != "torch" and device != "cpu":
         raise ValueError(
-            f"encoder.backend = {spec.backend!r} computes on processors alone, and the device is {device!r}: set the backend "
+            f"encoder.backend = {spec.backend!r} runs only on CPUs, but the device is {device!r}: set the backend "
             "to 'torch', or the device to 'cpu'"
         )
     ensure_torchvision()
@@ -128,7 +128,7 @@ def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
     except RuntimeError as error:
         hint = ""
         if "TorchScript" in str(error):
-            hint = "; this is a TorchScript archive: take the .safetensors or .bin file of the same weights"
+            hint = "; this is a TorchScript archive: use the .safetensors or .bin file of the same weights"
         raise ValueError(f"checkpoint {path}: not the weights of {spec.model}: {_line(error)}{hint}") from None
     except OSError:
         raise

@@ -74,7 +74,7 @@ def _term_of_cell() -> np.ndarray:
     text = path.read_text(encoding="utf-8")
     digest = hashlib.sha256(text.encode()).hexdigest()
     if digest != _SAMPLES_SHA256:
-        raise ValueError(f"{path}: SHA-256 {digest}, expected {_SAMPLES_SHA256}: another table gives other vectors")
+        raise ValueError(f"{path}: SHA-256 {digest}, expected {_SAMPLES_SHA256}: another table would give other vectors")
     rows = list(csv.DictReader(text.splitlines()))
     samples = np.array([[int(row[channel]) for channel in ("red", "green", "blue")] for row in rows], dtype=np.int64)
     cells = np.stack(np.meshgrid(*[np.arange(16) * 16 + 8] * 3, indexing="ij"), axis=-1).reshape(-1, 1, 3)

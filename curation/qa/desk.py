@@ -103,11 +103,11 @@ class Desk:
             return [*dict.fromkeys([*self.answers.invited, *filter(None, self.answers.stands)])]
 
     def token(self, name: str = "") -> str:
-        """What stands in the link of an annotator; of nobody in that with which people give themselves a name."""
+        """What is in the link of an annotator; of nobody in that with which people give themselves a name."""
         return self._keyed(f"{self.answers.invited[name]}\0{name}" if name else "join")
 
     def bearer(self, token: str) -> str | None:
-        """Whose token it is, "" for that of nobody; None where it is none."""
+        """Whose token it is, "" for that of nobody; None if it is none."""
         with self._alone:
             names, given = ("", *self.answers.invited), token.encode("utf-8", "replace")
             return next((name for name in names if hmac.compare_digest(self.token(name).encode(), given)), None)
@@ -183,7 +183,7 @@ class Desk:
             self._mark(name, key, voted=True)
 
     def last(self, name: str) -> str | None:
-        """The image that an annotator has answered last; None where there is none."""
+        """The image that an annotator has answered last; None if there is none."""
         with self._alone:
             return next((key for key in reversed(self.answers.stands.get(name, {})) if key in self._ids), None)
 

@@ -139,8 +139,8 @@ def read_results(
     if endings == {".jsonl"} and len(results) == 1:
         return read_served(results[0], options=options, salt=salt, keys=questions, earlier=earlier, forms=forms)
     if endings != {".csv"}:
-        told = "all of them .csv (MTurk), all of them .json (Label Studio), or one .jsonl (`benchwright qa serve`)"
-        raise ValueError(f"results {', '.join(results)}: {told}")
+        message = "all of them .csv (MTurk), all of them .json (Label Studio), or one .jsonl (`benchwright qa serve`)"
+        raise ValueError(f"results {', '.join(results)}: {message}")
     return read_mturk_results(results, options=options, salt=salt, queries=questions, earlier=earlier, gold=gold)
 
 
@@ -158,7 +158,7 @@ def _rejects_csv(rejects: pa.Table) -> bytes:
 
 
 def own_salt(out: str) -> str:
-    """Secret text for worker hashes, made once a run and kept beside it, readable by its owner alone.
+    """Secret text for worker hashes, made once a run and kept next to it, readable by its owner alone.
 
     Raises:
         ValueError: where the file is empty or no text.
@@ -168,9 +168,9 @@ def own_salt(out: str) -> str:
     if not path.is_file():
         with lock(Store(out), BUSY):
             if not path.is_file():  # nobody made it in the meantime: votes that were hashed with it could not be added to
-                with replacing(path) as beside:
-                    beside.touch(mode=0o600)
-                    beside.write_text(secrets.token_hex(16))
+                with replacing(path) as temporary:
+                    temporary.touch(mode=0o600)
+                    temporary.write_text(secrets.token_hex(16))
     check_file(path)
     salt = path.read_bytes().decode("utf-8", "replace")
     if not salt.strip() or clean(salt) != salt or "\ufffd" in salt:

@@ -198,7 +198,7 @@ def _first_votes(
     keys: Mapping[str, Any] | None,
     forms: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """The votes of an annotation as if nobody had voted before; none where it is rejected all the same."""
+    """The votes of an annotation as if nobody had voted before; none if it is rejected all the same."""
     try:
         return _votes(key, annotation, classes, salt, keys, set(), forms)
     except Reject:

@@ -25,11 +25,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..bounded_reading import parse_json, read_stream
 from ..files import remove, replacing
 from ..records import naming
 from ..rng import uniform
 from ..rows import Blob, Reject
-from ..streams import parse_json, read_stream
 from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
 from .votes import FORMS
 
@@ -82,7 +82,7 @@ FIELD_LIMIT_BYTES = 65_535
 """Largest question that MTurk takes: the form with its variables filled in."""
 
 Medium = Literal["image", "video", "page"]
-"""What is behind an address: an image, a video file, or a page that is opened beside the form."""
+"""What is behind an address: an image, a video file, or a page that is opened next to the form."""
 
 _FORMS = Path(__file__).parent / "forms"
 _FORMULA = ("=", "+", "-", "@")
@@ -126,7 +126,7 @@ def export_batches(
     medium: Medium = "image",
     forms: Sequence[str] = FORMS,
 ) -> Export:
-    """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV a batch) and ``folder/private/``.
+    """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV per batch) and ``folder/private/``.
 
     Args:
         table: ``key`` (string), ``bucket`` (int), ``concept`` (class name) and, without ``images``, ``url`` (http or
@@ -139,7 +139,7 @@ def export_batches(
         batch_size: most images of a batch, gold questions not counted; None makes one batch of every bucket.
         images: ``key`` -> bytes or ``Blob``: show thumbnails inside the CSV (``data:`` URIs) rather than URLs.
         thumbnail_px: longest side of a thumbnail, in pixels.
-        gold: questions with known answers. Their keys stand in ``private/gold_key.json`` alone, which is not for
+        gold: questions with known answers. Their keys are in ``private/gold_key.json`` alone, which is not for
             upload.
         instructions: plain text above the question.
         prompt: the question about the classes; "" for CLEAR's.
@@ -162,7 +162,7 @@ def export_batches(
     pages = {f"{name}.html": render_form(name, options, medium=medium, **texts) for name in forms}
     room = FIELD_LIMIT_BYTES - max(map(len, pages.values()))
     if room < 0:
-        size = f"{FIELD_LIMIT_BYTES - room:,} bytes with its {len(options)} options, and MTurk takes {FIELD_LIMIT_BYTES:,}"
+        size = f"{FIELD_LIMIT_BYTES - room:,} bytes with its {len(options)} options, and MTurk accepts {FIELD_LIMIT_BYTES:,}"
         raise ValueError(f"the form has {size}: ask in Label Studio (--tool label-studio)")
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
@@ -238,7 +238,7 @@ def unguard_formula(text: str) -> str:
 
 
 def check_needs(table: pa.Table, what: str, needs: Sequence[str]) -> None:
-    """Raise ``ValueError`` where the table lacks one of these columns."""
+    """Raise ``ValueError`` if the table lacks one of these columns."""
     if missing := [name for name in needs if name not in table.column_names]:
         raise ValueError(f"{what}: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
 
@@ -264,11 +264,11 @@ def _check_gold(gold: Gold, table: pa.Table) -> None:
 
 
 def _earlier_files(root: Path) -> list[Path]:
-    """The files of an earlier export in the folder. Raises ``ValueError`` where others lie there alone."""
+    """The files of an earlier export in the folder. Raises ``ValueError`` if others lie there alone."""
     record = root / "export.json"
     if not record.is_file():
         if root.is_dir() and any(root.iterdir()):
-            raise ValueError(f"{root}: it holds files that are no earlier export; choose a new or empty folder")
+            raise ValueError(f"{root}: it contains files that are not an earlier export; choose a new or empty folder")
         return []
     content = read_json_file(record)
     if not isinstance(content, dict) or not isinstance(content.get("upload"), dict):
@@ -282,13 +282,13 @@ def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
         if path.is_file():
             remove(path)
     for path in sorted(path for path in staging.rglob("*") if path.is_file()):
-        with replacing(root / path.relative_to(staging)) as beside:
-            path.replace(beside)
+        with replacing(root / path.relative_to(staging)) as temporary:
+            path.replace(temporary)
 
 
 def _batches(table: pa.Table, batch_size: int | None) -> list[tuple[str, list[dict[str, Any]]]]:
     if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size = {batch_size}: a batch holds at least one image")
+        raise ValueError(f"batch_size = {batch_size}: a batch has at least one image")
     columns = [name for name in ("key", "bucket", "concept", "url") if name in table.column_names]
     rows = table.select(columns).to_pylist()
     if batch_size is not None:
@@ -323,7 +323,7 @@ def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: i
     if bucket is None or bucket < 0:
         raise ValueError(f"image {key!r}: bucket {bucket} is not a number from 0 on")
     if any(ord(letter) > 0xFFFF for letter in key + row["concept"]):
-        raise ValueError(f"image {key!r} of class {row['concept']!r}: MTurk takes no characters beyond U+FFFF in a CSV")
+        raise ValueError(f"image {key!r} of class {row['concept']!r}: MTurk accepts no characters beyond U+FFFF in a CSV")
     if images is not None:
         address = data_uri(images, key, side_px=thumbnail_px, limit_bytes=room)
     else:
@@ -334,7 +334,7 @@ def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: i
 
 
 def web_address(key: str, url: str | None) -> str:
-    """An address as a page may hold it. Raises ``ValueError`` where it is none of http or https."""
+    """An address as a page may hold it. Raises ``ValueError`` if it is none of http or https."""
     parts = urllib.parse.urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"image {key!r}: {url!r:.80} is not an http(s) URL; give images= to send thumbnails instead")

@@ -1,6 +1,6 @@
 """Result CSVs of Amazon Mechanical Turk, as downloaded by the requester, to one table of votes.
 
-A row is an assignment. Rows that are no vote become rejects with a reason; only a file that is no result file of these
+A row is an assignment. Rows that are no vote become rejects with a reason; only a file that is not a result file of these
 forms, or that cannot be read as CSV at all, is an error. Worker ids are hashed with a salt at the door: they name
 people.
 """
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
 from ..rows import REJECTS, Reject, is_text
-from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .mturk import unguard_formula
 from .options import Option, answers_to_classes, read_answer
 from .votes import VOTES
@@ -42,7 +42,7 @@ class Votes(NamedTuple):
 
     Attributes:
         votes: ``votes.VOTES``.
-        rejects: what was rejected: ``key`` (the image, "" where it cannot be told), ``reason``, and ``detail`` (file,
+        rejects: what was rejected: ``key`` (the image, "" if it cannot be told), ``reason``, and ``detail`` (file,
             line, what was seen).
         withdrawn: row numbers of the earlier votes whose assignments count no longer.
         gold_again: answers of a worker to a gold question that the worker had answered before: one of them counts.
@@ -123,7 +123,7 @@ def read_mturk_results(
 
 
 def check_salt(salt: str) -> None:
-    """Raise ``ValueError`` where there is none."""
+    """Raise ``ValueError`` if there is none."""
     if not salt:
         raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
 
@@ -139,7 +139,7 @@ class _Reader:
     """Turns rows into votes, and remembers who has voted on what.
 
     Attributes:
-        added: the votes by their numbers, which go on from those of the earlier votes.
+        added: the votes by their numbers, which continue from those of the earlier votes.
         withdrawn: numbers of the earlier votes that count no longer.
         gold_again: answers to gold questions that came again.
         known: answers of earlier votes that came again.
@@ -179,11 +179,11 @@ class _Reader:
 
     def _check_status(self, key: str, row: Mapping[str, str]) -> None:
         status = row["AssignmentStatus"].strip()
-        told = "marked in the column Reject" if row.get("Reject", "").strip() else ""
+        message = "marked in the column Reject" if row.get("Reject", "").strip() else ""
         if status not in _COUNTED:
-            told = f"AssignmentStatus is {_shown(status)}"
-        if told:
-            raise Reject("assignment_not_counted", told + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
+            message = f"AssignmentStatus is {_shown(status)}"
+        if message:
+            raise Reject("assignment_not_counted", message + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
 
     def _withdraw(self, key: str, row: Mapping[str, str]) -> bool:
         """Take back what the assignment of a row voted before; whether there was a vote."""

@@ -22,7 +22,7 @@ class Option:
     Args:
         name: the word that the worker reads and that the answer carries, such as ``computer``.
         class_name: the class that it stands for in the table, such as ``laptop``; "" means the same as ``name``.
-        hint: what stands in brackets behind the name, such as ``laptop/tablet/desktop/keyboard/etc.``.
+        hint: what is in brackets behind the name, such as ``laptop/tablet/desktop/keyboard/etc.``.
 
     >>> Option("computer", class_name="laptop", hint="or a desktop").shown
     'computer (or a desktop)'
@@ -44,7 +44,7 @@ class Option:
 
 
 def check_options(options: Sequence[Option], *, background: str) -> None:
-    """Raise ``ValueError`` where an answer would be ambiguous or could not be shown.
+    """Raise ``ValueError`` if an answer would be ambiguous or could not be shown.
 
     Two options may not share a name, a shown text or a class; none may be called "None of the above" or stand for the
     background class; names are non-empty, without control characters and without white space around them.
@@ -63,7 +63,7 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
         check_text(option.stands_for, "class name")
         check_text(option.shown, "option text")
         if option.stands_for == background:
-            raise ValueError(f"option {option.name!r} stands for the background class {background!r}: it has no option")
+            raise ValueError(f"option {option.name!r} is the background class {background!r}: it has no option")
         if NONE_OF_THE_ABOVE in (option.name, option.shown):
             raise ValueError(f"option {option.name!r}: the form itself adds {NONE_OF_THE_ABOVE!r}")
         if texts & {option.name, option.shown} or option.stands_for in classes:

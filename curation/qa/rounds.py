@@ -90,19 +90,19 @@ class Round:
         stage: the stage whose rows are asked about, one question each.
         options: the classes to choose from, in the order in which annotators see them.
         seed: draws where gold questions stand, and simulated answers.
-        name: snake_case; "" where the pipeline has no other round. Its files lie in ``qa/``, those of a named one in
+        name: snake_case; "" if the pipeline has no other round. Its files are in ``qa/``, those of a named one in
             ``qa/<name>/``.
         workers: votes that an image needs on each form.
         background: the class whose right answer is "None of the above"; "" for none.
         question: text column: the class that an image is believed to show.
-        image: column of the encoded images; "" where there are addresses alone.
+        image: column of the encoded images; "" if there are addresses alone.
         address: column of the images' addresses, for ``qa export --urls``.
-        medium: what is behind an address: an image, a video file, or a page that annotators open beside the form.
+        medium: what is behind an address: an image, a video file, or a page that annotators open next to the form.
         forms: of ``votes.FORMS``, those that are asked.
         thumbnail_px: longest side of the images that annotators are shown.
         group: column of whole numbers that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
-        simulated: who answers in the place of people; None where people do.
+        simulated: who answers in the place of people; None if people do.
         prompt: the question about the classes, in a line; "" for CLEAR's.
 
     >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0, name="shape")
@@ -220,7 +220,7 @@ def votes_place(asked: Round, out: str) -> str:
 
 
 def votes_of(asked: Round, out: str) -> pa.Table | None:
-    """The votes that a run counts in a round, None where there are none yet."""
+    """The votes that a run counts in a round, None if there are none yet."""
     place = votes_place(asked, out)
     if isinstance(place, WhereOfRows):
         artifact = load_artifact(Store(out), asked.stage)
@@ -271,7 +271,7 @@ def _check_columns(asked: Round, schema: pa.Schema) -> None:
             )
         if not holds(schema.field(column).type):
             found = schema.field(column).type
-            raise PlanError(f"{asked.title}: {setting} = {column!r}: a column of {what} is needed, and it holds {found}")
+            raise PlanError(f"{asked.title}: {setting} = {column!r}: expected a column of {what}, but it contains {found}")
 
 
 def export_questions(
@@ -294,8 +294,8 @@ def export_questions(
         tool: who asks: MTurk, or Label Studio.
         batch_size: most images a batch; a batch a group by default.
         thumbnails: put images into the batches, rather than their addresses.
-        gold: CSV file of questions whose answer is known (MTurk only): ``class_name`` and ``file``, a path beside the CSV, or
-            ``url`` where addresses are sent. Their right answers lie in ``private/``, which is not for upload, and beside the
+        gold: CSV file of questions whose answer is known (MTurk only): ``class_name`` and ``file``, a path next to the CSV, or
+            ``url`` where addresses are sent. Their right answers are in ``private/``, which is not for upload, and beside the
             run, where the import looks for them.
         gold_per_batch: how many of them each batch gets.
 
@@ -346,7 +346,7 @@ def images_of(asked: Round, rows: Rows) -> dict[str, Blob]:
 
 
 def addresses_of(asked: Round, rows: Rows) -> dict[str, str]:
-    """Key -> address, of the rows that are asked about. Raises ``ValueError`` where it is none of http or https."""
+    """Key -> address, of the rows that are asked about. Raises ``ValueError`` if it is none of http or https."""
     table = rows.table(["key", asked.address]).to_pydict()
     return {key: web_address(key, url) for key, url in zip(table["key"], table[asked.address], strict=True)}
 
@@ -406,7 +406,7 @@ def _lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterat
 def _file(folder: Path, name: str, place: str) -> Path:
     file = Path(os.path.realpath(folder / name))
     if not file.is_relative_to(folder):
-        raise ValueError(f"{place}: file {name!r} lies outside the folder of the CSV")
+        raise ValueError(f"{place}: file {name!r} is outside the folder of the CSV")
     if not file.is_file():
         raise ValueError(f"{place}: file {name!r} not found next to the CSV")
     return file
@@ -429,7 +429,7 @@ def gold_key(store: Store, folder: str) -> dict[str, str]:
 
 
 def add_to_gold_key(store: Store, folder: str, placed: Mapping[str, str]) -> None:
-    """Add questions to the key beside the run. Those of earlier exports stay: their answers may still come."""
+    """Add questions to the key next to the run. Those of earlier exports stay: their answers may still come."""
     name = posixpath.join(folder, _KEY)
     with lock(store, BUSY):
         store.write_json(name, {**gold_key(store, folder), **placed})

@@ -27,9 +27,9 @@ class Answer:
     """What one annotator, or the requester, says of one image.
 
     Attributes:
-        labels: names of the options chosen, [] for none of the above; None where the label form was not answered.
-        sensitive: None where the sensitive form was not answered.
-        seconds: how long the question was shown; None where that is not known.
+        labels: names of the options chosen, [] for none of the above; None if the label form was not answered.
+        sensitive: None if the sensitive form was not answered.
+        seconds: how long the question was shown; None if that is not known.
     """
 
     labels: Sequence[str] | None
@@ -72,7 +72,7 @@ class Answers:
             elif before is not None:
                 self.undone.setdefault(name, {})[key] = before
         else:
-            raise ValueError(f"record {self.length} is none of answers: {str(dict(record))!a:.80}")
+            raise ValueError(f"record {self.length} is not an answer: {str(dict(record))!a:.80}")
 
     def _remove(self, name: str, *, discarded: bool) -> None:
         self.invited.pop(name, None)
@@ -110,8 +110,8 @@ def read_served(
     try:
         answers = Answers(read(Path(path)))
     except ValueError as error:
-        told = str(error).removeprefix(f"{path} ")
-        raise ValueError(f"{path}: not a journal of `benchwright qa serve`: {told}") from None
+        message = str(error).removeprefix(f"{path} ")
+        raise ValueError(f"{path}: not a journal of `benchwright qa serve`: {message}") from None
     return votes_in(answers, options=options, salt=salt, keys=keys, earlier=earlier, forms=forms)
 
 

@@ -162,7 +162,7 @@ def _id(*parts: str) -> str:
 def _write(path: Path, form: str, rows: Iterator[dict[str, str]]) -> None:
     answer = LABELS_COLUMN if form == "labels" else SENSITIVE_COLUMN
     header = [*RESULT_HEADER, *(f"Input.{name}" for name in COLUMNS), answer, "Approve", "Reject"]
-    with replacing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, restval="", quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

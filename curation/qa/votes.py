@@ -37,7 +37,7 @@ VOTES = pa.schema(
 )
 """Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
 null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
-of MTurk's assignment (null where there is none)."""
+of MTurk's assignment (null if there is none)."""
 
 Form = Literal["labels", "sensitive"]
 
@@ -152,8 +152,8 @@ def count_votes(
     asked = rows.table(["key", question]).rename_columns(["key", "concept"])
     unknown = set(asked["concept"].unique().to_pylist()) - {*classes, background}
     if unknown:
-        told = f"neither one of the {len(classes)} classes nor {background!r}"
-        raise ValueError(f"{question} {min(map(str, unknown))!r} is {told}")
+        message = f"neither one of the {len(classes)} classes nor {background!r}"
+        raise ValueError(f"{question} {min(map(str, unknown))!r} is {message}")
     judged = aggregate_votes(
         asked,
         read_votes(votes),
@@ -183,7 +183,7 @@ def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3, for
     places = key[there] * len(forms) + form[there]
     weights = np.where(pc.equal(votes["worker"], ADJUDICATOR).to_numpy()[there], workers, 1)
     counts = np.bincount(places, weights, minlength=len(asked) * len(forms)).astype(np.int64).reshape(len(asked), len(forms))
-    # Of a key that is asked for twice, the votes are found at its first place.
+    # Of a key that is requested twice, the votes are found at its first place.
     counts = counts[_positions(asked, asked)]
     row, column = np.nonzero(counts < workers)
     return pa.table({"key": asked.take(row), "form": named.take(column), "num_votes": counts[row, column]})
@@ -210,7 +210,7 @@ def read_votes(path: str) -> pa.Table:
             held = pq.ParquetFile(file)
             names = held.schema_arrow.names
             if wrong := next((name for name in VOTES.names if names.count(name) != 1 and name != "assignment"), None):
-                raise ValueError(f"the column {wrong!r} stands there {names.count(wrong)} times")
+                raise ValueError(f"the column {wrong!r} is there {names.count(wrong)} times")
             if held.metadata.num_rows > MAX_VOTES:
                 raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
             check_whole(cast("IO[bytes]", file), "it")
@@ -229,7 +229,7 @@ def read_votes(path: str) -> pa.Table:
 def _check_labels(file: IO[bytes], votes: int) -> None:
     labels = sum(chunk.values for chunks in column_chunks(file) for chunk in chunks if chunk.column.startswith("labels."))
     if labels > _MAX_LABELS * votes:
-        raise ValueError(f"{labels:,} labels in {votes:,} votes, {_MAX_LABELS:,} each at most are read")
+        raise ValueError(f"{labels:,} labels in {votes:,} votes, {_MAX_LABELS:,} each at most are allowed")
 
 
 def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
@@ -239,7 +239,7 @@ def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
     for batch in held.iter_batches(_ROWS_AT_ONCE, columns=names):
         if batch.nbytes > _MAX_VOTE_BYTES * batch.num_rows:
             raise ValueError(
-                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are read"
+                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are allowed"
             )
         batches.append(batch)
         size += batch.nbytes
@@ -329,7 +329,7 @@ def _tally(images: pa.Table, votes: pa.Table, background: str) -> dict[str, np.n
 
 
 def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarray:
-    """Where each value stands in ``among``, -1 for those that do not."""
+    """Where each value is in ``among``, -1 for those that do not."""
     found = pc.fill_null(pc.index_in(values, value_set=among), -1)
     return found.to_numpy() if isinstance(found, pa.ChunkedArray) else found.to_numpy(zero_copy_only=False)
 
@@ -367,6 +367,6 @@ def _rejects(judged: pa.Table) -> pa.Table:
     dropped = judged.filter(judged["reason"].is_valid())
     names = (*COUNTS, "num_labels", "num_sensitive")
     counts = ", ".join(f"{name.removeprefix('votes_')} {{}}" for name in COUNTS)
-    told = f"{counts} of {{}} label and {{}} sensitive votes"
-    details = [told.format(*row) for row in zip(*(dropped[name].to_pylist() for name in names), strict=True)]
+    text = f"{counts} of {{}} label and {{}} sensitive votes"
+    details = [text.format(*row) for row in zip(*(dropped[name].to_pylist() for name in names), strict=True)]
     return pa.table([dropped["key"], dropped["reason"], pa.array(details, pa.string())], schema=REJECTS)

@@ -145,7 +145,7 @@ def fit_homography(
         Reject: ``too_few_matches`` or ``no_homography``.
     """
     if len(points_1) < min_points:
-        raise Reject("too_few_matches", f"{len(points_1)} points, {min_points} wanted")
+        raise Reject("too_few_matches", f"{len(points_1)} points, expected at least {min_points}")
     settings = cv2.UsacParams()
     settings.threshold, settings.confidence, settings.maxIterations = threshold_px, _CONFIDENCE, _MOST_TRIALS
     settings.randomGeneratorState, settings.isParallel = 0, False
@@ -153,19 +153,19 @@ def fit_homography(
     settings.loMethod, settings.loIterations, settings.loSampleSize = cv2.LOCAL_OPTIM_SIGMA, 10, 14
     matrix, _ = cv2.findHomography(points_2.astype(np.float64), points_1.astype(np.float64), settings)
     if matrix is None or not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-9:
-        raise Reject("no_homography", f"{len(points_1)} points, on no homography of which they agree")
+        raise Reject("no_homography", f"{len(points_1)} points, which fit no common homography")
     agree = np.zeros(len(points_1), dtype=bool)
     for _ in range(5):  # the least squares' own points, until they stay
         distance = np.linalg.norm(mapped(points_2, matrix) - points_1, axis=1)
         now = distance <= threshold_px
         if int(now.sum()) < min_points:
-            raise Reject("too_few_matches", f"{int(now.sum())} of {len(points_1)} points agree, {min_points} wanted")
+            raise Reject("too_few_matches", f"{int(now.sum())} of {len(points_1)} points agree, expected at least {min_points}")
         if np.array_equal(now, agree):
             break
         agree = now
         matrix, _ = cv2.findHomography(points_2[agree], points_1[agree], 0)
         if matrix is None:
-            raise Reject("no_homography", f"{int(agree.sum())} points, on no homography of which they agree")
+            raise Reject("no_homography", f"{int(agree.sum())} points, which fit no common homography")
     distance = np.linalg.norm(mapped(points_2[agree], matrix) - points_1[agree], axis=1)
     residual = float(np.sqrt((distance**2).mean()))
     return Homography(matrix / matrix[2, 2], residual, int(agree.sum()), float(agree.mean()))
@@ -303,7 +303,7 @@ def _around(values: np.ndarray) -> np.ndarray:
 
 
 def check_one_scene(pictures: AlignedPictures, *, least: float) -> None:
-    """Raise ``Reject("not_one_scene")`` where the ``agreement`` of two pictures is below ``least``."""
+    """Raise ``Reject("not_one_scene")`` if the ``agreement`` of two pictures is below ``least``."""
     if (found := agreement(pictures)) < least:
         raise Reject("not_one_scene", f"their detail agrees by {found:.2f}, limit least_agreement = {least:g}")
 

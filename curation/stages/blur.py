@@ -83,12 +83,12 @@ def blur(
     ([12, 4, 36, 28], 'jpg', [np.uint8(24)])
     """
     if not (0 <= min_score <= 1 and 0 <= margin <= 10 and 1 <= cells <= 16 and 1 <= jpeg_quality <= 100):
-        told = f"min_score={min_score}, margin={margin}, cells={cells}, jpeg_quality={jpeg_quality}"
-        raise ValueError(f"{told}: they lie in 0 to 1, 0 to 10, 1 to 16, 1 to 100")
+        message = f"min_score={min_score}, margin={margin}, cells={cells}, jpeg_quality={jpeg_quality}"
+        raise ValueError(f"{message}: they lie in 0 to 1, 0 to 10, 1 to 16, 1 to 100")
     data = row.image.read()
     header = read_header(data, max_pixels=max_pixels)
     if header.animated:
-        raise Reject("animated", f"{header.extension} of more than one frame: boxes are looked for in the first alone")
+        raise Reject("animated", f"{header.extension} of several frames: objects are detected in the first only")
     pixels = decode_rgb(data, max_pixels=max_pixels)
     found = detector(pixels.copy(), **({"checkpoint": checkpoint} if checkpoint else {}))
     boxes = _checked(found, pixels.shape[1], pixels.shape[0])
@@ -130,9 +130,9 @@ def _checked(found: object, width: int, height: int) -> np.ndarray:
         & (score <= 1)
     )
     if not right.all():
-        told = ", ".join(f"{value:g}" for value in boxes[np.argmin(right)])
+        message = ", ".join(f"{value:g}" for value in boxes[np.argmin(right)])
         raise ValueError(
-            f"the detector gives the box ({told}) in a picture of {width}x{height}: expected x0 < x1, "
+            f"the detector gives the box ({message}) in a picture of {width}x{height}: expected x0 < x1, "
             "y0 < y1, a part of the box inside the picture, and a score from 0 to 1"
         )
     return boxes[np.lexsort(boxes.T[::-1])]

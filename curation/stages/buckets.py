@@ -216,7 +216,7 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
 
 
 def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
-    """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards.
+    """First and last microseconds of the buckets. Raises ``ValueError`` if they overlap or run backwards.
 
     >>> first, last = checked_limits([BucketLimits("1970-01-01 00:00:00", "1970-01-01 00:00:01")])
     >>> first, last

@@ -69,10 +69,10 @@ def _load(checkpoint: str, changed: int) -> cv2.dnn.Net:
         network = cv2.dnn.readNetFromONNX(checkpoint, engine=cv2.dnn.ENGINE_NEW)
         if set(_OUTPUTS) == set(network.getUnconnectedOutLayersNames()):
             return network
-        told = f"its outputs are not {', '.join(_OUTPUTS)}"
+        message = f"its outputs are not {', '.join(_OUTPUTS)}"
     except cv2.error as error:
-        told = error.err
-    raise ValueError(f"checkpoint {checkpoint}: no CenterFace network: {told}; {HOW_TO_GET}")
+        message = error.err
+    raise ValueError(f"checkpoint {checkpoint}: not a CenterFace network: {message}; {HOW_TO_GET}")
 
 
 def _boxes(heat: np.ndarray, size: np.ndarray, offset: np.ndarray) -> np.ndarray:

@@ -137,7 +137,7 @@ def _index(classes: Sequence[str], background: str) -> int:
 
 
 def _preference(table: pa.Table, method: str, seed: int, is_background: np.ndarray) -> np.ndarray:
-    """A number a row, the smallest being the most wanted: float64 (n,)."""
+    """A number per row, the smallest being the most wanted: float64 (n,)."""
     if method == "random":
         return uniform(seed, "choose", table["key"].to_pylist())
     if method != "top_score":

@@ -92,7 +92,7 @@ def measure_patches(picture: Linear, corners: np.ndarray, *, share: float = 0.5)
         values = np.sort(picture.rgb[top:bottom, left:right][inside > 0].astype(np.float64), axis=0)
         pixels[number] = len(values)
         if len(values) < _MIN_PIXELS:
-            raise Reject("chart_too_small", f"patch {number} has {len(values)} pixels, {_MIN_PIXELS} wanted")
+            raise Reject("chart_too_small", f"patch {number} has {len(values)} pixels, expected at least {_MIN_PIXELS}")
         cut = int(len(values) * _TRIMMED / 2)
         colours[number] = values[cut : len(values) - cut].mean(axis=0) / picture.full_scale
         spread[number] = values[:, 1].std() / max(values[:, 1].mean(), 1e-9)

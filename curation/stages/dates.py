@@ -15,8 +15,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
 from ..rows import Rejected, is_text, printable
-from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .exif import parse_exif_date
 from .folder import is_outside
 
@@ -25,7 +25,7 @@ def parse_local(text: str) -> dt.datetime | None:
     """A capture date as the camera's clock showed it: ISO 8601 (date alone is midnight) or EXIF's form; an offset is dropped.
 
     Returns:
-        A naive datetime, or None where the text is no date.
+        A naive datetime, or None if the text is no date.
 
     >>> parse_local("2007-04-09"), parse_local("2007:04:09 03:27:17"), parse_local("spring")
     (datetime.datetime(2007, 4, 9, 0, 0), datetime.datetime(2007, 4, 9, 3, 27, 17), None)
@@ -35,10 +35,10 @@ def parse_local(text: str) -> dt.datetime | None:
 
 
 def parse_utc(text: str) -> dt.datetime | None:
-    """An upload date: Unix seconds, or ISO 8601, in which an offset is honoured and UTC is assumed where there is none.
+    """An upload date: Unix seconds, or ISO 8601, in which an offset is honoured and UTC is assumed if there is none.
 
     Returns:
-        A naive datetime in UTC, or None where the text is no date.
+        A naive datetime in UTC, or None if the text is no date.
 
     >>> parse_utc("1176089237"), parse_utc("2007-04-09T05:27:17+02:00")
     (datetime.datetime(2007, 4, 9, 3, 27, 17), datetime.datetime(2007, 4, 9, 3, 27, 17))
@@ -155,7 +155,7 @@ def read_dates_csv(stream: IO[bytes], place: str, columns: Mapping[str, str] = M
         tables.append(pa.Table.from_pylist(rows, schema=_CSV_SCHEMA))
         if sum(table.nbytes for table in tables) > _MAX_BYTES:
             raise ValueError(
-                f"{place}: its rows up to line {reader.line_num:,} take more than {_MAX_BYTES:,} bytes: cut it in parts"
+                f"{place}: its rows up to line {reader.line_num:,} take more than {_MAX_BYTES:,} bytes: split it into parts"
             )
 
 
@@ -169,9 +169,9 @@ _CSV_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("line", pa.
 
 def _check_budget(rejects: list[Rejected], place: str) -> None:
     if len(rejects) > MAX_BAD_ROWS:
-        told = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
+        message = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
         raise ValueError(
-            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {told}: is this the right file?"
+            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {message}: is this the right file?"
         )
 
 

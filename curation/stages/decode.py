@@ -219,7 +219,7 @@ def _jpeg_reason(data: bytes, message: str) -> tuple[str, str]:
 
 
 def _decode_jpeg(data: bytes, min_side_px: int) -> np.ndarray | None:
-    """RGB pixels as stored; None where libjpeg complained of something harmless, so that Pillow's reading may judge."""
+    """RGB pixels as stored; None if libjpeg complained of something harmless, so that Pillow's reading may judge."""
     try:
         return simplejpeg.decode_jpeg(data, "RGB", min_height=min_side_px, min_width=min_side_px, strict=True)
     except (ValueError, KeyError) as error:

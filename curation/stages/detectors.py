@@ -24,7 +24,7 @@ def detector(name: str, **settings: Any) -> Any:
     """The setting ``detector`` of ``blur``: what a name stands for. Its code counts in the key of the stage.
 
     Args:
-        name: ``centerface``, what a package offers, or ``path/to/file.py:NAME`` or ``module:NAME`` of one's own.
+        name: ``centerface``, what a package offers, or ``path/to/file.py:NAME`` or ``module:NAME`` of your own.
         settings: further keyword arguments that it is called with.
 
     Raises:

@@ -21,7 +21,7 @@ class Exif:
 
     Attributes:
         orientation: 1 to 8 as in EXIF's tag 0x0112; 1, upright, where it is absent or out of range.
-        date_taken: DateTimeOriginal, else DateTime, as written (naive local time); None where neither can be read.
+        date_taken: DateTimeOriginal, else DateTime, as written (naive local time); None if neither can be read.
     """
 
     orientation: int = 1
@@ -29,7 +29,7 @@ class Exif:
 
 
 def read_exif(data: bytes) -> Exif:
-    """EXIF of an image file's bytes; upright and undated where there is none. Never raises.
+    """EXIF of an image file's bytes; upright and undated if there is none. Never raises.
 
     >>> read_exif(b"no picture")
     Exif(orientation=1, date_taken=None)

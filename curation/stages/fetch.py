@@ -60,7 +60,7 @@ _DRAINED_BYTES = 65536
 
 @dataclass(frozen=True)
 class LinkedImage:
-    """A row whose image lies at a URL."""
+    """A row whose image is at a URL."""
 
     key: str
     url: str
@@ -110,22 +110,22 @@ class FetchLimits:
 
 @dataclass(frozen=True)
 class FetchPace:
-    """How hard to try, and how politely: settings that do not change what a healthy server gives. Mark them ``how(...)``.
+    """Retries and rates of requests: settings that do not change what a healthy server returns. Mark them ``how(...)``.
 
-    All hold for the rows of one part; parts that are made at the same time add up.
+    All apply to the rows of one part; parts that are computed at the same time add up.
 
     Attributes:
-        timeout_s: longest time for one attempt, all redirects, the last byte and stalls included. An image can so take at most
-            ``(retries + 1) * timeout_s + retries * max_backoff_s``, beside the wait for its host's turn.
+        timeout_s: timeout of one attempt, including redirects, stalls and the whole body, seconds. An image takes at most
+            ``(retries + 1) * timeout_s + retries * max_backoff_s``, not counting the wait for its host.
         retries: further attempts after a failure of ``TRANSIENT_REASONS``.
-        backoff_s: wait before the first of them, doubled for each further, times 0.5 to 1.5 (by the row's key).
-        max_backoff_s: longest wait. A server that asks for more (Retry-After) is not asked again in this run.
-        concurrency: requests at the same time.
-        per_host: requests at the same time to one host.
-        min_interval_s: shortest time between the starts of two requests to one host.
-        offline_after: where that many rows of a part get no answer and no row gets one, the network of this machine is taken to
-            be down: the run stops, and no row is rejected. 0: they are rejected.
-        user_agent: who asks; say how to reach you.
+        backoff_s: wait before the first retry, seconds; doubled for each further one, times 0.5 to 1.5 (by the row's key).
+        max_backoff_s: longest wait, seconds. If a server demands more (Retry-After), it is not retried in this run.
+        concurrency: maximum number of simultaneous requests.
+        per_host: maximum number of simultaneous requests to one host.
+        min_interval_s: minimum time between the starts of two requests to one host, seconds.
+        offline_after: if this many rows of a part get no answer, and no row gets one, this machine's network is considered
+            down: the run stops, and no row is rejected. 0: such rows are rejected.
+        user_agent: the User-Agent header; it should say how to reach you.
     """
 
     timeout_s: float = 30.0
@@ -232,7 +232,7 @@ class _Fetcher:
         return found
 
     async def watch(self) -> None:
-        """Add up by how much this process comes too late to what is due: other work beside it, or a busy machine."""
+        """Add up by how much this process comes too late to what is due: other work next to it, or a busy machine."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _TICK_S
@@ -240,12 +240,12 @@ class _Fetcher:
             self.late_s += max(0.0, loop.time() - due)
 
     def check_network(self, found: Sequence[FetchedImage | Rejected]) -> None:
-        """Raise ``MachineFault`` where nobody answered and many were asked."""
+        """Raise ``MachineFault`` if nobody answered and many were asked."""
         lost = Counter(one.reason for one in found if isinstance(one, Rejected) and one.reason in _UNANSWERED)
         if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
-            told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+            message = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
             raise MachineFault(
-                f"no server answered ({told}): this machine may have no network. Finished parts are kept: run again later, "
+                f"no server answered ({message}): this machine may have no network. Finished parts are kept: run again later, "
                 "or let such rows be rejected with source.pace.offline_after=0, and try them later with --retry unreachable"
             )
 
@@ -268,7 +268,7 @@ class _Fetcher:
             await asyncio.sleep(wait_s)
 
     def _backoff_s(self, key: str, attempt: int, failed: _FailedFetch) -> float | None:
-        """Seconds to wait before the next attempt; None where there is to be none."""
+        """Seconds to wait before the next attempt; None if there is to be none."""
         asked_s = failed.retry_after_s or 0.0
         last = attempt >= self.pace.retries or asked_s > self.pace.max_backoff_s
         if failed.reason not in TRANSIENT_REASONS or last:
@@ -355,7 +355,7 @@ class _Fetcher:
 
 
 def _local_fault(error: Exception) -> str:
-    """What this machine lacks; "" where it lacks nothing."""
+    """What this machine lacks; "" if it lacks nothing."""
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return f"{error.strerror}: lower source.pace.concurrency or --workers, or fix what the system lacks"
     return ""
@@ -434,7 +434,7 @@ async def _read_body(content: aiohttp.StreamReader, headers: Mapping[str, str], 
         raise _FailedFetch("too_large", f"{length} bytes announced, limit {max_bytes}")
     encoding = headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise _FailedFetch("bad_response", f"Content-Encoding {encoding}, which was not asked for")
+        raise _FailedFetch("bad_response", f"Content-Encoding {encoding}, which was not requested")
     inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
     parts: list[bytes] = []
     received = size = 0

@@ -151,12 +151,12 @@ class FolderEntry(NamedTuple):
 def walk(folder: Folder, *, sizes: bool = True) -> Iterator[tuple[str, list[FolderEntry]]]:
     """Each folder with its entries, depth first, names sorted by code point: the same on every machine.
 
-    Only one folder's names are in memory. Folders are descended into and not listed as entries, but for those that may
+    Only one folder's names are in memory. Folders are descended into and not listed as entries, except for those that may
     not be entered: hidden ones, links, and those that cannot be read. Links to files within the folder are files.
 
     Args:
         folder: where to begin.
-        sizes: whether they are asked for; of a local file that takes longer than all else. Otherwise they may be 0.
+        sizes: whether they are requested; of a local file that takes longer than all else. Otherwise they may be 0.
 
     >>> [(place, len(entries)) for place, entries in walk(open_folder("texts"))]
     [('', 3)]

@@ -1,7 +1,7 @@
 """Images from a folder tree, with dates from EXIF or a CSV file; and what is done to images of any source before they are read.
 
 A split source: ``folder_pieces`` lists names, in one order on every machine, and ``read_folder`` reads the files of one piece
-as they are asked for. What the listing rejects travels in the piece, so that every file is accounted for.
+as they are requested. What the listing rejects travels in the piece, so that every file is accounted for.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class FoundImage:
     Attributes:
         key: from the path; letters, digits, ``_`` and ``-``.
         image: the file's bytes.
-        extension: the file name's, lower case; "" where it has none.
-        date_taken: naive local time; None where it is not known.
-        date_uploaded: naive UTC; None where it is not known.
+        extension: the file name's, lower case; "" if it has none.
+        date_taken: naive local time; None if it is not known.
+        date_uploaded: naive UTC; None if it is not known.
         source_name: which source.
         file: path within the source.
         labels: JSON object of what else the source says of the file (other columns of the CSV, the sidecar of a tar).
@@ -118,7 +118,7 @@ def folder_pieces(
 
 
 def open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
-    """A CSV's rows, where there is one, and its path within the folder if it lies there: it is no image and no stray file."""
+    """A CSV's rows, if there is one, and its path in the folder if it is there: neither an image nor a stray file."""
     if dates_csv is None:
         return None, None
     parent, name = posixpath.split(dates_csv)
@@ -199,7 +199,7 @@ def read_folder(
 
 
 def extension_of(path: str) -> str:
-    """A file name's extension, lower case and in one spelling; "" where it has none."""
+    """A file name's extension, lower case and in one spelling; "" if it has none."""
     return normal_extension(posixpath.splitext(path)[1])
 
 
@@ -224,7 +224,7 @@ def csv_dates(fields: Sequence[str]) -> tuple[dt.datetime | None, dt.datetime | 
 
 @dataclass(frozen=True)
 class NamedImage:
-    """A row of metadata whose image lies in a folder."""
+    """A row of metadata whose image is in a folder."""
 
     key: str
     extension: str
@@ -244,7 +244,7 @@ def read_image(row: NamedImage, *, root: str, path: str = "{key}.{extension}", m
 
     Args:
         root: local path or fsspec URL.
-        path: where the file lies in it: a format text of ``key``, ``key3`` (the key's first three characters, as large
+        path: where the file is in it: a format text of ``key``, ``key3`` (the key's first three characters, as large
             collections are laid out) and ``extension``.
         max_bytes: larger files are ``too_large``.
 

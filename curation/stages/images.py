@@ -16,7 +16,7 @@ class StoredImage:
     """An image file as fetched or found.
 
     Attributes:
-        extension: as the source declared it, without a dot; "" where it declared none.
+        extension: as the source declared it, without a dot; "" if it declared none.
         image: the file's bytes.
     """
 

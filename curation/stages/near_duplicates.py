@@ -62,7 +62,7 @@ class DuplicateRule:
         within: column (bucket, task, ...) within whose values rows are compared; "": all with all.
         order_by: column of ``keep_first``, such as a date; "": the key alone. Rows without a value come last.
         best_by: column of ``keep_best``: a number.
-        split: column that says the split of a row, for ``drop_across_splits``; else the report tells of groups across splits.
+        split: column that says the split of a row, for ``drop_across_splits``; else the report lists groups across splits.
         kept_split: the split that stays as it is.
 
     >>> DuplicateRule("drop_across_splits", split="role").kept_split

@@ -37,7 +37,7 @@ _HALF = 2.0**-10
 """By how much a product of unit vectors may differ where one of them was rounded to float16."""
 
 _NEAREST = 64
-"""Neighbours of a row that a GPU is asked for; a row that has more is looked up again without a GPU."""
+"""Neighbours of a row that a GPU returns; a row that has more is searched again without a GPU."""
 
 _CHECKED_ROWS = 1000
 """Rows by which the recall of IVF is measured."""
@@ -53,16 +53,16 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorSearch:
-    """How near vectors are looked for.
+    """How pairs of near vectors are searched for.
 
     Attributes:
-        kind: ``flat`` compares all with all. ``ivf`` is APPROXIMATE: a row is compared with those of the ``probes`` cells
-            that are nearest to it, and some pairs are missed; how many is measured and told. ``auto`` is flat up to
-            ``flat_rows``, and ivf above.
-        flat_rows: see above.
-        cells: of ivf; None: 4 times the root of the number of rows.
-        probes: of them that are looked through for a row.
-        seed: draws the rows by which cells are found.
+        kind: ``flat`` compares all rows with all. ``ivf`` is APPROXIMATE: a row is compared with the rows of its ``probes``
+            nearest cells; some pairs are missed, and the report gives the measured share. ``auto`` is ``flat`` up to
+            ``flat_rows`` rows, otherwise ``ivf``.
+        flat_rows: see ``kind``.
+        cells: number of cells of ``ivf``; None: 4 times the square root of the number of rows.
+        probes: number of cells searched for each row.
+        seed: seed of the sample of rows from which the cells are computed.
     """
 
     kind: Literal["auto", "flat", "ivf"] = "auto"
@@ -85,7 +85,7 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
     """Pairs of different rows whose hashes differ in at most ``max_distance`` bits a word, on average over the words.
 
     Args:
-        codes: uint64 (n, words), no two rows equal, ascending where there is one word: a word a picture or frame.
+        codes: uint64 (n, words), no two rows equal, ascending if there is one word: a word a picture or frame.
         max_distance: of 64 bits.
 
     Yields:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 Knn = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
-"""Queries (q, d), vectors (n, d) and k -> inner products (q, k), descending, and rows (q, k); -1 where there is none."""
+"""Queries (q, d), vectors (n, d) and k -> inner products (q, k), descending, and rows (q, k); -1 if there is none."""
 
 MOST = 2048
 """Rows that faiss finds at most on a GPU, a query."""
@@ -22,7 +22,7 @@ TF32 = 2.0**-10
 
 
 def gpu_knn() -> Knn | None:
-    """faiss's search on its first GPU; None where faiss has none, or is built without."""
+    """faiss's search on its first GPU; None if faiss has none, or is built without."""
     import faiss
 
     found: Any = faiss
@@ -39,7 +39,7 @@ def gpu_knn() -> Knn | None:
 def nominate(
     knn: Knn, queries: np.ndarray, vectors: np.ndarray, k: int, longest: float, bars: np.ndarray
 ) -> list[np.ndarray] | None:
-    """Rows, ascending, that must be scored exactly to know the k best of each query; None where that cannot be shown.
+    """Rows, ascending, that must be scored exactly to know the k best of each query; None if that cannot be shown.
 
     Let s(x) be the exact score of a row and t(x) that of the search, with |s(x) - t(x)| <= e for all rows, and let the search
     return the m > k rows of largest t. Of these, k have s >= t_k - e, where t_k is the k-th largest t: so the k-th best score

@@ -21,18 +21,18 @@ class Rule:
 
     Attributes:
         candidates: rows that each prompt nominates (16,000 in CLEAR).
-        per_class: rows wanted of each concept (600).
+        per_class: rows to choose for each concept (600).
         overlap: ``as_released``: a row nominated by several prompts goes to the one that scores it highest, ties to the
             prompt named first (released code, all surviving versions). ``as_written``: a row among the best ``per_class`` of
             more than one concept is discarded from all of them and the next candidates take its place, until no row
             appears twice (the paper's text; that "co-occurring" is judged among the chosen rows rather than among all
             candidates is our choice: small buckets would lose every row otherwise).
-        background: name of the class made of the least fitting rows, or "" for none.
-        background_share: rows that each prompt gives to the background, as a share of ``per_class``, rounded down (0.1).
-        near_duplicate_cosine: rows of a concept closer than this to a better one are left out, and the next candidates
-            take their place; None (as CLEAR) keeps them.
-        on_shortage: what happens when a bucket has fewer than ``per_class`` rows for a concept: ``keep`` what there is,
-            with a warning that counts it (``quiet``: without), or ``error``.
+        background: name of the class of the rows with the lowest scores, or "" for none.
+        background_share: rows that each prompt contributes to the background, as a share of ``per_class``, rounded down (0.1).
+        near_duplicate_cosine: rows of a concept with a cosine above this to a better one are skipped, and the next candidates
+            take their place; None (as in CLEAR) keeps them.
+        on_shortage: what to do when a bucket has fewer than ``per_class`` rows for a concept: ``keep`` those, with a warning
+            that gives the number (``quiet``: without), or stop with an ``error``.
     """
 
     candidates: int
@@ -47,7 +47,7 @@ class Rule:
         if self.per_class < 1 or self.candidates < self.per_class:
             raise ValueError(
                 f"retrieval rule: {self.candidates} candidates for {self.per_class} rows a class; "
-                "expected at least one row per class and as many candidates"
+                "expected at least one row per class, and at least as many candidates"
             )
         if not 0 <= self.background_share <= 1:
             raise ValueError(f"retrieval rule: background_share is {self.background_share}: a number from 0 to 1")

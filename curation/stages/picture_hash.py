@@ -41,7 +41,7 @@ class HashedPicture:
     """The row with its hash.
 
     Attributes:
-        phash: 16 hexadecimal digits; None where the picture is of one colour.
+        phash: 16 hexadecimal digits; None if the picture is of one colour.
         pixels: width times height.
     """
 
@@ -65,7 +65,7 @@ class HashedClip:
     """The row with the hashes of some of its frames.
 
     Attributes:
-        phash: 16 hexadecimal digits a frame; None where every one of them is of one colour.
+        phash: 16 hexadecimal digits a frame; None if every one of them is of one colour.
         pixels: width times height of a frame.
     """
 

@@ -26,7 +26,7 @@ _ROW = ""
 def ranks(rows: StoredRows, by: Sequence[tuple[str, str]], *, scratch: str | None = None) -> np.ndarray:
     """The place of each row in the order of some columns; equal rows keep their order, and those without a value come last.
 
-    Many rows are cut, by rows that are drawn of them, into stretches of the order; these lie in one temporary file, and are
+    Many rows are cut, by rows that are drawn of them, into stretches of the order; these are in one temporary file, and are
     sorted one after another. Memory: 4 bytes a row (8 beyond 4 billion), a stretch, and rows that are equal in all columns.
 
     Args:
@@ -106,7 +106,7 @@ def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Sp
 
 
 def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
-    """All rows in their order, in tables of at least ``TABLE_ROWS`` rows but for the last, with the number of the first row.
+    """All rows in their order, in tables of at least ``TABLE_ROWS`` rows except for the last, with the number of the first row.
 
     >>> from benchwright.curation.store import Rows
     >>> [(first, table.num_rows) for first, table in in_tables(Rows.of(pa.table({"key": ["b", "c", "a"]})))]

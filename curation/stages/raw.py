@@ -42,7 +42,7 @@ class Bayer:
         pattern: colours of its first two rows and columns, row by row, such as ``RGGB``.
         black: level of black of the four sites, float64 (2, 2).
         white: level of saturation of the four sites, float64 (2, 2).
-        as_shot_neutral: what the camera took for white, raw R, G, B with G at 1, float64 (3,); None where it does not say.
+        as_shot_neutral: what the camera took for white, raw R, G, B with G at 1, float64 (3,); None if it does not say.
         orientation: EXIF's, 1 to 8, which brings the picture upright; nothing here is turned.
     """
 
@@ -61,7 +61,7 @@ class Linear:
     Attributes:
         rgb: (height, width, 3); float32, 0 black and 1 full scale, noise may lie below 0; or uint16, 65535 full scale.
         saturated: bool (height, width): whether a raw value that the pixel is made of is saturated.
-        scale: raw pixels along the side of a pixel, 1 or 2. Pixel ``x`` lies at raw column ``scale * x + (scale - 1) / 2``.
+        scale: raw pixels along the side of a pixel, 1 or 2. Pixel ``x`` is at raw column ``scale * x + (scale - 1) / 2``.
     """
 
     rgb: np.ndarray
@@ -146,7 +146,7 @@ def _bayer(raw: Any) -> Bayer:
     visible = raw.raw_image_visible
     height, width = visible.shape[0] // 2 * 2, visible.shape[1] // 2 * 2
     if not height or not width:
-        raise Reject("no_bayer", f"{visible.shape[1]}x{visible.shape[0]} pixels: not one whole pattern")
+        raise Reject("no_bayer", f"{visible.shape[1]}x{visible.shape[0]} pixels: smaller than one mosaic pattern")
     black = np.asarray(raw.black_level_per_channel, dtype=np.float64)[pattern]
     # LibRaw's own maximum is what the data can reach; a camera may tell more, channel by channel.
     told = raw.camera_white_level_per_channel

@@ -95,7 +95,7 @@ def numbers_of_digits(tables: Iterable[pa.Table], column: str, count: int) -> np
         column: of text.
 
     Returns:
-        int64 of shape (count,); None where a text is anything but 1 to 17 digits.
+        int64 of shape (count,); None if a text is anything but 1 to 17 digits.
 
     >>> numbers_of_digits([pa.table({"key": ["9", "10", "1"]})], "key", 3).argsort()
     array([2, 1, 0])
@@ -124,7 +124,7 @@ def reorder(
     Args:
         rows: all rows, of any columns (payload columns move as references).
         order: int64 of shape (m,): indices of rows, each at most once. Rows that are not named are left out.
-        cuts: places in ``order`` at which a table must not go on, such as the starts of buckets.
+        cuts: places in ``order`` at which a table must not continue, such as the starts of buckets.
         scratch: folder for the temporary file, which takes about as much room as the rows in memory would.
         held_bytes: of rows that are held, ``HELD_BYTES`` by default; where there are more, all go through the file.
 

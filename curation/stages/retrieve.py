@@ -108,7 +108,7 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
     check_concepts(concepts, rule)
     concept_of = np.repeat(np.arange(len(concepts)), [len(concept.prompts) for concept in concepts])
     if np.ndim(query_vectors) != 2 or len(query_vectors) != len(concept_of):
-        raise ValueError(f"query vectors have shape {np.shape(query_vectors)}: {len(concept_of)} prompts stand in the plan")
+        raise ValueError(f"query vectors have shape {np.shape(query_vectors)}: {len(concept_of)} prompts are in the plan")
     queries = np.ascontiguousarray(query_vectors, dtype=np.float32)
     prompts = [prompt for concept in concepts for prompt in concept.prompts]
     check_unit(queries, prompts)
@@ -147,7 +147,7 @@ def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
 
 
 def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
-    """Raise ``ValueError`` where a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others.
+    """Raise ``ValueError`` if a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others.
 
     >>> check_unit(np.array([[3.0, 4.0]], np.float32), ["photo7"])
     Traceback (most recent call last):

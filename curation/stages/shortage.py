@@ -25,7 +25,7 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
         wanted: rows wanted of each class, in the order of the result.
 
     Returns:
-        Columns bucket, concept, found, wanted (int64 and string), one row a bucket and class with too few rows.
+        Columns bucket, concept, found, wanted (int64 and string), one row per bucket and class with too few rows.
 
     >>> rows = pa.table({"bucket": [1, 1, 2], "concept": ["bus", "bus", "bus"]})
     >>> shortages(rows, buckets=[1, 2], wanted={"bus": 2}).to_pylist()
@@ -55,9 +55,9 @@ def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> No
     """
     if not short.num_rows or on_shortage == "quiet":
         return
-    told = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]
-    more = f", and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
-    line = f"{stage}: too few rows: {', '.join(told[:_NAMED])}{more}"
+    lines = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]
+    more = f", and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+    line = f"{stage}: too few rows: {', '.join(lines[:_NAMED])}{more}"
     if on_shortage == "error":
         raise ValueError(line)
     logging.getLogger("benchwright").warning("%s; the run continues with what there is", line)

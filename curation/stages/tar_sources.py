@@ -220,7 +220,7 @@ def _tar_image(
     try:
         image = bodies.pop("image")
         if image is None or None in bodies.values():
-            raise Reject("too_large", f"{file}, or what the sample says of it")
+            raise Reject("too_large", f"{file}, or the sample's own metadata")
         extension = extension_of(file)
         if extension not in KNOWN_EXTENSIONS:
             check_content(image, file)
@@ -234,7 +234,7 @@ def _tar_image(
             raise Reject("no_date", f"{file}: no date of capture")
         text = json.dumps(labels, sort_keys=True, ensure_ascii=False)
         if not is_text(text):
-            raise Reject("bad_sidecar", f"{file}: its .json holds half a surrogate pair, which is not valid text")
+            raise Reject("bad_sidecar", f"{file}: its .json contains half a surrogate pair, which is not valid text")
         return FoundImage(sample["key"], Blob(image), extension, taken, uploaded, source_name, file, text)
     except Reject as reject:
         return Rejected(sample["key"], reject.reason, reject.detail)

@@ -100,7 +100,7 @@ class TopK:
         if not np.isfinite(self._queries).all():
             raise ValueError(f"query {np.argwhere(~np.isfinite(self._queries))[0][0]} has a value that is not finite")
         if k < 1:
-            raise ValueError(f"k is {k}: at least one row must be asked for")
+            raise ValueError(f"k is {k}: it must be at least 1")
         norms = np.linalg.norm(self._queries.astype(np.float64), axis=1)
         if norms.max(initial=0) > LONGEST:
             raise ValueError(f"query {norms.argmax()} has length {norms.max():.3g}: beyond {LONGEST:.0e} float32 overflows")
@@ -156,7 +156,7 @@ class TopK:
             self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
 
     def _searched(self, block: np.ndarray, bars: list[float]) -> list[np.ndarray] | None:
-        """Nominees by the given search; None where there is none, or it shows nothing."""
+        """Nominees by the given search; None if there is none, or it shows nothing."""
         if self._knn is None:
             return None
         vectors = np.ascontiguousarray(block, dtype=np.float32)

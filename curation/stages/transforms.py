@@ -11,4 +11,4 @@ TRANSFORMS = Registry(
     {name: f"benchwright.curation.stages.visual_transforms:{name}" for name in _NAMES},
     fits=dict.fromkeys(_NAMES, "frames of a video"),
 )
-"""One of one's own is a ``visual_transforms.OwnTransform``."""
+"""One of your own is a ``visual_transforms.OwnTransform``."""

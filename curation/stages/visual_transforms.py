@@ -45,7 +45,7 @@ def our_ranges() -> Ranges:
 
 
 def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:
-    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` where it gives other than what it takes.
+    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` if it gives other than what it takes.
 
     >>> def mirror(frames, draw):
     ...     return frames[:, :, ::-1]

@@ -4,7 +4,7 @@ A child is started once and used again and again. It is asked, and answers, in J
 comes from a video is never unpickled.
 
 A row is rejected for what its file does, not for what the machine does (see ``child_processes.py``). A child that ended is
-followed by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes
+followed by a fresh one, which has the file alone, no other work of this process next to it: what it gives, counts. Two crashes
 are the file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot;
 two deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
 """
@@ -28,8 +28,8 @@ from typing import Any, cast
 
 from ..child_processes import Died, limit_cpu, memory_is_short, tried_twice
 from ..rows import MachineFault, Reject
+from .frame_plans import FramePlan
 from .limits import VideoLimits, too_slow
-from .plans import FramePlan
 from .work import WORK, FileFacts, FrameSettings
 
 _VALUES = {"limits": VideoLimits, "plan": FramePlan, "settings": FrameSettings}
@@ -66,7 +66,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
         with _turns.alone() if again else _turns.beside_others():
             return _asked(_Child() if again else _idle.take(), question, wall_limit_s)
 
-    helps = "raise videos.wall_limit_s where the machine is that slow, or take the file away where it is this one each time"
+    helps = "raise videos.wall_limit_s if the machine is that slow, or remove the file if it is always the same one"
     try:
         return tried_twice(ask, who=f"the process that reads {path}", silence_s=wall_limit_s, helps=helps)
     except Died as died:

@@ -43,7 +43,7 @@ class Miscounted(Exception):
 
 Decoder = Callable[..., Iterator[tuple[int, "VideoFrame"]]]
 """``decode(index, wanted, *, budget)``: the frames of a file at the places ``wanted`` (increasing, in order of display), each
-with its place, in any order. Raises ``Miscounted`` where the index is wrong: then what was given before does not count;
+with its place, in any order. Raises ``Miscounted`` if the index is wrong: then what was given before does not count;
 ``Reject`` where the file cannot be decoded.
 """
 
@@ -72,7 +72,7 @@ def _sought(
     from av.error import FFmpegError
 
     context = stream.codec_context
-    # Damage is concealed with what was decoded before, which is not the same here: where there is any, decode all. Where
+    # Damage is concealed with what was decoded before, which is not the same here: if there is any, decode all. Where
     # groups of pictures are open, their first ones are damaged by the seeking itself, and are not wanted.
     if not _has_open_groups(index):
         context.options = {**context.options, "err_detect": "+explode"}
@@ -286,7 +286,7 @@ def _received(pipe: IO[bytes], wanted: Sequence[int], *, all_sent: bool) -> Iter
         for frame in container.decode(video=0):
             number = next(numbers, None)
             if number is None:
-                raise Reject("corrupt", f"more than the {len(wanted)} frames asked for came from ffmpeg")
+                raise Reject("corrupt", f"more than the {len(wanted)} requested frames came from ffmpeg")
             if number in places:
                 yield number, frame
 

@@ -12,9 +12,9 @@ import numpy as np
 from ..rows import Blob
 from ..stages.folder import open_folder
 from .child import WALL_LIMIT_S, in_child
+from .frame_plans import FramePlan
 from .index import StreamChoice
 from .limits import VideoLimits
-from .plans import FramePlan
 from .work import FrameSettings
 
 NO_SURPRISES = VideoLimits()

@@ -75,7 +75,7 @@ class VideoIndex:
         times_s: seconds from the first frame at which frames begin, and the last ends; float64 (frames + 1,).
         start_s: time stamp of the first frame.
         keys: where decoding may begin, in order.
-        sequential: why frames must be decoded from the start; "" where they need not.
+        sequential: why frames must be decoded from the start; "" if they need not.
         size_bytes: of the file.
     """
 
@@ -154,7 +154,7 @@ def _ranked(container: InputContainer) -> list[VideoStream]:
 
 
 def _check_machine(error: FFmpegError) -> None:
-    """Raise ``MachineFault`` where the error says nothing of the file."""
+    """Raise ``MachineFault`` if the error says nothing of the file."""
     if error.errno in _OF_THE_MACHINE:
         raise MachineFault(f"{error.strerror}: use fewer --workers, or fix what the system lacks") from None
     if error.errno == errno.ENOMEM and memory_is_short():
@@ -166,15 +166,15 @@ def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
         head = stream.read(16)
     if isinstance(error, EOFError):
         return "no_frames", "the file ends behind its header"
-    told = f"{type(error).__name__}: {getattr(error, 'strerror', '')}"
+    text = f"{type(error).__name__}: {getattr(error, 'strerror', '')}"
     if not head:
         return "empty_file", "0 bytes"
     if head[4:8] == b"ftyp":
         return (
-            ("corrupt", told) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
+            ("corrupt", text) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
         )
     known = head.startswith((b"\x1aE\xdf\xa3", b"OggS", b"FLV", b"\x00\x00\x01", b"G", b"GIF8")) or head[8:12] == b"AVI "
-    return ("corrupt", told) if known else ("not_a_video", f"begins with {head!r}")
+    return ("corrupt", text) if known else ("not_a_video", f"begins with {head!r}")
 
 
 def _boxes_are_whole(path: str) -> bool:
@@ -314,7 +314,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
 def _index(path: str, container: InputContainer, stream: VideoStream, packets: _Packets) -> VideoIndex:
     context, seekable = stream.codec_context, container.format.name in _SEEKABLE
     if not any(packets.shown):
-        raise Reject("no_frames", f"{len(packets.pts)} packets, none of them shown")
+        raise Reject("no_frames", f"{len(packets.pts)} packets, none of which is displayed")
     if seekable and packets.last_is_cut:
         raise Reject("truncated", f"the last of {len(packets.pts)} packets is cut")
     sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
@@ -357,7 +357,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
 
 
 def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Packets) -> str:
-    """Why seeking by packets cannot be relied on; "" where it can."""
+    """Why seeking by packets cannot be relied on; "" if it can."""
     if container not in _SEEKABLE:
         return f"container {container}"
     if codec not in _FORETOLD:
@@ -367,7 +367,7 @@ def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Pa
     if None in packets.pts or len(set(packets.pts)) < len(packets.pts):
         return "time stamps are missing or repeated"
     if packets.pts == packets.dts and has_b_frames:
-        return "time stamps do not tell the order of display"
+        return "time stamps do not determine the display order"
     if not packets.keys or packets.keys[0] != 0:
         return "no key frame at the start"
     first = packets.pts[0] or 0

@@ -46,7 +46,7 @@ class CpuBudget:
         self._end = _used_s() + limits.cpu_limit_s
 
     def left_s(self) -> float:
-        """Seconds that are left. Raises ``Reject`` (``timed_out``) where there are none."""
+        """Seconds that are left. Raises ``Reject`` (``timed_out``) if there are none."""
         left = self._end - _used_s()
         if left <= 0:
             raise too_slow(self.limits)

@@ -104,7 +104,7 @@ class AvcReader:
 
 
 def _frame_num(slice_: bytes, count: int) -> int:
-    """The number, of so many bits, of a slice's picture. Not by ``_Bits``: it is asked for every packet of a film."""
+    """The number, of so many bits, of a slice's picture. Not by ``_Bits``: it is called for every packet of a film."""
     clean = slice_[:_SLICE].replace(b"\0\0\3", b"\0\0")
     value, left = int.from_bytes(clean), 8 * len(clean)
     for _ in range(3):  # Exp-Golomb numbers: of the first macroblock, of the kind of slice, of the picture's parameters
@@ -163,7 +163,7 @@ class HevcPicture(NamedTuple):
 
 
 def hevc_picture(packet: memoryview, extradata: bytes) -> HevcPicture:
-    """The picture in an HEVC packet. Raises ``NalError`` where there is none."""
+    """The picture in an HEVC packet. Raises ``NalError`` if there is none."""
     if len(extradata) < 23 or extradata[0] != 1:
         raise NalError("no hvcC")
     for header, body in units(packet, (extradata[21] & 3) + 1):

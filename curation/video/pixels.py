@@ -96,7 +96,7 @@ class RgbConverter:
         index = self._index
         if (frame.width, frame.height) != (index.width_px, index.height_px):
             stated = f"{index.width_px}x{index.height_px}"
-            raise Reject("size_changes", f"{stated} as the file says, and {frame.width}x{frame.height} in a frame")
+            raise Reject("size_changes", f"{stated} according to the file, but {frame.width}x{frame.height} in a frame")
         frame = _bare(frame)
         frame.colorspace = index.colour_matrix
         frame.color_range = _FULL_RANGE if index.full_range else _LIMITED_RANGE

@@ -10,10 +10,10 @@ import numpy as np
 
 from ..rows import Reject
 from .decoders import DECODERS, Miscounted, all_frames
+from .frame_plans import FramePlan, choose_frames
 from .index import StreamChoice, VideoIndex, read_index
 from .limits import CpuBudget, VideoLimits
 from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
-from .plans import FramePlan, choose_frames
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def probe_file(
             break
         count = number + 1
     if first is None:
-        raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+        raise Reject("no_frames", f"{index.n_frames} packets, none of which yields a frame")
     if plan is not None:
         known = index if count == index.n_frames else counted(index, budget=budget)
         choose_frames(plan, known.times_s, fps=known.fps, **cut)
@@ -83,7 +83,7 @@ def sample_file(
     """The frames that a plan chooses: facts of ``frames.SampledClip``, and the JPEGs. Raises ``Reject`` as ``sample_frames``.
 
     Args:
-        cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose_frames``.
+        cut: ``t_start``, ``t_end`` and ``key`` of ``frame_plans.choose_frames``.
     """
     facts, jpegs = _read(path, limits, stream, plan, settings, cut, lambda pixels: encode_jpeg(pixels, settings.jpeg_quality))
     return facts, [jpegs[place] for place in facts["frame_index"]]
@@ -126,7 +126,7 @@ def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
     """
     stamps = [frame.pts for frame in all_frames(index, budget=budget)]
     if not stamps:
-        raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+        raise Reject("no_frames", f"{index.n_frames} packets, none of which yields a frame")
     if None in stamps:
         times_s = np.arange(len(stamps) + 1) / index.fps
     else:

@@ -2,7 +2,7 @@
 annotated segment is a row.
 
 The CSV files name the length of the 30 fps copies that TSP's authors made; the JSON gives the length of the videos. Segments of
-no or negative length stand in the published lists (9 in train, 3 in val of TSP's) and are kept: who cuts frames rejects them.
+no or negative length are in the published lists (9 in train, 3 in val of TSP's) and are kept: who cuts frames rejects them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines
 from ...curation.rows import Rejected, is_text, printable
-from ...curation.streams import bounded, parse_json, read_file, read_lines
 from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
@@ -55,7 +55,7 @@ def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
 
 
 def _check_names(path: str, what: str, found: Sequence[Any], names: Sequence[str], meaning: str) -> None:
-    """Raise ``ValueError`` where none of the entries has one of these names: the file is of another form."""
+    """Raise ``ValueError`` if none of the entries has one of these names: the file is of another form."""
     tables = [cast("dict[str, Any]", one) for one in found if isinstance(one, dict)]
     if tables and not any(name in one for one in tables for name in names):
         has = ", ".join(map(repr, tables[0])) or "nothing"
@@ -148,7 +148,7 @@ def _clip(one: _Segment, keys: dict[str, int]) -> ListedClip | Rejected:
     if not one.label:
         return Rejected(one.listed, "empty_label", one.youtube_id)
     if not is_text(one.label):
-        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} holds half a surrogate pair, which is not valid text")
+        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} contains half a surrogate pair, which is not valid text")
     return segment(one.youtube_id, one.label, one.role, (one.start, one.end, one.length), one.listed, keys)
 
 
@@ -160,7 +160,7 @@ def segment(
     Args:
         youtube_id: of the video.
         label: class.
-        role: train, val or test; None where the list names none.
+        role: train, val or test; None if the list names none.
         times: start, end and the video's length, seconds, as the file writes them.
         listed: where it stands.
         keys: keys that were given already, and how often: a segment that appears twice in a list counts twice (ActivityNet

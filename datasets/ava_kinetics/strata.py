@@ -25,9 +25,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...curation.bounded_reading import text_blocks
 from ...curation.package_data import package_toml
 from ...curation.rows import Sifted, sift
-from ...curation.streams import text_blocks
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -67,14 +67,14 @@ def action_types() -> Mapping[str, tuple[int, int]]:
 
 
 def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
-    """One row a key frame, in the order of (youtube_id, timestamp_s).
+    """One row per key frame, in the order of (youtube_id, timestamp_s).
 
     Args:
         annotations: columns of ``strata.Annotated``.
         types: see ``action_types``.
 
     Returns:
-        ``youtube_id``, ``timestamp_s``, ``actions``, ``persons``, ``area`` (None where nobody is annotated), ``activity``.
+        ``youtube_id``, ``timestamp_s``, ``actions``, ``persons``, ``area`` (None if nobody is annotated), ``activity``.
     """
     frame = ["youtube_id", "timestamp_s"]
     box = ["x1", "y1", "x2", "y2"]
@@ -187,7 +187,7 @@ _COLUMNS = ("youtube_id", "timestamp_s", "x1", "y1", "x2", "y2", "action", "pers
 
 @dataclass(frozen=True)
 class Annotated:
-    """One line. ``key`` is ``<file>:<line>``; box, action and person are None where the list does not have them."""
+    """One line. ``key`` is ``<file>:<line>``; box, action and person are None if the list does not have them."""
 
     key: str
     youtube_id: str

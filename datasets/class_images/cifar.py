@@ -14,11 +14,11 @@ from typing import IO, Any, cast
 import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import decompressed
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.png import stored_png
 from ...curation.records import naming
 from ...curation.rows import Blob
-from ...curation.streams import decompressed
 from ...curation.tars import TAR_ERRORS, members
 from .folders import ClassImage
 
@@ -73,7 +73,7 @@ def _tables(root: str, needed: Mapping[str, tuple[bytes, ...]]) -> list[dict[byt
                 _table(f"{place}, {name}", stream, keys) for (name, keys), stream in zip(needed.items(), streams, strict=True)
             ]
     except FileNotFoundError as error:
-        raise ValueError(f"{place}, {error}: there is no such file") from None
+        raise ValueError(f"{place}, {error}: file not found") from None
     except _Refused as error:
         raise ValueError(str(error)) from None
     except TAR_ERRORS as error:
@@ -98,7 +98,7 @@ def _table(place: str, stream: IO[bytes], needed: tuple[bytes, ...]) -> dict[byt
 
 
 def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> list[IO[bytes]]:
-    """The files, which can be sought: those of an archive, which is read once and to its end, lie in temporary files."""
+    """The files, which can be sought: those of an archive, which is read once and to its end, are in temporary files."""
     if not root.lower().endswith(_ENDINGS):
         try:
             return [cast("IO[bytes]", stack.enter_context(fsspec.open(posixpath.join(root, name), "rb"))) for name in names]

@@ -1,6 +1,6 @@
 """Pictures in class folders or in tars, ImageNet's and Tiny-ImageNet's layouts among them.
 
-The class of a file is told by its path: the folder that it lies in (but for ``images``), or the tar, where it lies in none.
+The class of a file is told by its path: the folder that it is in (except for ``images``), or the tar, where it is in none.
 
 * ``train/n01440764/n01440764_18.JPEG`` and ``val/n01440764/...``: ImageNet, sorted into folders; any folder of class folders.
 * ``train/n01440764.tar/n01440764_18.JPEG``: the tars that ILSVRC2012_img_train.tar holds.
@@ -17,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from ...curation.bounded_reading import read_lines
 from ...curation.rows import Blob, Rejected, printable
 from ...curation.stages.folder import FolderEntry, folders_in, open_folder, walk
 from ...curation.stages.image_format import KNOWN_EXTENSIONS
 from ...curation.stages.image_sources import FoundImage, extension_of, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
-from ...curation.streams import read_lines
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class ClassImage:
     Attributes:
         key: of the file; letters, digits, ``_`` and ``-``.
         image: the file's bytes as they were found; of sources without files a lossless PNG.
-        extension: the file name's, lower case; "" where it has none.
-        split: ``train``, ``test``, or "" where the source does not say.
+        extension: the file name's, lower case; "" if it has none.
+        split: ``train``, ``test``, or "" if the source does not say.
         class_name: its finest class.
         file: path within the source. Within a class its order is the order of the samples.
     """
@@ -94,12 +94,12 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
         split = splits[top]
     name = listed.get(posixpath.splitext(posixpath.basename(found.file))[0]) or _class_of(folders[1:] if splits else folders)
     if not name:
-        return Rejected(found.key, "no_class", f"{printable(found.file)}: it lies in no class folder, and no list names it")
+        return Rejected(found.key, "no_class", f"{printable(found.file)}: it is not in a class folder, and not in a list")
     return ClassImage(found.key, found.image, found.extension, split, name, found.file)
 
 
 def missing_folders(root: str, names: Iterable[str]) -> list[str]:
-    """Which classes no folder of three levels is named for; none where the folder is not local, and would have to be listed
+    """Which classes no folder of three levels is named for; none if the folder is not local, and would have to be listed
     over the network. Levels below that of the classes, which hold the pictures, are not listed.
 
     >>> from pathlib import Path
@@ -119,7 +119,7 @@ def missing_folders(root: str, names: Iterable[str]) -> list[str]:
 
 
 def picture_folders(root: str, splits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Split, class and path of every folder of a local source that holds pictures, told by their extensions; none where the
+    """Split, class and path of every folder of a local source that holds pictures, told by their extensions; none if the
     folder is not local.
 
     >>> from pathlib import Path

@@ -63,18 +63,18 @@ def _class_of(file: str, labels: str, label_column: str | None) -> tuple[str, st
     """Class of a photo by its path and its labels; and where it has none, why."""
     known = json.loads(labels)
     if label_column is not None and label_column not in known:
-        there = ", ".join(sorted(known)) or "none but those of path and date"
-        raise ValueError(f"source.label_column = {label_column!r}: source.csv has no such column: there are {there}")
+        available = ", ".join(sorted(known)) or "none but those of path and date"
+        raise ValueError(f"source.label_column = {label_column!r}: source.csv has no such column: there are {available}")
     named = known.get(label_column or "label")
     folder = file.partition("/")[0] if "/" in file else ""
-    told = "it lies in no class folder" if named is None else f"column {label_column or 'label'} is empty"
-    return str(folder if named is None else named).strip(), told
+    message = "it is not in a class folder" if named is None else f"column {label_column or 'label'} is empty"
+    return str(folder if named is None else named).strip(), message
 
 
 def check_background(
     background: str, *, root: str, dates_csv: str | None, columns: Mapping[str, str], label_column: str | None
 ) -> None:
-    """Raise ``ValueError`` where no photo of a source can have this class: says which there are. No photo is read.
+    """Raise ``ValueError`` if no photo of a source can have this class: says which there are. No photo is read.
 
     Args:
         background: the class.

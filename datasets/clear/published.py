@@ -1,9 +1,9 @@
-"""A release of CLEAR as it lies in a folder: its lists are read and never made again.
+"""A release of CLEAR as it is in a folder: its lists are read and never recomputed.
 
-Two layouts are told apart by what stands in the folder, both as the authors describe and publish them:
+Two layouts are distinguished by what is in the folder, both as the authors describe and publish them:
 
 * ``class_names.txt`` at the top (CLEAR-10 of the paper, CLEAR-100 of 2022, and what ``benchwright release`` writes): the lists
-  of ``training_folder``; where there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
+  of ``training_folder``; if there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
 * ``train/class_names.txt``, ``test/class_names.txt`` (CLEAR-10 and CLEAR-100 of July 2022): ``labeled_metadata.json`` of each;
   the images of ``test`` are the test set of every seed.
 """
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ...curation.bounded_reading import MAX_BYTES, parse_json
 from ...curation.rows import Reject, Rejected, is_text, printable
 from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_folder, safe_key, walk
-from ...curation.streams import MAX_BYTES, parse_json
 from .splits import SEEDS
 
 ELSEWHERE = "bucket_not_taken", "class_not_taken", "unlabelled", "hidden", "not_in_layout"
@@ -48,7 +48,7 @@ class Part:
     names: tuple[str, ...]
 
     def text(self, name: str) -> str | None:
-        """A text file, or None where there is none."""
+        """A text file, or None if there is none."""
         return read_text(self.folder, posixpath.join(self.at, name))
 
     def lines(self, name: str) -> list[str] | None:
@@ -57,7 +57,7 @@ class Part:
         return None if text is None else [line for line in text.splitlines() if line.strip()]
 
     def json(self, name: str, kind: type) -> Any:
-        """The value of a JSON file, which is a list or an object; None where there is no such file."""
+        """The value of a JSON file, which is a list or an object; None if there is no such file."""
         text, place = self.text(name), posixpath.join(self.at, name)
         if text is None:
             return None
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PlaceInRelease:
-    """Where an image stands in its release.
+    """Where an image is in its release.
 
     Attributes:
         key: its ID, see ``key_of_id``.
@@ -101,7 +101,7 @@ class ListedImage:
         at: number of the line in the list of its bucket.
         path: of the image in its part of the release.
         label: as written.
-        metadata: of the image; empty where there is none.
+        metadata: of the image; empty if there is none.
     """
 
     at: int
@@ -121,7 +121,7 @@ def _fields(line: str) -> tuple[str, str]:
 
 
 def read_text(folder: Folder, name: str) -> str | None:
-    """A text file of a folder, or None where it is not there. Raises ``ValueError`` for any other obstacle."""
+    """A text file of a folder, or None if it is not there. Raises ``ValueError`` for any other obstacle."""
     try:
         return folder.read(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
     except Reject as reject:
@@ -136,12 +136,13 @@ def parts_of(folder: Folder) -> list[Part]:
     """The release itself, or its train and test parts.
 
     Raises:
-        ValueError: no ``class_names.txt`` where one is wanted, or those of train and test differ.
+        ValueError: no ``class_names.txt``, or those of train and test differ.
     """
     found = [Part(folder, at, names) for at in ("", "train", "test") if (names := _class_names(folder, at))]
     if not found:
         raise ValueError(
-            f"{folder.root}: neither class_names.txt nor train/class_names.txt is there: source.root is the folder of a release"
+            f"{folder.root}: neither class_names.txt nor train/class_names.txt found: source.root must be the folder of a "
+            "release"
         )
     if found[0].at == "":
         return found[:1]
@@ -171,8 +172,8 @@ def buckets_of(part: Part) -> dict[int, str]:
         place = "labeled_metadata.json"
         names = part.json(place, dict)
     if names is None:
-        told = f"neither training_folder/bucket_indices.json nor {place} is there"
-        raise ValueError(f"{posixpath.join(part.folder.root, part.at)}: {told}: one of them names the buckets")
+        message = f"neither training_folder/bucket_indices.json nor {place} found"
+        raise ValueError(f"{posixpath.join(part.folder.root, part.at)}: {message}: one of them names the buckets")
     found: dict[int, str] = {}
     for name in map(str, names):
         if not _NUMBER.match(name) or int(name) in found:
@@ -190,8 +191,8 @@ def lines_of(part: Part, bucket: str) -> Iterator[ListedImage | Rejected]:
     if lines is None:
         if part.text("training_folder/bucket_indices.json") is not None:
             raise ValueError(
-                f"{posixpath.join(part.at, place)} is not there, and bucket_indices.json names the bucket: name the buckets to "
-                "take in source.buckets"
+                f"{posixpath.join(part.at, place)} not found, although bucket_indices.json lists the bucket: list the "
+                "buckets to use in source.buckets"
             )
         yield from _by_metadata(part, metadata)
         return
@@ -243,11 +244,11 @@ def splits_of(
         for name in ("train", "test"):
             place = f"{folder}/{bucket}/{name}"
             chosen, numbers = part.lines(f"{place}.txt"), part.json(f"{place}_indices.json", list)
-            told = None if numbers is None else [_line(lines, number, f"{place}_indices.json") for number in numbers]
-            chosen = told if chosen is None else [" ".join(_fields(line)).strip() for line in chosen]
+            texts = None if numbers is None else [_line(lines, number, f"{place}_indices.json") for number in numbers]
+            chosen = texts if chosen is None else [" ".join(_fields(line)).strip() for line in chosen]
             if chosen is None:
                 raise ValueError(f"{place}.txt is not there: a split names the train and test images of every bucket")
-            if told is not None and chosen != told:
+            if texts is not None and chosen != texts:
                 raise ValueError(f"{place}.txt and {name}_indices.json name other images")
             for line in chosen:
                 if line in at:
@@ -264,7 +265,7 @@ def _line(lines: Sequence[ListedImage], number: Any, place: str) -> str:
 
 
 def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: float) -> dict[int, str]:
-    """Seed -> folder of its split; none where the release has no splits.
+    """Seed -> folder of its split; none if the release has no splits.
 
     Raises:
         ValueError: it has splits of other shares alone.
@@ -274,8 +275,8 @@ def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: floa
     if part.at or not found:
         return {}
     if wanted not in found:
-        there = f"{', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
-        raise ValueError(f"training_folder/{wanted} is not there, {there}")
+        available = f"{', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
+        raise ValueError(f"training_folder/{wanted} not found, {available}")
     folders = {seed: f"training_folder/{wanted}/split_{seed}" for seed in SEEDS}
     return {seed: at for seed, at in folders.items() if any(name.startswith(f"{at}/") for name in files)}
 
@@ -286,7 +287,7 @@ def files_of(folder: Folder) -> dict[str, FolderEntry]:
 
 
 def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[str], skipped: set[str]) -> Iterator[Rejected]:
-    """A reject for every file that no list names, but for the files of the layout itself.
+    """A reject for every file that no list names, except for the files of the layout itself.
 
     Args:
         files: of the release.
@@ -303,8 +304,8 @@ def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[
             yield Rejected(shown, entry.reason, entry.detail)
         elif inner.startswith("labeled_images/"):
             other = inner.split("/")[1] in skipped
-            told = "its bucket is none of source.buckets" if other else "no list names it"
-            yield Rejected(shown, "bucket_not_taken" if other else "not_listed", told)
+            text = "its bucket is not in source.buckets" if other else "no list names it"
+            yield Rejected(shown, "bucket_not_taken" if other else "not_listed", text)
         elif inner.startswith("all_images/"):
             yield Rejected(shown, "unlabelled", "one of all images")
         elif not _OF_LAYOUT.match(inner):

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...curation.bounded_reading import bounded
 from ...curation.rows import Blob, Reject, Rejected, is_text, printable
 from ...curation.stages.dates import parse_local, parse_utc
 from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_folder
 from ...curation.stages.image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, extension_of
-from ...curation.streams import bounded
 from . import published
 from .published import ListedImage, Part, PlaceInRelease
 from .splits import SEEDS
@@ -24,10 +24,10 @@ class Released(PlaceInRelease):
     """An image of a release, as its lists have it.
 
     Attributes:
-        date_taken: naive local time; None where the metadata do not say.
+        date_taken: naive local time; None if the metadata do not say.
         date_uploaded: naive UTC; None likewise.
         labels: JSON object of the metadata.
-        iid_seed0: ``train`` or ``test`` in the split of seed 0, None where the release has no such split; and so on.
+        iid_seed0: ``train`` or ``test`` in the split of seed 0, None if the release has no such split; and so on.
     """
 
     date_taken: dt.datetime | None
@@ -117,7 +117,7 @@ def _listed(
             try:
                 row = _row(part, bucket, line, splits)
                 if classes is not None and row["class_name"] not in classes:
-                    raise Reject("class_not_taken", f"{row['class_name']} is none of source.classes")
+                    raise Reject("class_not_taken", f"{row['class_name']} is not in source.classes")
                 if row["key"] in keys:
                     raise Reject("duplicate_id", f"another image has the ID {published.id_of(line.path)}")
                 size = _size(files, path) if images else 0

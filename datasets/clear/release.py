@@ -1,4 +1,4 @@
-"""The folder in which CLEAR is published, for CLEAR-10 and for a CLEAR of one's own.
+"""The folder in which CLEAR is published, for CLEAR-10 and for a CLEAR of your own.
 
 ::
 
@@ -144,7 +144,7 @@ def write_train_test(
 def _write_of_classes(
     root: Path, feature_type: str, bucket: int, class_names: Sequence[str], keys: Sequence[tuple[str, int]], found: np.ndarray
 ) -> dict[str, str]:
-    """Features of a bucket, a file a class: class -> path."""
+    """Features of a bucket, a file per class: class -> path."""
     import torch
 
     places = {name: f"features/{checked_name('feature type', feature_type)}/{bucket}/{name}.pth" for name in class_names}
@@ -268,7 +268,7 @@ def write_feature_file(folder: str | Path, feature_type: str, bucket: int, featu
 
 
 def features_folder(folder: str | Path, feature_type: str) -> Path:
-    """Where stored features lie in a release."""
+    """Where stored features are in a release."""
     return Path(folder) / "training_folder" / "features" / checked_name("feature type", feature_type)
 
 

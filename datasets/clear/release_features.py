@@ -1,5 +1,5 @@
 """Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the
-order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of a tensor an ID.
+order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of ID to tensor.
 
 This is the one place that knows of them: what it gives is stored as the feature sets of encoders are.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_types(root: str, features: Sequence[str]) -> None:
-    """Raise ``ValueError`` where a release lacks one of these types of features: says which it has."""
+    """Raise ``ValueError`` if a release lacks one of these types of features: says which it has."""
     known = _types(open_folder(root))
     if strange := [name for name in features if name not in known]:
         listed = ", ".join(f'"{name}"' for name in known)
@@ -70,7 +70,7 @@ def keep_with_vectors(
 
 
 def places_of(*, rows: Rows) -> Iterator[pa.Table]:
-    """Source step: where the rows of another stage, marked with ``rows_of``, stand in their release."""
+    """Source step: where the rows of another stage, marked with ``rows_of``, are in their release."""
     yield from rows.batches([field.name for field in dataclasses.fields(PlaceInRelease)])
 
 
@@ -105,7 +105,7 @@ class _Files:
         self._held: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
-        """What a file holds, or None where there is no such file."""
+        """What a file holds, or None if there is no such file."""
         if name not in self._held:
             folder = self._folder
             place = posixpath.join(folder.root, name)
@@ -130,7 +130,7 @@ def _finite(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray | R
 
 
 def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
-    """The vector of an image. Raises ``Reject`` where there is none."""
+    """The vector of an image. Raises ``Reject`` if there is none."""
     of_bucket = posixpath.join(row.part, "training_folder", "features", features, str(row.bucket), "all.pth")
     held = files.get(of_bucket)
     if held is not None:
@@ -138,12 +138,12 @@ def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
     of_class = posixpath.join(row.part, "features", features, str(row.bucket), f"{row.class_name}.pth")
     held = files.get(of_class)
     if held is None:
-        raise Reject("no_feature", f"neither {of_bucket} nor {of_class} is there")
+        raise Reject("no_feature", f"neither {of_bucket} nor {of_class} found")
     if not isinstance(held, dict):
-        raise ValueError(f"{of_class} holds {type(held).__name__}, expected a dict of a tensor an ID")
+        raise ValueError(f"{of_class} holds {type(held).__name__}, expected a dict of ID to tensor")
     identity = id_of(row.file)
     if identity not in held:
-        raise Reject("no_feature", f"{of_class} has none of {identity}")
+        raise Reject("no_feature", f"{of_class} has no tensor for {identity}")
     return _numbers(cast("dict[str, Any]", held)[identity], of_class)
 
 
@@ -159,10 +159,10 @@ def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
     if counts[0] != counts[1]:
         raise ValueError(f"{place}: {counts[0]} vectors and {counts[1]} labels")
     if label != row.label:
-        told = f"{counts[0]} vectors" if label is None else f"label {label}"
+        message = f"{counts[0]} vectors" if label is None else f"label {label}"
         raise ValueError(
-            f"{place} has {told} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
-            f"{row.label}: its vectors are those of another list"
+            f"{place} has {message} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
+            f"{row.label}: its vectors belong to another list"
         )
     return _numbers(vector, place)
 

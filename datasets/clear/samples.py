@@ -128,7 +128,7 @@ class SampledBoth(SampledImage):
 
 
 def sample_labels(row: SampledLabels) -> dict[str, Any]:
-    """The only member of a sample without an image: its labels as JSON. Its vectors lie beside the shards."""
+    """The only member of a sample without an image: its labels as JSON. Its vectors are next to the shards."""
     return {"json": _labels(row)}
 
 

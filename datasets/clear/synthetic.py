@@ -42,7 +42,7 @@ def draw_pictures(*, count: int, classes: Sequence[str], seed: int) -> Iterator[
         ValueError: for a class that is not a colour that can be drawn.
     """
     if unknown := [name for name in classes if name not in _COLOURS]:
-        raise ValueError(f"class {unknown[0]!r} cannot be drawn: there are {', '.join(_COLOURS)}")
+        raise ValueError(f"class {unknown[0]!r} cannot be generated: expected one of {', '.join(_COLOURS)}")
     kinds: list[str] = [*classes, ""]
     for number in range(count):
         key = f"drawn{number:06d}"

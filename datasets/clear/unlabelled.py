@@ -63,7 +63,7 @@ def place_unlabelled(rows: Rows, *, buckets: Sequence[int] | Literal["all"], max
         yield Sifted(with_column(kept, "shard", pa.array(shards, pa.string())), rejected)
     if missing := sorted(set[Any](() if buckets == "all" else buckets) - there):
         known = f"{min(there)} to {max(there)}" if there else "none"
-        raise ValueError(f"unlabelled.buckets names bucket {missing[0]}, and there is no such bucket: there are {known}")
+        raise ValueError(f"unlabelled.buckets names bucket {missing[0]}, which does not exist: the buckets are {known}")
 
 
 @dataclass(frozen=True)

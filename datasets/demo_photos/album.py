@@ -58,7 +58,7 @@ class Source:
         path = Path(str(distribution.locate_file(self.file)))
         if not path.is_file():
             raise AlbumError(
-                f"{self.distribution} {distribution.version} has no {self.file}: take the version in constraints.txt"
+                f"{self.distribution} {distribution.version} has no {self.file}: install the version in constraints.txt"
             )
         return path
 
@@ -122,9 +122,9 @@ class PhotoAlbum:
     """What ``make_album`` wrote."""
 
     photos_dir: Path
-    """Root of the photos, in one folder a year."""
+    """Root of the photos, in one folder per year."""
     csv: Path
-    """One row a file: ``file`` relative to ``photos_dir``, ``date_taken`` and ``date_uploaded`` (ISO 8601, "" where unknown),
+    """One row per file: ``file`` relative to ``photos_dir``, ``date_taken`` and ``date_uploaded`` (ISO 8601, "" if unknown),
     and ``true_class`` ("" for a distractor and for a file that shows nothing)."""
     files: int
     """How many files there are, the broken ones included."""
@@ -228,7 +228,7 @@ def _file_bytes(shot: Shot, pixels: dict[str, list[np.ndarray]], seed: int) -> b
     if shot.flaw == "empty":
         return b""
     if shot.flaw == "text":
-        return f"A note of {shot.taken:%d %B %Y} that somebody saved under the name of a photo.\n".encode()
+        return f"A note of {shot.taken:%d %B %Y} saved under the name of a photo.\n".encode()
     data = _jpeg(shot, pixels[shot.source.name], seed)
     return data[: len(data) // 3] if shot.flaw == "truncated" else data
 

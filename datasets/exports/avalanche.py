@@ -1,6 +1,6 @@
 """A published dataset as a benchmark of Avalanche, which reads our shards: nothing is written.
 
-``pip install avalanche-lib`` brings Avalanche; it is imported when a benchmark is asked for.
+``pip install avalanche-lib`` brings Avalanche; it is imported when a benchmark is requested.
 """
 
 from __future__ import annotations

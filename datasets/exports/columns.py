@@ -72,7 +72,7 @@ class MemberColumn:
         return {field.name: feature_of(field.type) for field in self.fields()}
 
     def values(self, samples: Sequence[Mapping[str, bytes]], keys: Sequence[str]) -> list[pa.Array]:
-        """The column of some samples, and that of shapes where there is one."""
+        """The column of some samples, and that of shapes if there is one."""
         found: list[Any] = []
         for key, members in zip(keys, samples, strict=True):
             mine = {extension: data for extension, data in members.items() if column_of(extension)[0] == self.member}
@@ -149,7 +149,7 @@ def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -
                 if twice := [name for name in set(columns) if name != "images" and columns.count(name) > 1]:
                     raise ShardError(
                         f"{place}, byte {next(iter(members.values())).offset}: sample {key!r} has the members "
-                        f"{list(members)}, two of which would be its {twice[0]!r}"
+                        f"{list(members)}, two of which would become its {twice[0]!r}"
                     )
                 kinds.update(map(column_of, members))
                 for extension, member in members.items():

@@ -33,14 +33,14 @@ def write_parquet(
 ) -> int:
     """Write a published dataset as Parquet with a card for Hugging Face's hub, and return the number of rows.
 
-    A file that is there with the digest in ``export.json`` is not written again, so a repeated call goes on where one was
+    A file that is there with the digest in ``export.json`` is not written again, so a repeated call continues where one was
     interrupted. Memory is a row group and the index.
 
     Args:
         dataset: folder or URL with ``dataset.json``, index and shards.
         target: where to: a folder, or any fsspec URL such as ``hf://datasets/NAME``.
         file_bytes: payload of a file.
-        progress: told one line a file.
+        progress: called with one line per file.
 
     Raises:
         ShardError: a shard is missing or broken.
@@ -182,19 +182,19 @@ def _card(
     """The dataset's card, with what the hub wants to know of configurations and columns at its head."""
     _, head, text = Store(of.index.url).read("README.md").decode().split("---\n", 2)
     columns = [{"name": name, **_yaml(feature)} for name, feature in features.items()]
-    told: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     described: list[dict[str, Any]] = []
     for number, (name, splits) in enumerate(of.configurations.items()):
         there = {split: files[f"{name}/{split}"] for split in splits if f"{name}/{split}" in files}
         data = [{"split": split, "path": list(paths)} for split, paths in there.items()]
-        told.append({"config_name": name, "data_files": data, **({} if number else {"default": True})})
+        texts.append({"config_name": name, "data_files": data, **({} if number else {"default": True})})
         spans = {split: sum(sizes[path] for path in paths) for split, paths in there.items()}
         held = [{"name": each, "num_bytes": size, "num_examples": counts[f"{name}/{each}"]} for each, size in spans.items()]
         size = sum(spans.values())
         info = {"features": columns, "splits": held, "download_size": size, "dataset_size": size}
         described.append({"config_name": name, **info})
     lines = [
-        f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in (("configs", told), ("dataset_info", described))
+        f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in (("configs", texts), ("dataset_info", described))
     ]
     front = [line for line in head.splitlines() if not line.startswith(("tags:", "configs:"))]
     tags = json.loads(next((line[5:] for line in head.splitlines() if line.startswith("tags:")), "[]"))

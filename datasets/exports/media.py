@@ -84,13 +84,13 @@ def write_label_studio(
 
     ``tasks.json`` (Import) has a thumbnail of the picture of each sample, for a clip that of the frame in its middle, the
     columns of the index, and the sample's class as a prediction; ``config.xml`` (Labeling Interface, Code) asks for the class:
-    that of the column ``label`` where there is one, else of the first column of classes.
+    that of the column ``label`` if there is one, else of the first column of classes.
 
     Args:
         dataset: folder or URL.
         target: where to.
         side_px: longest side of a thumbnail.
-        progress: told one line.
+        progress: called with one line.
 
     Raises:
         ValueError: the dataset has no classes, or a sample has no picture that can be decoded.
@@ -104,7 +104,7 @@ def write_label_studio(
     of = Published.open(dataset)
     column = "label" if "label" in of.labels else next(iter(of.labels), "")
     if not column:
-        raise ValueError(f"{dataset}: it has no column of classes, which Label Studio would ask for")
+        raise ValueError(f"{dataset}: it has no column of classes, which Label Studio needs")
     target.write(CONFIG, choice_config(list(dict.fromkeys(of.labels[column]))).encode())
     with target.writing(TASKS) as stream:
         for number, (row, members) in enumerate(_rows(of)):

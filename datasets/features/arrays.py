@@ -47,7 +47,7 @@ class StoredArray:
 
     @property
     def count(self) -> int:
-        """Number of rows. Raises ``ValueError`` where it is a single number."""
+        """Number of rows. Raises ``ValueError`` if it is a single number."""
         if not self.shape:
             raise ValueError(f"{self._place} is a single number, expected rows")
         return self.shape[0]
@@ -68,8 +68,8 @@ class StoredArray:
             return unread(shape, self.dtype)
         size = math.prod(shape) * self.dtype.itemsize
         if size > MAX_BYTES_AT_ONCE:
-            told = f"values {shape} of {self.dtype} take {size:,} bytes"
-            raise ValueError(f"{self._place}: {told}: {MAX_BYTES_AT_ONCE:,} at most are read at once")
+            message = f"values {shape} of {self.dtype} take {size:,} bytes"
+            raise ValueError(f"{self._place}: {message}: {MAX_BYTES_AT_ONCE:,} at most are allowed at once")
         self._stream.seek(self._begin + offset)
         data = self._stream.read(size)
         if len(data) != size:
@@ -108,7 +108,7 @@ def open_arrays(place: str, *, by_rows: bool = True) -> Iterator[Arrays]:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if name == info.filename or name in members:
-                raise ValueError(f"{place} holds {info.filename!r}, expected arrays (.npy) of different names alone")
+                raise ValueError(f"{place} holds {info.filename!r}, expected only arrays (.npy), with different names")
             members[name] = info
 
         def get(name: str) -> StoredArray:

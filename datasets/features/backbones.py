@@ -33,21 +33,22 @@ _DIRECTIONS = 8
 
 @dataclass(frozen=True)
 class Backbone:
-    """What turns frames into a vector.
+    """The model that turns frames into a vector.
 
     Attributes:
-        kind: see the module.
-        model: of ``state_dict``: name of the model in torchvision (``resnet18``, ``r3d_18``); of ``network``: ``x3d_m``,
+        kind: kind of model and of weights file; see ``datasets/features/backbones.py``.
+        model: for ``state_dict``: name of the model in torchvision (``resnet18``, ``r3d_18``); for ``network``: ``x3d_m``,
             ``timesformer`` or another of ``video_networks.VIDEO_NETWORKS``.
-        head: of ``state_dict``: name of the layer whose input is the feature (``fc``; ``heads.head`` of vision transformers).
-        classes: of ``state_dict`` and ``network``: 0: a vector is what goes into the last layer; otherwise that layer is of so
-            many classes, and a vector is what it gives, before any softmax.
-        takes: what the model is given: "frames" (n, 3, side, side), whose vectors are averaged, or "clips"
-            (1, 3, n, side, side).
-        mean, std: of red, green and blue, where white is 1.
-        random_weights: of ``network``: seed of RANDOM weights, which see nothing, for trying without a file.
-        run_code_from_weights: of ``torchscript``, which is refused without: the file is a program, and whoever made it can read
-            and write all that you can. Only for files of your own, or of somebody whose programs you would run.
+        head: for ``state_dict``: name of the layer whose input is the feature (``fc``; for vision transformers,
+            ``heads.head``).
+        classes: for ``state_dict`` and ``network``: number of classes of the last layer, whose output, before any softmax, is
+            then the vector; 0: the vector is the input of the last layer.
+        takes: input of the model: "frames" (n, 3, side, side), whose vectors are averaged, or "clips" (1, 3, n, side, side).
+        mean, std: mean and standard deviation of red, green and blue, for values from 0 to 1.
+        random_weights: for ``network``: seed of RANDOM weights, for trying a pipeline without a file of weights; the features
+            mean nothing.
+        run_code_from_weights: for ``torchscript``, which is rejected without it: the file is a program, with the permissions
+            of your account. Set it only for your own files, or those of people whose programs you would run.
     """
 
     kind: Literal["built_in", "torchscript", "state_dict", "network"]
@@ -164,7 +165,7 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
         )
         model.get_submodule(backbone.head)
     except ValueError as error:
-        raise ValueError(f"backbone model {backbone.model!r}: torchvision has none of this name ({error})") from None
+        raise ValueError(f"backbone model {backbone.model!r}: torchvision has no such model ({error})") from None
     except AttributeError as error:
         raise ValueError(f"backbone head {backbone.head!r}: {backbone.model} has no such layer ({error})") from None
     try:
@@ -173,7 +174,7 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
         raise
     except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
         told = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ValueError(f"checkpoint {checkpoint} holds no weights of {backbone.model}: {told}") from None
+        raise ValueError(f"checkpoint {checkpoint} has no weights of {backbone.model}: {told}") from None
     if not backbone.classes:
         parent, _, name = backbone.head.rpartition(".")
         setattr(model.get_submodule(parent), name, torch.nn.Identity())

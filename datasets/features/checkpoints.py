@@ -1,4 +1,4 @@
-"""Weights of a network in a checkpoint of whatever form: where they stand in it is found by their names.
+"""Weights of a network in a checkpoint of whatever form: where they are in it is found by their names.
 
 Released checkpoints hold the same tensors under other names: torchvision's bare (``conv1.weight``), MoCo's below
 ``state_dict.module.encoder_q.``, OpenSelfSup's below ``state_dict.``, BYOL's in PyTorch below ``online_backbone.`` or
@@ -57,7 +57,7 @@ def read_checkpoint(place: str) -> dict[str, Any]:
     tables = _safetensors(place) if place.endswith(".safetensors") else load_tables(place)
     found = dict(_flat(tables))
     if not found:
-        raise ValueError(f"weights {place}: there is no tensor in it, it is {type(tables).__name__}")
+        raise ValueError(f"weights {place}: no tensor in it, it is {type(tables).__name__}")
     return found
 
 
@@ -115,8 +115,8 @@ def weights_of(tensors: Mapping[str, Any], wanted: Wanted, place: str, prefix: s
     found = _below(tensors, wanted, schemes[scheme], at, place)
     others = [_below(tensors, wanted, schemes[scheme], at, place) for scheme, at in taken[1:]]
     if any(not value.equal(other[name]) for other in others for name, value in found.items()):
-        told = ", ".join(f"'{_shown(at)}'" for _, at in taken[:_SHOWN])
-        raise ValueError(f"weights {place}: {wanted.model} is in it below {told}: select one with encoder.prefix")
+        message = ", ".join(f"'{_shown(at)}'" for _, at in taken[:_SHOWN])
+        raise ValueError(f"weights {place}: {wanted.model} is in it below {message}: select one with encoder.prefix")
     return found
 
 
@@ -168,9 +168,9 @@ def _lacking(
     most = [(sum(f"{at}{name}" in tensors for name in names), at, names) for at, names in found]
     count, at, names = max(most, key=lambda each: each[0], default=(0, "", needed[0]))
     if 2 * count < len(names):
-        there = ", ".join(map(_shown, list(tensors)[:_SHOWN]))
+        available = ", ".join(map(_shown, list(tensors)[:_SHOWN]))
         more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
-        return f"there is no {wanted.model} in it; it holds {there}{more}: give another file, or change encoder.model"
+        return f"there is no {wanted.model} in it; it holds {available}{more}: give another file, or change encoder.model"
     missing = [name for name in names if f"{at}{name}" not in tensors]
     below = f" below '{_shown(at)}'" if at else ""
     return (
@@ -180,7 +180,7 @@ def _lacking(
 
 
 def _check_no_more(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str], at: str, place: str) -> None:
-    """Raise ``ValueError`` where layers of the network have weights that it does not have, as those of a deeper one do."""
+    """Raise ``ValueError`` if layers of the network have weights that it does not have, as those of a deeper one do."""
     known, layers = set(names.values()), {name.partition(".")[0] for name in names.values()}
     for full in tensors:
         name = full.removeprefix(at)

@@ -112,7 +112,7 @@ def extract_features(
         nuisance: None: no clip is transformed.
         ranges: ``visual_transforms.our_ranges()``, which a plan calls, so that they are part of the recipe.
         seed: of the transforms.
-        transforms: those of one's own by the names that ``nuisance`` has for them; mark them with ``named``.
+        transforms: those of your own by the names that ``nuisance`` has for them; mark them with ``named``.
         device: "cpu", "cuda"; mark it with ``how``.
 
     Returns:
@@ -161,7 +161,7 @@ def each_extracted(
             found.append(Rejected(row.key, reject.reason, reject.detail))
             continue
         if vector.shape != (width,) or not np.isfinite(vector).all():
-            raise ValueError(f"clip {row.key!r}: the backbone gives {vector.shape}, expected finite numbers ({width},)")
+            raise ValueError(f"clip {row.key!r}: the backbone returned {vector.shape}, expected finite numbers ({width},)")
         drawn = {} if kind is None or kind in transforms else draw_parameters(cast(Kind, kind), seed, row.key, ranges)
         told = json.dumps(drawn, sort_keys=True)
         found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, told))

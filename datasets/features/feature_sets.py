@@ -42,7 +42,7 @@ class FeaturedHalf:
 
 
 def pictures_of(*, rows: Rows) -> Iterator[pa.Table]:
-    """Source step: keys and images of the rows of another stage, and nothing else of them, so that features are made again only
+    """Source step: keys and images of the rows of another stage, and nothing else of them, so that features are recomputed only
     where images change.
 
     Args:

@@ -36,13 +36,13 @@ class FeatureFile:
 
     * ``.parquet``: a column of names and a column of lists, rows in any number of row groups;
     * ``.npz`` and ``.pt``, ``.pth``: an array ``feature`` (n, ...) and the names ``uid`` (n,); or, where there are no two such
-      entries, one entry a sample, which is named by it;
+      entries, one entry per sample, which is named by it;
     * ``.npy``: an array (n, ...), with the names in the file ``ids``;
     * anything else: a folder with one ``.npy``, ``.pt`` or ``.pth`` file a sample, named by it, sub-folders included.
 
     Attributes:
-        path: relative to the folder of features, with ``/``; ``.`` is the folder itself.
-        ids: of a ``.npy`` file: names, one a line, or a ``.npy`` file of strings.
+        path: path relative to the folder of features, with ``/``; ``.`` is the folder itself.
+        ids: for a ``.npy`` file: file of the names, one per line, or a ``.npy`` file of strings.
         uid: column or entry of the names.
         feature: column or entry of the tensors.
     """
@@ -69,7 +69,7 @@ class Stretch:
 
 
 def place_of(root: str, path: str) -> str:
-    """Where a path lies. Raises ``ValueError`` where it leads out of ``root``."""
+    """Where a path lies. Raises ``ValueError`` if it leads out of ``root``."""
     if may_leave(path):
         raise ValueError(f"feature file {path!r}: expected a path within {root}")
     return root.rstrip("/") if path == "." else f"{root.rstrip('/')}/{path}"

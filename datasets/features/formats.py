@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import fsspec
 import numpy as np
 
-from ...curation.streams import line_blocks
+from ...curation.bounded_reading import line_blocks
 from . import parquet, torch_files
 from .arrays import open_arrays, read_whole, strings
 from .files import FeatureFile, Stretch, Values, open_file, place_of, stamp
@@ -128,8 +128,8 @@ def _npz(root: str, file: FeatureFile) -> Iterator[_Samples]:
             uids, features = arrays.get(file.uid), arrays.get(file.feature)
             count = features.count
             if uids.shape != (count,):
-                told = f"{file.feature} has {count} rows and {file.uid} the shape {uids.shape}"
-                raise ValueError(f"{place}: {told}, expected ({count},)")
+                message = f"{file.feature} has {count} rows and {file.uid} the shape {uids.shape}"
+                raise ValueError(f"{place}: {message}, expected ({count},)")
 
             def read(start: int, stop: int, numbers: int | None) -> Values:
                 return zip(strings(uids.rows(start, stop)), features.rows(start, stop, numbers), strict=True)

@@ -1,5 +1,5 @@
 """Clips in shards of frames, as rows: a WebDataset sample a clip, with members ``0000.jpg``, ``0001.jpg``, ... in the order of
-time, whatever else lies beside them. No frame is read here: rows say where their sample lies.
+time, whatever else is next to them. No frame is read here: rows say where their sample lies.
 
 ::
 
@@ -52,7 +52,7 @@ class WithFrames:
 
 
 def shards_below(*, root: str) -> list[str]:
-    """Names of the shards (``*.tar``) of a folder or URL, sorted. Raises ``FileNotFoundError`` where there is none."""
+    """Names of the shards (``*.tar``) of a folder or URL, sorted. Raises ``FileNotFoundError`` if there is none."""
     names = sorted(ShardFiles(root).sizes())
     if not names:
         raise FileNotFoundError(f"{root}: no *.tar here, expected shards of frames")

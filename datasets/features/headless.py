@@ -22,8 +22,8 @@ def check_network(library: str, name: str, *, clips: bool = False) -> None:
         known = models.list_models(module=models) + (clip_networks() if clips else [])
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        told = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{library} has no network {name!r} for images{' or clips' if clips else ''}{told}")
+        message = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{library} has no network {name!r} for images{' or clips' if clips else ''}{message}")
 
 
 def clip_networks() -> list[str]:

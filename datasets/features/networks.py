@@ -1,6 +1,6 @@
 """Networks of torchvision and timm as encoders of images: what goes into the last layer, by weights from a file.
 
-A vector is as the network gives it: its norm is not 1, and it has no texts. So it is no encoder for retrieval.
+A vector is as the network gives it: its norm is not 1, and it has no texts. So it is not an encoder for retrieval.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Network:
     Attributes:
         model: name in torchvision (``resnet50``), or in timm (``timm/resnet50``).
         resize: ``as_released``: the shorter edge is scaled to ``resize_px`` (bilinear), as torchvision's ``Resize`` does;
-            ``as_written``: the longer one, and what the square has beside the picture is black.
-        resize_px: see above.
-        side_px: side of the square that is cut from the centre.
-        mean, std: of red, green and blue, where white is 1.
-        prefix: what stands before the names of the weights in the file; None: what is found there.
-        block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
-            others it comes with; another size may change the last bits. 8 suits CPUs, 64 or more GPUs.
+            ``as_written``: the longer one, and the rest of the square is black.
+        resize_px: see ``resize``; pixels.
+        side_px: side of the centre crop, pixels.
+        mean, std: mean and standard deviation of red, green and blue, for values from 0 to 1.
+        prefix: prefix of the names of the weights in the file; None: detected.
+        block: images in one forward pass. Short blocks are padded, so that an image's vector never depends on the number of
+            images in its block; a different size may change the last bits. 8 suits CPUs, 64 or more GPUs.
     """
 
     model: str = "resnet50"
@@ -102,7 +102,8 @@ class NetworkEncoder:
                 found.append(self._model(given).float().flatten(1).cpu().numpy()[: len(part)])
         vectors = np.concatenate(found) if found else np.zeros((0, self.width), np.float32)
         if not np.isfinite(vectors).all():
-            raise ValueError(f"{spec.model} gives numbers that are not finite: its weights are damaged, or of another network")
+            why = "its weights are damaged, or belong to another network"
+            raise ValueError(f"{spec.model} returned numbers that are not finite: {why}")
         return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:

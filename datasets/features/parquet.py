@@ -61,7 +61,7 @@ def _rows(names: pa.Array, values: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _check_claims(rows: int, columns: list[Chunk], place: str, file: FeatureFile, numbers: int | None) -> None:
-    """Raise ``ValueError`` where a row group has far more numbers than its rows should: a few bytes can claim gigabytes."""
+    """Raise ``ValueError`` if a row group has far more numbers than its rows should: a few bytes can claim gigabytes."""
     held = sum(column.values for column in columns if column.column.split(".")[0] == file.feature)
     if numbers is not None and held > rows * numbers + _MAX_EXCESS:
         raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, expected {numbers:,} each")

@@ -1,4 +1,4 @@
-"""Stored features as rows, and the rows of samples with their feature beside them.
+"""Stored features as rows, and the rows of samples with their feature next to them.
 
 ::
 

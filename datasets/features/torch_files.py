@@ -1,4 +1,4 @@
-"""Features in a torch file: a dict of the tensors and their names, or of a tensor a sample."""
+"""Features in a torch file: a dict of the tensors and their names, or of a tensor per sample."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load_tables(place: str) -> Any:
 
 
 def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
-    """Names, and tensors by number. Raises ``ValueError`` where the file holds anything else."""
+    """Names, and tensors by number. Raises ``ValueError`` if the file holds anything else."""
     loaded = load_torch(place)
     if not isinstance(loaded, dict):
         raise ValueError(f"{place} holds {type(loaded).__name__}, expected a dict of tensors")
@@ -75,8 +75,8 @@ def _load(place: str, size: int, modified: int) -> Any:
     except OSError:  # of the place itself, such as a file that may not be read
         raise
     except Exception as error:  # torch tells damage in many ways; its text of what it refuses advises to load the file unsafely
-        told = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
-        raise ValueError(f"{place} is not a torch file of plain tensors: {told}") from None
+        message = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
+        raise ValueError(f"{place} is not a torch file of plain tensors: {message}") from None
 
 
 def _check(place: str) -> bool:
@@ -100,7 +100,7 @@ def _check(place: str) -> bool:
 
 
 def _check_calls(stream: IO[bytes], place: str) -> None:
-    """Raise ``ValueError`` where a pickle names ``bytearray``, which torch calls with any number: it makes that many zeros."""
+    """Raise ``ValueError`` if a pickle names ``bytearray``, which torch calls with any number: it makes that many zeros."""
     before = b""
     while data := stream.read(_CHUNK_BYTES):
         if _ROOM in before + data:
@@ -113,7 +113,7 @@ def _line(error: Exception) -> str:
 
 
 def plain(value: Any, place: str) -> Any:
-    """A tensor of numbers that lie one after another. Raises ``ValueError`` where it is something else."""
+    """A tensor of numbers that lie one after another. Raises ``ValueError`` if it is something else."""
     import torch
 
     if not isinstance(value, torch.Tensor):

@@ -50,7 +50,7 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
         name: one of ``VIDEO_NETWORKS``.
         frames: of a clip.
         side_px: of a frame.
-        checkpoint: file of the weights, read with ``weights_only`` where it is no safetensors; "" for RANDOM ones.
+        checkpoint: file of the weights, read with ``weights_only`` where it is not a safetensors; "" for RANDOM ones.
         seed: of these.
         classes: of the last layer, whose outputs are given, before any softmax; 0: what goes into it.
 
@@ -71,7 +71,7 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
             load_weights(network.inner if name == _TIMESFORMER else network, name, (head,), checkpoint, rename=rename)
         except ValueError as error:
             told = str(error).replace("encoder.model", "features.backbone.model, features.frames or features.side_px")
-            raise ValueError(told.replace("encoder.prefix", "a file of the network alone")) from None
+            raise ValueError(told.replace("encoder.prefix", "a file of only the network")) from None
     return network
 
 

@@ -1,4 +1,4 @@
-"""Features of clips straight from video files: frames are decoded, transformed and looked at, and nothing lies in between.
+"""Features of clips straight from video files: frames are decoded, transformed and looked at, and nothing is in between.
 
 ::
 
@@ -21,8 +21,8 @@ import pyarrow as pa
 from ...curation.encoders.preprocess import scaled
 from ...curation.rows import Rejected
 from ...curation.stages.visual_transforms import OwnTransform, Ranges
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.frames import Clip, decode_frames
-from ...curation.video.plans import FramePlan
 from ...curation.video.work import FrameSettings
 from .backbones import Backbone, load_backbone
 from .extract import Extracted, Nuisance, See, each_extracted
@@ -37,7 +37,7 @@ class Views:
         stride: frames of the video from one to the next.
         clips: windows in time.
         crops: squares of each: 1, the centre; or 3 along the longer side.
-        starts: of the windows, see ``plans.view_frames``.
+        starts: of the windows, see ``frame_plans.view_frames``.
         join: ``beside``: the views' vectors one behind the other, as the 4 x 2,048 numbers of KOWL's X3D; or their ``mean``.
         resize_px: shorter side after scaling, pixels.
         side_px: of the squares, pixels.

@@ -31,7 +31,7 @@ ROLES = ("train", "intask_valid", "posttask_valid", "test")
 """``intask_valid`` is labelled as ``train`` is, and watched while a task is learned; ``posttask_valid`` as ``test`` is."""
 
 SPLITS = ("", "test", "train")
-"""What a source says of a row; "" where it does not say."""
+"""What a source says of a row; "" if it does not say."""
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -43,14 +43,15 @@ class Shares:
     """What of a subclass goes where. A share of n samples is int(share * n) of them, in double precision.
 
     Attributes:
-        in_task, post_task: of the training samples, the first and the next, for the two validation sets.
-        superclass: of what is left, the first, given under the superclass; where that has more than ``cap`` subclasses, this
-            share times cap / subclasses.
-        subclass: of what is left, the last, given under the subclass. Lone subclasses keep all.
-        cap: see above.
-        test: of all samples of a source without splits, the last; 0 where the source says which samples test. Ours.
-        order: in which order "first" and "last" are meant: of ``files``, as released, or ``drawn`` from the seed (ours), so
-            that roles do not follow what names of files follow: the camera, or the day.
+        in_task, post_task: share of the training samples for this validation set: the first ones for in-task, the next ones for
+            post-task validation.
+        superclass: share of the rest, the first ones, that is labelled by superclass. If the superclass has more than ``cap``
+            subclasses, this share times cap / subclasses.
+        subclass: share of the rest, the last ones, that is labelled by subclass. Lone subclasses keep all samples.
+        cap: number of subclasses above which ``superclass`` is reduced.
+        test: share of all samples, the last ones, for testing, if the source has no splits; 0 if it has. Ours.
+        order: order that "first" and "last" refer to: that of the ``files``, as released, or ``drawn`` from the seed (ours), so
+            that roles do not depend on camera or date, which file names often follow.
 
     >>> Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8).subclass
     0.8
@@ -127,12 +128,12 @@ def assign(
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file, or
     in the order that ``shares`` ask for.
 
-    Rejected: ``class_not_in_hierarchy``; of folders, what lies beside those of subclasses. What is held of a row is a few
+    Rejected: ``class_not_in_hierarchy``; of folders, what is next to those of subclasses. What is held of a row is a few
     numbers, its file and its key.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
-        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it lies in.
+        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it is in.
         form: what the file is: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
             that the rows have.
         setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
@@ -162,15 +163,15 @@ def assign(
     for batch in rows.batches(["class_name"]):
         found.update(pc.unique(batch["class_name"]).to_pylist())  # type: ignore[attr-defined]
     if not found:
-        raise ValueError("the source has no picture: there is nothing to assign")
+        raise ValueError("the source has no pictures: there is nothing to assign")
     tree = hierarchy_of_folders(rows) if hierarchy is None else _tree(hierarchy, form, proposal, found)
     named = f"hierarchy {hierarchy!r}" if isinstance(hierarchy, str) else "hierarchy"
     if found.isdisjoint(tree.subclasses):
         raise ValueError(f"no class of the source is a subclass of the {named}; the source has {', '.join(sorted(found)[:5])}")
     tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
     if lacking := [name for name in tree.subclasses if name not in found]:
-        told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
-        raise ValueError(f"{told}: to exclude them, set hierarchy.only_found=true")
+        message = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
+        raise ValueError(f"{message}: to exclude them, set hierarchy.only_found=true")
     tree = tree.flat() if setup == "class_incremental" else tree
     made = configurations_of(tasks, configurations, tree, only_found)
 
@@ -333,7 +334,7 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
 
 
 def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
-    """Raise ``ValueError`` where both or neither of the source's splits and the shares say which samples test."""
+    """Raise ``ValueError`` if both or neither of the source's splits and the shares say which samples test."""
     if bool(splits) == (shares.test > 0):
         stated = f"has the splits {', '.join(splits)}" if splits else "has no splits"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: only one of them may define the test set")

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import fsspec
 
-from ...curation.streams import parse_json
+from ...curation.bounded_reading import parse_json
 
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have 30 kB at most."""
@@ -195,7 +195,7 @@ def hierarchy_of_places(places: Iterable[tuple[str, str, str]]) -> Hierarchy:
     """The hierarchy of folders that hold pictures.
 
     Args:
-        places: split, class and path of each. Pictures that lie beside the folders of subclasses are of no class.
+        places: split, class and path of each. Pictures that are next to the folders of subclasses are of no class.
 
     Raises:
         ValueError: deeper folders; a class that its folder does not name; what ``Hierarchy`` does not allow.
@@ -290,7 +290,7 @@ def propose(
             below.setdefault(ancestor, []).append(leaf)
     for leaf in leaves:
         if leaf in below:
-            raise ValueError(f"class {leaf!r} stands above class {below[leaf][0]!r}: one of them cannot be a subclass")
+            raise ValueError(f"class {leaf!r} is above class {below[leaf][0]!r}: one of them cannot be a subclass")
     taken: dict[str, str] = {}
     for ancestor in sorted(below, key=lambda name: (len(below[name]), name)):
         free = [leaf for leaf in below[ancestor] if leaf not in taken]

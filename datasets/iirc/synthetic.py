@@ -37,7 +37,7 @@ def drawn_hierarchy(*, shapes: int, colours: int, lone: int) -> Hierarchy:
     """
     for name, count, least, most in (("shapes", shapes, 1, 5), ("colours", colours, 1, 6), ("lone", lone, 0, 3)):
         if not least <= count <= most:
-            raise ValueError(f"{name} = {count}: {least} to {most} can be drawn")
+            raise ValueError(f"{name} = {count}: expected {least} to {most}")
     hues = list(_COLOURS)[:colours]
     return Hierarchy(tuple((shape, tuple(f"{hue} {shape}" for hue in hues)) for shape in _SHAPES[:shapes]), _LONE[:lone])
 

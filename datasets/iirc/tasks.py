@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ...curation.bounded_reading import parse_json
 from ...curation.rng import rng
-from ...curation.streams import parse_json
 from .hierarchy import Hierarchy, read_utf8
 
 Tasks = tuple[tuple[str, ...], ...]

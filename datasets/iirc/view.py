@@ -1,4 +1,4 @@
-"""What a learner may see in each task, and what it is asked for: rows of the table and their label sets. Needs no torch."""
+"""What a learner may see in each task, and what it is tested on: rows of the table and their label sets. Needs no torch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class RefinedView:
             ValueError: a role that is for evaluation, or incomplete labels of all tasks so far.
         """
         if role not in ("train", "intask_valid"):
-            raise ValueError(f"role {role!r}: a learner sees 'train' and 'intask_valid' alone")
+            raise ValueError(f"role {role!r}: learners see only 'train' and 'intask_valid'")
         if reach == "so_far" and information == "incomplete":
             raise ValueError("samples of all tasks so far have labels of several tasks: they need complete information")
         there = self._task == task if reach == "task" else self._task <= task

@@ -1,13 +1,13 @@
 """What a user's copy of a video data set holds, or lacks, as downloaders and loaders list it; and the rows that go with it.
 
-One video a line, in any of the forms in which such lists circulate::
+One video per line, in any of the forms in which such lists circulate::
 
     -3B32lodo2M_000059_000069          -3B32lodo2M            -3B32lodo2M_59_69.pt
     train/playing guitar/-3B32lodo2M_000059_000069.mp4        v_-3B32lodo2M.mkv
     abseiling/-3B32lodo2M_000059_000069.mp4 0                 abseiling,-3B32lodo2M,59,69,train,0
 
 ``find videos -type f > held.txt`` makes one. A line without times stands for every clip of its video. Ids are those of YouTube,
-or of a pattern of one's own: a line that it matches as a whole is an id, whatever stands in it.
+or of a pattern of your own: a line that it matches as a whole is an id, whatever is in it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...curation.bounded_reading import text_blocks
 from ...curation.rows import Sifted, schema_of, sift, with_column
-from ...curation.streams import text_blocks
 from ..videos.rows import ListedClip
 from .lists import ID
 
@@ -40,7 +40,7 @@ _HEADER = r"^[A-Za-z_ ]+(?:,[A-Za-z_ ]+)+$"
 
 @dataclass(frozen=True)
 class Held:
-    """A line that names a video: ``key`` is its number from 1; the times (seconds) are None where it does not say them."""
+    """A line that names a video: ``key`` is its number from 1; the times (seconds) are None if it does not say them."""
 
     key: str
     youtube_id: str
@@ -76,7 +76,7 @@ def read_inventory(*, path: str, id_pattern: str = ID, fractions: bool = False) 
 
 
 def check_id_pattern(pattern: str) -> None:
-    """Raise ``ValueError`` where a pattern is not a regular expression, or has groups of its own."""
+    """Raise ``ValueError`` if a pattern is not a regular expression, or has groups of its own."""
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
@@ -175,7 +175,7 @@ def as_clips(rows: Rows) -> Iterator[Sifted]:
     table: pa.Table = clips.to_arrow()
     for field in schema_of(KineticsClip):
         table = with_column(table, field.name, table[field.name].cast(field.type))
-    # Rejects go by the row's own key: two clips of one key could not be told apart in a table of them.
+    # Rejects go by the row's own key: two clips of one key could not be distinguished in a table of them.
     named = with_column(table.append_column("clip", table["key"]), "key", table["source_key"])
     kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": again}, detail="clip")
     yield Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)

@@ -38,9 +38,9 @@ import fsspec
 import polars as pl
 import pyarrow as pa
 
+from ...curation.bounded_reading import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 from ...curation.files import may_leave
 from ...curation.rows import Sifted, is_text, printable, sift
-from ...curation.streams import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""
@@ -77,11 +77,12 @@ class ListFile:
     """One list.
 
     Attributes:
-        release: name of the release that it belongs to, snake_case.
-        path: relative to the folder of lists, with ``/``.
-        split: ``train``, ``validate`` or ``test``, for a file of one split; None where a column says it.
+        release: name of the file's release, in snake_case.
+        path: path relative to the folder of lists, with ``/``.
+        split: ``train``, ``validate`` or ``test``, for a file of one split; None: given by a column.
         labelled: whether every row must have a label (the official test lists have none).
-        labels: file of the release's labels, relative too: one a line, or a JSON list. None: any label.
+        labels: file of the release's labels, relative to the same folder: one per line, or a JSON list. None: any label is
+            accepted.
     """
 
     release: str
@@ -99,7 +100,7 @@ class Listed:
         key: ``<path>:<line>``, from 1, header included; of a JSON file the number of the entry.
         release: name of the release.
         split: ``train``, ``validate`` or ``test``.
-        label: None where the list has none.
+        label: None if the list has none.
         youtube_id: of the video.
         time_start: of the clip in its video, seconds.
         time_end: likewise.
@@ -173,7 +174,7 @@ def _known(root: str, path: str) -> list[str]:
         raise ValueError(f"labels {path!r} cannot be read: {error}") from None
     if not all(map(is_text, labels)):
         label = next(label for label in labels if not is_text(label))
-        raise ValueError(f"labels {path!r}: {label[:80]!r} holds half a surrogate pair, which is not valid text")
+        raise ValueError(f"labels {path!r}: {label[:80]!r} contains half a surrogate pair, which is not valid text")
     return labels
 
 
@@ -369,7 +370,7 @@ def _what_lacks(video: str, entry: Any) -> str:
     if not isinstance(entry, _Pairs):
         first = "the first is not an object with names"
     return (
-        f"its entries are not clips of Kinetics: {first}. Wanted are 'label' and 'segment': "
+        f"its entries are not clips of Kinetics: {first}. Expected 'label' and 'segment': "
         "[start, end] in seconds, or 'time_start' and 'time_end', in 'annotations' or the entry, or names <id>_<start>_<end>. "
         "A list of whole videos can be read as CSV with columns video and label (vclimb: source.kind = 'csv')"
     )

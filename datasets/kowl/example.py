@@ -1,4 +1,4 @@
-"""A small open world of one's own: two releases as lists of different forms, and features beside them. Everything is drawn."""
+"""A small open world of your own: two releases as lists of different forms, and features next to them. Everything is drawn."""
 
 from __future__ import annotations
 

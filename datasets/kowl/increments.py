@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Preset = Literal["as_released", "rarest_first", "as_written"]
 Order = Literal["as_released", "shuffled", "interleaved"]
 
-# Where a row stands in its increment, by what it is; rows of one block keep the order of the unified table.
+# Where a row is in its increment, by what it is; rows of one block keep the order of the unified table.
 _KNOWN_SMALL, _KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(6)
 
 
@@ -38,9 +38,9 @@ class Later:
     """How a later release comes.
 
     Attributes:
-        release: its name.
-        count: increments that it comes in, from 0 to 100,000 (5 in KOWL).
-        seed: draws its folds, from 0 to 2**32 - 1 (0 and 1 in KOWL).
+        release: name of the release.
+        count: number of increments, 0 to 100,000 (5 in KOWL).
+        seed: seed of its folds, 0 to 2**32 - 1 (0 and 1 in KOWL).
     """
 
     release: str

@@ -1,4 +1,4 @@
-"""Releases of one's own: any number of CSV, Parquet and JSON files, whose columns the settings name.
+"""Releases of your own: any number of CSV, Parquet and JSON files, whose columns the settings name.
 
 A row is a sample of a release. What it needs is an id, of any form, and a label. A sample is known by its id, and by start and
 end where there are columns of these: the same id in two lists is the same sample. Read are
@@ -29,10 +29,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...curation.bounded_reading import bounded, check_columns, parse_json, read_file, read_lines
 from ...curation.files import may_leave
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, Sifted, is_text, printable, sift, with_column
-from ...curation.streams import bounded, check_columns, parse_json, read_file, read_lines
 from ..kinetics.lists import SPLIT_NAMES, SPLITS
 from ..videos.groups import whole_groups
 
@@ -49,13 +49,14 @@ class ListColumns:
     """Names of columns.
 
     Attributes:
-        id: of the sample, or of the video that it is a clip of.
-        label: of its class; empty where a release gives none.
-        split: ``train``, ``validate`` or ``test`` (also ``val``, ``training``, ...); may be left out, and empty in a row.
-        release: of one file with several releases.
-        start, end: of the clip in its video, seconds, of which milliseconds count; both or neither.
-        feature: names the sample's feature where that is not its key.
-        group: what splits that are drawn must not share, such as the recording, the performer or the camera; the id by default.
+        id: id of the sample, or of the video that contains the clip.
+        label: class of the sample; empty if the release gives none.
+        split: ``train``, ``validate`` or ``test`` (also ``val``, ``training``, ...); optional, and may be empty in a row.
+        release: release of the row, in a file with several releases.
+        start, end: times of the clip in its video, seconds, read to the millisecond; both or neither.
+        feature: name of the sample's feature, if it is not the sample's key.
+        group: rows with the same value, such as a recording, performer or camera, never end up in different splits when these
+            are drawn; by default the id.
     """
 
     id: str = "id"
@@ -77,10 +78,10 @@ class TableFile:
     """One list.
 
     Attributes:
-        path: relative to the folder of lists, with ``/``.
-        release: name of the release that it belongs to; None where ``columns.release`` says it.
-        split: of all its rows; None: a column says it, or the shares draw it.
-        columns: of this file, where they are others than those of ``source.columns``.
+        path: path relative to the folder of lists, with ``/``.
+        release: name of the file's release; None: given by ``columns.release``.
+        split: split of all rows of the file; None: given by a column, or drawn by the shares.
+        columns: column names of this file, if they differ from ``source.columns``.
     """
 
     path: str
@@ -91,11 +92,11 @@ class TableFile:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What is left out of training and validation whole, where splits are drawn: it tests.
+    """Whole classes and groups that, when splits are drawn, are used for testing only.
 
     Attributes:
-        labels: classes, by their spelling in any list or after ``labels.renames``: nobody is ever taught them.
-        groups: values of the column ``columns.group``: performers, say, or cameras.
+        labels: classes that are never trained on, by their spelling in any list or after ``labels.renames``.
+        groups: values of the column ``columns.group``, such as performers or cameras.
     """
 
     labels: list[str] = field(default_factory=list[str])
@@ -104,13 +105,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SplitShares:
-    """What becomes of samples without a split: shares of ``validate`` and ``test``; the rest trains.
+    """How samples without a split are assigned: shares of ``validate`` and ``test``; the rest is for training.
 
     Attributes:
-        validate: share of the ids, of all releases, whose samples validate. Of ``columns.group`` whole groups do, with about
-            this share of the samples.
-        test: share of the ids whose samples test, likewise. With ``validate`` it is below 1.
-        leave_out: whole classes and groups that test, beside the shares of the others.
+        validate: share of the ids, over all releases, for validation, 0 to below 1. With ``columns.group``, whole groups that
+            hold about this share of the samples.
+        test: likewise, share of the ids for testing; ``validate`` + ``test`` must be below 1.
+        leave_out: whole classes and groups for testing only, in addition to the share of the others.
     """
 
     validate: float = 0.1
@@ -124,8 +125,8 @@ class SplitShares:
 
 @dataclass(frozen=True)
 class OwnListed:
-    """A row of a list, see ``kinetics.lists.Listed``; times are seconds, to the millisecond, or None where a list has none.
-    ``split`` is "" where a list says none; ``feature_key``: of its feature; ``group``: what splits must not share.
+    """A row of a list, see ``kinetics.lists.Listed``; times are seconds, to the millisecond, or None if a list has none.
+    ``split`` is "" if a list says none; ``feature_key``: of its feature; ``group``: what splits must not share.
     """
 
     key: str
@@ -166,7 +167,7 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns
         if _ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
         if (file.release is None) == (mine.release is None):
-            raise ValueError(f"list {file.path!r}: say its release, or in columns.release which column does, and not both")
+            raise ValueError(f"list {file.path!r}: say its release, or name a column in columns.release, but not both")
         if file.split is not None and file.split not in SPLITS:
             raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
         if not fs.isfile(posixpath.join(folder, file.path)):
@@ -184,8 +185,8 @@ def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnLi
         columns: of files that have none of their own.
 
     Yields:
-        Rows, and as rejects ``malformed_row`` (another number of fields than the header, or a value that is no text and no
-        number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two numbers of seconds, 0 <= start < end
+        Rows, and as rejects ``malformed_row`` (a different number of fields than the header, or a value that is neither text
+        nor a number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two numbers of seconds, 0 <= start < end
         <= 999999, or both of the same millisecond).
 
     Raises:

@@ -33,8 +33,8 @@ class Turn:
         release: name of the release.
         split: its ``train``, ``validate`` or ``test``.
         role: ``train``, ``val`` or ``test``.
-        held_out: share of the samples, drawn by key, that become ``test`` instead; 0 in KOWL. For releases of which only
-            one split can be had.
+        held_out: share of the samples, drawn by key, that become ``test`` instead, 0 to 1; 0 in KOWL. For releases with only
+            one split available.
     """
 
     release: str
@@ -85,7 +85,7 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
                 f"turn {number}: role {turn.role!r} and held_out {turn.held_out}: one of {ROLES}, and 0 to below 1"
             )
         if places.index(places[number]) != number:
-            raise ValueError(f"turn {number}: {turn.release} {turn.split} has had its turn")
+            raise ValueError(f"turn {number}: {turn.release} {turn.split} is listed twice")
         if f"split_{turn.release}" not in rows.column_names:
             raise ValueError(f"turn {number}: no release {turn.release!r} among the columns {', '.join(rows.column_names)}")
     for table in rows.batches():

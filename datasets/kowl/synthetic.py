@@ -163,7 +163,7 @@ def draw_missing(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
 
 
 class _Space:
-    """Labels by number, their name in each release (None where it has none), and which numbers are of which kind."""
+    """Labels by number, their name in each release (None if it has none), and which numbers are of which kind."""
 
     def __init__(self, d: Drawing) -> None:
         kept = [f"action {n:03d}" for n in range(d.kept)]
@@ -243,7 +243,7 @@ def _arrivals(d: Drawing, space: _Space, seed: int) -> tuple[np.ndarray, np.ndar
     missing: list[np.ndarray] = []
     for arrival in d.arrivals:
         known = space.known(arrival.release)
-        # Names that all releases have, so that a missing sample may stand in any of their lists.
+        # Names that all releases have, so that a missing sample may be in any of their lists.
         plain = np.concatenate([space.kept, space.renamed])
         generator = rng(seed, "draw_arrivals", f"{arrival.release}/{arrival.split}")
         parts = [_dealt(known, arrival.known), _dealt(space.brought[arrival.release], arrival.novel)]
@@ -328,8 +328,8 @@ def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: flo
     known = sorted(pc.unique(label.filter(starting)).to_pylist())
     if not known:
         named = ", ".join(splits) or "no split"
-        there = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
-        raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {there}")
+        available = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
+        raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {available}")
     later = sorted(set(pc.unique(label).to_pylist()) - set(known))
     draws = uniform(seed, "hidden", later)
     away = [name for name, draw in zip(later, draws, strict=True) if draw < hidden]

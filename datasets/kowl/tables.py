@@ -105,7 +105,7 @@ def class_density(samples: pa.Table) -> pa.Table:
 
 
 def as_text(table: pa.Table) -> str:
-    """A table of numbers for a terminal: one row a line, right-aligned, thousands apart.
+    """A table of numbers for a terminal: one row per line, right-aligned, thousands apart.
 
     >>> print(as_text(pa.table({"increment": [0, 1], "train_known": [1234, 56]})), end="")
     increment  train known
@@ -123,7 +123,7 @@ class Recordings(NamedTuple):
 
     Attributes:
         clips: in all.
-        unknown: of these, how many are of a recording that nobody knows.
+        unknown: of these, how many are of a recording that is unknown.
         tested: val and test clips of known recordings.
         shared: of these, how many are of a recording of which there are training clips.
     """
@@ -143,8 +143,8 @@ class Recordings(NamedTuple):
             told = "Whether train shares recordings with val and test is not known."
         if not self.unknown:
             return told
-        why = "their lists give neither times in a video nor a group"
-        return f"{told} Of {self.unknown:,} of {self.clips:,} clips the recording is not known: {why} (source.columns.group)."
+        why = "their lists have neither times in a video nor a group"
+        return f"{told} Of {self.unknown:,} of {self.clips:,} clips the recording is unknown: {why} (source.columns.group)."
 
 
 def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
@@ -154,7 +154,7 @@ def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
     form, without times, names the clip alone.
 
     Args:
-        samples: columns ``youtube_id``, ``time_start``, ``role``, and ``group`` where there is one.
+        samples: columns ``youtube_id``, ``time_start``, ``role``, and ``group`` if there is one.
         youtube: whether ids of 11 characters are YouTube's, and not somebody's own.
 
     >>> ids, times = ["abcdefghijk", "abcdefghijk", "clip 1", "clip 2"], [0, 10, None, None]
@@ -199,7 +199,7 @@ def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool
     The paper names no rule; this one is ours.
 
     Args:
-        samples: with columns ``label_<release>``, None where a release has no label.
+        samples: with columns ``label_<release>``, None if a release has no label.
         releases: names, oldest first.
         consecutive: only a release and the next; else every pair.
 

@@ -1,4 +1,4 @@
-"""One table over several releases of a data set: one row a sample, with its label in every release and the label used.
+"""One table over several releases of a data set: one row per sample, with its label in every release and the label used.
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", and its released code: outer merge of the lists over
 the identity (youtube_id, time_start, time_end); ``label_recent_first`` is the label of the most recent release that has
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 IDENTITY = ("youtube_id", "time_start", "time_end")
 _TIMES = IDENTITY[1:]
 _OPTIONAL = ("feature_key", "group")
-"""Columns of lists of one's own that are carried along."""
+"""Columns of lists of your own that are carried along."""
 
 ROWS_AT_ONCE = 1 << 17
 
@@ -35,7 +35,7 @@ Normalisation = Literal["case", "spaces", "punctuation", "brackets"]
 def unified_row(releases: tuple[str, ...]) -> type:
     """Row dataclass of the columns that ``unify`` adds, for ``gives``: they are named by the releases.
 
-    ``key`` is the sample's uid (of lists of one's own, what cannot stand in the name of a sample is written as in URLs:
+    ``key`` is the sample's uid (of lists of your own, what cannot be in the name of a sample is written as in URLs:
     ``clip%2Emp4``); ``source_key`` the listed row that stands for it; ``label_<release>`` and ``split_<release>`` are None
     where a release does not hold the sample, or gives no label; ``label_recent_first`` is the label used and
     ``label_release`` the release that it comes from. The columns of the listed row (``release``, ``split``,
@@ -58,7 +58,7 @@ def uid_of(youtube_id: pl.Expr, time_start: pl.Expr, time_end: pl.Expr) -> pl.Ex
 
     Args:
         youtube_id: of any form.
-        time_start: milliseconds, or ``_NO_TIME``. A time that is no whole second has three decimals, ``000007.250``.
+        time_start: milliseconds, or ``_NO_TIME``. A time that is not a whole second has three decimals, ``000007.250``.
         time_end: likewise.
     """
     times = (_named(time) for time in (time_start, time_end))
@@ -101,7 +101,7 @@ def unify(
         renames: old spelling -> new one, for samples that only the oldest release labels (six in KOWL).
         normalise: further differences between spellings that do not count; all labels that differ by no more are given
             the spelling of the most recent release that has one of them. None of this is KOWL's: its labels keep case
-            and punctuation. ``brackets`` leaves out what stands in brackets, and so merges classes.
+            and punctuation. ``brackets`` leaves out what is in brackets, and so merges classes.
         order: of the samples: ``listed``: by the first release, split and line that hold them, as the authors' outer merge
             leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
 
@@ -189,7 +189,7 @@ def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFram
 
 
 def _merged(kept: pl.DataFrame, releases: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One row a sample, the first, with columns for every release; and the other rows."""
+    """One row per sample, the first, with columns for every release; and the other rows."""
     first = kept.sort("rank").unique(IDENTITY, keep="first", maintain_order=True)
     merged = kept.join(first.select("rank"), on="rank", how="anti")
     samples = first.drop("age").rename({"key": "source_key"})

@@ -169,7 +169,7 @@ class ShardDataset(IterableDataset[Sample]):
 class ShardLoader(Iterable[Any]):
     """Batches of a ``ShardDataset``, epoch after epoch, with a state that fits in a checkpoint.
 
-    It stands at (epoch, samples consumed by all nodes). Iterating goes on from there to the end of the epoch and leaves it at
+    It is at (epoch, samples consumed by all nodes). Iterating continues from there to the end of the epoch and leaves it at
     the start of the next; after a ``break``, or ``load_state_dict``, the rest of the epoch comes.
 
     >>> loader = ShardDataset("out/dataset", extensions=[], seed=0, batch_size=64).loader(collate_fn=list)

@@ -1,4 +1,4 @@
-"""Feature matrices: straight from the shards, or of the feature sets that lie beside them."""
+"""Feature matrices: straight from the shards, or of the feature sets that are next to them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _member(span: Any, key: str, extension: str, place: str, base: int) -> np.nd
 
 
 def feature_file(name: str) -> str:
-    """Where a feature set of that name lies in its dataset; "" where none can have it."""
+    """Where a feature set of that name is in its dataset; "" if none can have it."""
     return f"{FEATURES}/{name}.npy" if SNAKE_CASE.match(name) else ""
 
 
@@ -132,8 +132,10 @@ def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.nda
     index = dataset if isinstance(dataset, DatasetIndex) else DatasetIndex.open(dataset)
     known = feature_sets(index.url)
     if name not in known:
-        there = f"there are {', '.join(known)}" if known else "it has none"
-        raise ValueError(f"{index.url}: no feature set {name!r}: {there}; a table [features.{name}] of the settings makes one")
+        available = f"there are {', '.join(known)}" if known else "it has none"
+        raise ValueError(
+            f"{index.url}: no feature set {name!r}: {available}; a table [features.{name}] of the settings makes one"
+        )
     values = _mapped(index.url, feature_file(name), known[name], index.total)
     at = index.positions
     if len(at) and int(at[-1]) - int(at[0]) + 1 == len(at):
@@ -167,5 +169,5 @@ def _checked(path: str, place: str, told: dict[str, Any], total: int) -> np.ndar
         )
     size, wanted = Path(path).stat().st_size, begin + math.prod(shape) * dtype.itemsize
     if size != wanted:
-        raise ShardError(f"{place}: {size} bytes, expected {wanted}: it was cut off, or added to")
+        raise ShardError(f"{place}: {size} bytes, expected {wanted}: it was truncated, or appended to")
     return np.memmap(path, dtype, "r", begin, shape) if size > begin else np.empty(shape, dtype)

@@ -40,7 +40,7 @@ class DatasetIndex:
 
     Attributes:
         url: folder or fsspec URL.
-        table: one row a sample: key, shard, offset, size (bytes) and the label columns.
+        table: one row per sample: key, shard, offset, size (bytes) and the label columns.
         positions: place of each row in the whole index, int64 (n,). Shuffling goes by it, so that a sample's place in
             the order of an epoch, relative to another's, does not change with the selection.
         total: rows of the whole index.
@@ -196,7 +196,7 @@ def _instead(url: str) -> str:
 
 
 def _checked(table: pa.Table, place: str) -> pa.Table:
-    """The table with places as text and 64-bit numbers. Raises ``ShardError`` where they are not."""
+    """The table with places as text and 64-bit numbers. Raises ``ShardError`` if they are not."""
     for name in _PLACE_COLUMNS:
         kind = pa.string() if name in ("key", "shard") else pa.int64()
         same = pa.types.is_string if name in ("key", "shard") else pa.types.is_integer
@@ -304,7 +304,7 @@ class ShardFiles:
     def _checked(self, data: bytes, shard: str, offset: int, size: int) -> bytes:
         if len(data) != size:
             raise ShardError(
-                f"{self.place(shard)}, byte {offset}: truncated: the index has {size} bytes here, {len(data)} are there"
+                f"{self.place(shard)}, byte {offset}: truncated: the index has {size} bytes here, found {len(data)}"
             )
         return data
 

@@ -77,8 +77,8 @@ def _objects(path: str, entry: str) -> np.ndarray:
     """An array of an .npz file, of plain values or of objects."""
     with fsspec.open(path, "rb") as stream, open_zip(cast("IO[bytes]", stream), path, "npz file") as archive:
         if f"{entry}.npy" not in archive.namelist():
-            there = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
-            raise ValueError(f"{path} has no array {entry!r}: it has {there[:200]}")
+            available = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
+            raise ValueError(f"{path} has no array {entry!r}: it has {available[:200]}")
         with archive.open(f"{entry}.npy") as member:
             try:
                 shape, _, dtype, begin = read_npy_head(member)
@@ -156,8 +156,8 @@ def read_pyskl(
     if not isinstance(found, list) or not isinstance(split, dict):
         raise ValueError(f"pickle {path!r}: expected a list of annotations, or a table with annotations and split")
     if absent := [name for name in sides.values() if not isinstance(split.get(name), list)]:
-        told = ", ".join(map(str, split))[:200] or "none"
-        raise ValueError(f"pickle {path!r} has no split {absent[0]!r}, see source.sides: it has {told}")
+        message = ", ".join(map(str, split))[:200] or "none"
+        raise ValueError(f"pickle {path!r} has no split {absent[0]!r}, see source.sides: it has {message}")
     side_of = {
         name: side for side, listed in sides.items() for name in cast("list[Any]", split[listed]) if isinstance(name, str)
     }
@@ -173,8 +173,8 @@ def _annotated(
     given = cast("dict[Any, Any]", annotation) if isinstance(annotation, dict) else {}
     name, points, score = (given.get(each) for each in ("frame_dir", "keypoint", "keypoint_score"))
     if not isinstance(name, str) or not isinstance(points, np.ndarray) or points.ndim != 4:
-        told = f"{', '.join(map(str, given))[:100] or type(annotation).__name__}: expected frame_dir and keypoint (M, T, V, C)"
-        return Rejected(place, "not_an_annotation", told)
+        text = f"{', '.join(map(str, given))[:100] or type(annotation).__name__}: expected frame_dir and keypoint (M, T, V, C)"
+        return Rejected(place, "not_an_annotation", text)
     if score is not None:
         if not isinstance(score, np.ndarray) or score.shape != points.shape[:3]:
             return Rejected(place, "not_an_annotation", f"{name[:80]}: keypoint {points.shape}, and no such keypoint_score")

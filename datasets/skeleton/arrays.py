@@ -33,11 +33,11 @@ class ArrayFile:
     """One file of sequences.
 
     Attributes:
-        data: path within the root. ``.npy``: (N, C, T, V, M), as ST-GCN and PaddleVideo have it. ``.npz``: ``x_train`` and
-            ``x_test`` (N, T, M * V * 3), ``y_train`` and ``y_test``, one-hot rows (N, classes), as CTR-GCN has it, or numbers,
-            (N,) or (N, 1); and perhaps ``x_val`` and ``y_val``.
-        labels: of an ``.npy`` file: a pickle of two lists, names and numbers, or an ``.npy`` file as ``y_train`` is.
-        side: of an ``.npy`` file, where it is one side of a protocol or split.
+        data: path in the root. ``.npy``: (N, C, T, V, M), as in ST-GCN and PaddleVideo. ``.npz``: ``x_train`` and ``x_test``
+            (N, T, M * V * 3); ``y_train`` and ``y_test``, one-hot rows (N, classes) as in CTR-GCN, or numbers, (N,) or (N, 1);
+            optionally ``x_val`` and ``y_val``.
+        labels: for an ``.npy`` file: a pickle of two lists, names and numbers, or an ``.npy`` file in the form of ``y_train``.
+        side: for an ``.npy`` file: the side of a protocol or split that it holds, if it holds one.
     """
 
     data: str
@@ -136,9 +136,9 @@ def _numbers(labels: np.ndarray, place: str) -> list[Label]:
     if labels.ndim < 2 or labels.shape[1] == 1:
         return labels.reshape(-1).tolist()
     hot = ((labels == 0) | (labels == 1)).all(1) & (np.count_nonzero(labels, axis=1) == 1)
-    told = "a row with {} numbers that are not 0, up to {}: expected zeros and a single 1"
+    message = "a row with {} numbers that are not 0, up to {}: expected zeros and a single 1"
     return [
-        number if one else told.format(np.count_nonzero(row), row.max())
+        number if one else message.format(np.count_nonzero(row), row.max())
         for number, one, row in zip(labels.argmax(1).tolist(), hot.tolist(), labels, strict=True)
     ]
 

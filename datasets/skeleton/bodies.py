@@ -18,13 +18,13 @@ OrderBy = Literal["first", "longest", "most_moving", "most_spread"]
 
 @dataclass(frozen=True)
 class Noise:
-    """Tracks that are no persons, where a file has two or more (CTR-GCN's released code).
+    """Which tracks are not persons, in files with two or more tracks (CTR-GCN's released code).
 
     Attributes:
-        min_frames: a track of so many frames or fewer goes.
+        min_frames: tracks with this number of frames or fewer are dropped.
         max_spread: a frame in which a track is wider (x) than this times its height (y) is noisy.
-        max_share: a track goes whose share of noisy frames is this or more, while another one is left. The motion of the
-            others is that of their frames without noise, where it is less.
+        max_share: tracks with this share of noisy frames or more are dropped, but never the only track left. The motion of the
+            remaining ones is measured without their noisy frames, if it is smaller then.
     """
 
     min_frames: int
@@ -34,26 +34,28 @@ class Noise:
     def __post_init__(self) -> None:
         if self.min_frames < 0 or self.max_spread < 0 or not 0 <= self.max_share <= 1:
             raise ValueError(
-                f"noise: min_frames {self.min_frames} >= 0, max_spread {self.max_spread:g} >= 0 and "
-                f"max_share {self.max_share:g} from 0 to 1 are wanted"
+                f"noise: min_frames is {self.min_frames}, max_spread {self.max_spread:g}, max_share {self.max_share:g}: "
+                "expected at least 0, at least 0, and 0 to 1"
             )
 
 
 @dataclass(frozen=True)
 class BodyRule:
-    """From the bodies of each frame to the bodies of a sequence.
+    """How the bodies of the frames become the bodies of a sequence.
 
     Attributes:
-        track: what makes a track over frames: ``place`` in the frame's list, or the sensor's ``identity``.
-        most_tracks: places or identities beyond so many are not looked at.
-        order: of the tracks, best first, equal ones as they appear: ``first``; ``longest``: in frames; ``most_moving``: the
-            variances of x, y, z over all joints and frames, summed; ``most_spread``: their standard deviations, summed.
-        bodies: of the sequence, at most.
-        noise: tracks to leave out; None: none.
-        join: tracks that do not overlap in time become one body: each is given, best first, to the first body whose first
-            to last frame it does not overlap (bodies 1 and 2 alone), and left out where there is none.
-        drop_empty_frames: frames without a body go.
-        close_gaps: the frames of a track are laid one after another from its first, without the frames that it misses.
+        track: how bodies of different frames are linked to a track: by their ``place`` in the frame's list, or by the sensor's
+            ``identity``.
+        most_tracks: maximum number of places or identities; further ones are ignored.
+        order: order of the tracks, best first, ties in order of appearance. ``first``: order of appearance; ``longest``: number
+            of frames; ``most_moving``: sum of the variances of x, y, z over all joints and frames; ``most_spread``: sum of
+            their standard deviations.
+        bodies: maximum number of bodies of the sequence.
+        noise: tracks to drop; None: none.
+        join: whether tracks that do not overlap in time are joined: each, best first, is added to the first body (1 or 2)
+            whose time span it does not overlap, or dropped if there is none.
+        drop_empty_frames: whether frames without a body are dropped.
+        close_gaps: whether gaps in a track are closed: its later frames move forward.
     """
 
     track: TrackBy
@@ -83,7 +85,7 @@ PRESETS = {
 
 @dataclass
 class _Track:
-    """One body over time: (n, V, 3) joints at the frames (n,), ascending. ``motion`` is None until it is asked for."""
+    """One body over time: (n, V, 3) joints at the frames (n,), ascending. ``motion`` is None until it is requested."""
 
     joints: NDArray[np.float64]
     frames: NDArray[np.int64]

@@ -55,8 +55,8 @@ def sequence_of_bvh(data: bytes, joints: Sequence[str], *, leave_out: bool = Fal
         raise Reject("too_large", f"{len(motion)} frames of {len(hierarchy)} joints: {values:,} places, {MAX_PLACES:,} at most")
     more = [name for name in place if name not in joints and not name.endswith(_END)]
     if more and not leave_out:
-        told = f"joint {more[0]!r} of {len(more)} that the layout does not have: see source.other_joints"
-        raise Reject("wrong_joint_count", told)
+        message = f"joint {more[0]!r} of {len(more)} that the layout does not have: see source.other_joints"
+        raise Reject("wrong_joint_count", message)
     return positions(hierarchy, motion)[:, None, [place[name] for name in joints]]
 
 
@@ -138,10 +138,10 @@ def _hierarchy(head: str) -> list[BvhJoint]:
                     raise Reject("not_bvh", f"{word} {name[:40]!r}: expected one ROOT, and the others below it")
                 name = f"{joints[above[-1]].name}{_END}" if word == "End" else name
                 if len(joints) == MAX_JOINTS or any(name == joint.name for joint in joints):
-                    told = (
+                    message = (
                         f"joint {name[:40]!r} appears twice" if len(joints) < MAX_JOINTS else f"more than {MAX_JOINTS} joints"
                     )
-                    raise Reject("not_bvh", told)
+                    raise Reject("not_bvh", message)
                 above.append(len(joints))
                 joints.append(BvhJoint(name, above[-2] if len(above) > 1 else -1))
             elif word == "}" and above:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.bounded_reading import parse_json
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder, walk
-from ...curation.streams import parse_json
 from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
 from .bvh import sequence_of_bvh
@@ -36,7 +36,7 @@ def list_class_folders(
 
     Args:
         root: the folder.
-        labels, pattern: what is known of the files beside their folders; see ``known.Known``.
+        labels, pattern: what is known of the files next to their folders; see ``known.Known``.
     """
     known = Known.read(labels, pattern)
     for at, entries in walk(open_folder(root)):
@@ -126,8 +126,8 @@ def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
         # As objects: an array of texts would make as much room for each of them as for the longest.
         nested = np.asarray(values["skeletons"], dtype=object)
         if odd := {type(value).__name__ for value in nested.ravel().tolist()} - {"int", "float"}:
-            told = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
-            raise Reject("not_an_array", f"{told}: expected numbers, (frames, [bodies,] joints, axes)")
+            message = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
+            raise Reject("not_an_array", f"{message}: expected numbers, (frames, [bodies,] joints, axes)")
         joints = nested.astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise Reject("not_an_array", str(error)[:100]) from None

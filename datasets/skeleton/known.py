@@ -1,4 +1,4 @@
-"""What is known of sequences of one's own beside their joints: class, camera, performer, side and role, of tables or names."""
+"""What is known of sequences of your own beside their joints: class, camera, performer, side and role, of tables or names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from ...curation.bounded_reading import parse_json, read_file
 from ...curation.rows import Reject
-from ...curation.streams import parse_json, read_file
 from .rows import ROLES
 
 FIELDS = ("class", "camera", "performer", "side")

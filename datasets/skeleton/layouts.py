@@ -60,7 +60,7 @@ class Layout:
         return found
 
     def hops(self) -> NDArray[np.float64]:
-        """Edges on the shortest way between two joints, (V, V) float64; infinite where there is none."""
+        """Edges on the shortest way between two joints, (V, V) float64; infinite if there is none."""
         found = np.where(self.adjacency() > 0, 1.0, np.inf)
         np.fill_diagonal(found, 0)
         for via in range(len(self.joints)):  # Floyd and Warshall

@@ -14,7 +14,7 @@ from .tensors import TensorForm, tensor_row
 
 
 def row_of_joints(row: InFile, joints: NDArray[Any], layout: Layout, form: TensorForm) -> TensorRow:
-    """The row of joints that a source of one's own gives. Raises ``Reject`` as ``completed`` and ``tensor_of`` do."""
+    """The row of joints that a source of your own gives. Raises ``Reject`` as ``completed`` and ``tensor_of`` do."""
     return tensor_row(row, completed(joints, layout, form), layout, form)
 
 
@@ -36,8 +36,8 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
     if count != len(layout.joints):
         raise Reject("wrong_joint_count", f"{count} joints: layout {layout.name} has {len(layout.joints)}")
     if axes != len(form.axes):
-        told = f"{axes} axes: expected {len(form.axes)}, {', '.join(form.axes)}; see tensor.axes"
-        raise Reject("wrong_axis_count", told)
+        message = f"{axes} axes: expected {len(form.axes)}, {', '.join(form.axes)}; see tensor.axes"
+        raise Reject("wrong_axis_count", message)
     space = joints if form.confidence is None else joints[..., form.space]
     space = space if space.dtype.kind == "f" else space.astype(np.float64)
     infinite = np.asarray(np.isinf(joints).any(3))
@@ -58,16 +58,16 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
         confidence = np.where(present[:, :, None], joints[..., form.axes.index(form.confidence)], 0)
         unsure = present[:, :, None] & ~(confidence >= form.least_confidence)
         if form.missing == "reject" and unsure.any():
-            told = f"{_place(unsure, layout)}: less than tensor.least_confidence = {form.least_confidence:g}, or NaN"
-            raise Reject("low_confidence", f"{told}; see tensor.missing")
+            message = f"{_place(unsure, layout)}: less than tensor.least_confidence = {form.least_confidence:g}, or NaN"
+            raise Reject("low_confidence", f"{message}; see tensor.missing")
         lost |= unsure
         confidence = np.nan_to_num(confidence)
     if not lost.any():
         return Sequence(space, present, 0, confidence)
     share = lost.sum() / (present.sum() * count)
     if share > form.max_missing:
-        told = f"{share:.1%} of the joints, and tensor.max_missing is {form.max_missing:g}"
-        raise Reject("too_many_missing", told)
+        message = f"{share:.1%} of the joints, and tensor.max_missing is {form.max_missing:g}"
+        raise Reject("too_many_missing", message)
     filled = np.array(space, dtype=np.float64)
     for body in range(space.shape[1]):
         for joint in np.flatnonzero(lost[:, body].any(0)).tolist():

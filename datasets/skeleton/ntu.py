@@ -10,9 +10,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from ...curation.bounded_reading import read_lines
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import open_folder, walk
-from ...curation.streams import read_lines
 from .facts import facts
 from .rows import ListedSequence
 

@@ -1,7 +1,7 @@
 """The text of NTU RGB+D's ``.skeleton`` files (Shahroudy et al., CVPR 2016).
 
 A file is: the number of frames; for each frame the number of bodies; for each body a line that begins with its identity, the
-number of joints, and a line a joint: x, y, z in metres, and nine more values (places in the pictures, orientation, state).
+number of joints, and a line per joint: x, y, z in metres, and nine more values (places in the pictures, orientation, state).
 
 Only x, y, z are read: where these three words begin and end is found for all lines at once, and Arrow makes numbers of them
 where they lie. The values are those of Python's ``float``.
@@ -167,9 +167,9 @@ def _three_blanks(data: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _not_numbers(text: _Lines, line: int) -> Reject:
     words = text[line].split()[:AXES]
-    told = f"line {line + 1}: {text[line][:60]!r} does not begin with {AXES} finite numbers"
+    message = f"line {line + 1}: {text[line][:60]!r} does not begin with {AXES} finite numbers"
     try:
         finite = len(words) < AXES or all(np.isfinite([float(word) for word in words]))
     except ValueError:
         finite = True
-    return Reject("not_a_number" if finite else "not_finite", told)
+    return Reject("not_a_number" if finite else "not_finite", message)

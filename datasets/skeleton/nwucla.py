@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ...curation.bounded_reading import parse_json, read_file
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, walk
-from ...curation.streams import parse_json, read_file
 from .facts import facts
 from .files import MAX_BYTES, json_values, sequence_from_json
 from .layouts import Layout
@@ -92,5 +92,5 @@ def read_nwucla(row: InFile, *, root: str, layout: Layout, form: TensorForm) -> 
     values = json_values(open_folder(root).read(row.file, max_bytes=MAX_BYTES))
     wanted = facts().nwucla.classes.index(row.class_name) + 1
     if values.get("label", wanted) != wanted:
-        raise Reject("label_differs", f"label {values['label']!r:.40}, by its name it is {wanted}")
+        raise Reject("label_differs", f"label {values['label']!r:.40}, but {wanted} by its name")
     return tensor_row(row, sequence_from_json(values), layout, form)

@@ -50,11 +50,11 @@ def task_orders(tasks: int = 5, n: int | None = None, *, seed: int | None = None
     >>> task_orders(20)
     Traceback (most recent call last):
         ...
-    ValueError: 20 tasks: all orders of 1 to 7 are listed; of more, say how many to draw
+    ValueError: 20 tasks: all orders need 1 to 7 tasks; for more, set the number of orders
     """
     if n is None:
         if not 1 <= tasks <= MAX_TASKS:
-            raise ValueError(f"{tasks} tasks: all orders of 1 to {MAX_TASKS} are listed; of more, say how many to draw")
+            raise ValueError(f"{tasks} tasks: all orders need 1 to {MAX_TASKS} tasks; for more, set the number of orders")
         return np.asarray(list(itertools.permutations(range(tasks))), dtype=np.int64)
     if n < 1 or seed is None:
         raise ValueError(f"{n} orders, seed {seed}: at least the default one, and a seed to draw the others")
@@ -113,7 +113,7 @@ def orders_row(task_count: int, class_count: int) -> type:
 
 
 def list_orders(*, rows: Rows, tasks: int, of_tasks: int | None, of_classes: int, seed: int) -> Iterator[pa.Table]:
-    """Source step: one row a class, in label order; see ``orders_row``.
+    """Source step: one row per class, in label order; see ``orders_row``.
 
     Args:
         rows: with ``label``, ``class_name`` and ``task``.

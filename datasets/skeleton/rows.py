@@ -24,10 +24,10 @@ class ListedSequence:
 
     Attributes:
         key: unique; letters, digits, ``_`` and ``-``.
-        file: path within the source, or place in an array; "" where only the name is known.
+        file: path within the source, or place in an array; "" if only the name is known.
         class_name: its action.
-        setup, camera, performer, replication: as the name says; None where it does not.
-        x_sub, x_view, x_set: ``train`` or ``test`` in the published protocol of that name; None where there is none.
+        setup, camera, performer, replication: as the name says; None if it does not.
+        x_sub, x_view, x_set: ``train`` or ``test`` in the published protocol of that name; None if there is none.
     """
 
     key: str
@@ -48,7 +48,7 @@ class ListedArray:
 
     Attributes:
         camera, performer: in the words of the source; as the name says where the source does not; else None.
-        side: ``train``, ``val`` or ``test`` in the source; None where it does not say.
+        side: ``train``, ``val`` or ``test`` in the source; None if it does not say.
     """
 
     key: str
@@ -82,11 +82,11 @@ class WithJoints(InFile):
 
 @dataclass(frozen=True)
 class SequenceFile(InFile):
-    """A sequence of one's own, not yet read, and what is known of it.
+    """A sequence of your own, not yet read, and what is known of it.
 
     Attributes:
-        camera, performer: in the words of the source; None where it does not say.
-        side: ``train``, ``val`` or ``test`` in the source; None where it does not say.
+        camera, performer: in the words of the source; None if it does not say.
+        side: ``train``, ``val`` or ``test`` in the source; None if it does not say.
     """
 
     camera: str | None = None
@@ -104,7 +104,7 @@ class WithNpy(InFile):
     joints: Blob
 
     def read(self) -> NDArray[Any]:
-        """The joints. Raises ``ValueError`` where they are no array."""
+        """The joints. Raises ``ValueError`` if they are no array."""
         return decode_npy(self.joints.read())
 
 

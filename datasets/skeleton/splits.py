@@ -84,7 +84,7 @@ def select_sequences(
     names = np.asarray(table["class_name"].to_pylist(), dtype=object)
     wanted = sorted(set(names.tolist())) if classes is None else list(classes)
     if len(set(wanted)) < len(wanted):
-        raise ValueError(f"classes {wanted}: each is named once")
+        raise ValueError(f"classes {wanted}: each may be named only once")
     lost = frozenset[str]() if missing is None else read_missing(missing)
     rules = {
         "missing_skeleton": np.asarray([key in lost for key in table["key"].to_pylist()], dtype=bool),
@@ -106,7 +106,7 @@ def select_sequences(
     place = {name: number for number, name in enumerate(wanted)}
     labels = np.asarray([place[name] for name in kept["class_name"].to_pylist()], dtype=np.int64)
     if (absent := np.setdiff1d(np.arange(len(wanted)), labels)).size:
-        raise ValueError(f"class {wanted[int(absent[0])]!r}: no sequence of it is in the source, or left of it")
+        raise ValueError(f"class {wanted[int(absent[0])]!r}: the source has no sequence of it, or none is left")
     kept = with_column(kept, "label", pa.array(labels))
     return Sifted(with_column(kept, "position", pa.array(np.arange(len(labels)))), found.rejected)
 
@@ -186,7 +186,7 @@ def _by_side(labels: NDArray[np.int64], sides: NDArray[np.object_], val: float, 
     known = np.isin(sides, ROLES)
     if not known.all():
         key = table["key"][int(np.flatnonzero(~known)[0])].as_py()
-        raise ValueError(f"sequence {key!r}: split.rule says neither train nor test of it")
+        raise ValueError(f"sequence {key!r}: split.rule assigns it to neither train nor test")
     roles = np.asarray([ROLES.index(side) for side in sides], dtype=np.int64)
     for label in np.unique(labels).tolist() if val and "val" not in sides else []:
         mine = np.flatnonzero((labels == label) & (sides == "train"))

@@ -1,7 +1,7 @@
 """Sequences drawn from a seed, for configurations that need no file: a body of 20 joints that does one of ten things.
 
 Every person has other proportions, stands otherwise, and moves faster or slower, more or less; what they do differs in which
-limb moves, how far and how often, so that classes are told apart by their motion and not by how a body stands.
+limb moves, how far and how often, so that classes are distinguished by their motion and not by how a body stands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Joints in tables, CSV or Parquet: a row a joint and frame, or a row a frame; of many sequences in a file, or a file each.
+"""Joints in tables, CSV or Parquet: a row per joint and frame, or a row per frame; of many sequences in a file, or a file each.
 
 A table is read in blocks, and the rows of one sequence are held at a time: they stand together. What has no row, an empty cell
 or NaN is missing, and is told from what is 0.
@@ -22,10 +22,10 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ...curation.bounded_reading import check_columns, compression_by_name, decompressed, read_lines
 from ...curation.parquet_footer import check_whole
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, safe_key, walk
-from ...curation.streams import check_columns, compression_by_name, decompressed, read_lines
 from .known import FIELDS, Known
 from .layouts import Layout
 from .rows import MAX_FRAMES, OwnSequence, npy_of
@@ -46,15 +46,15 @@ _ENDINGS = (".csv", ".tsv", ".parquet")
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Names of the columns of a table. Those of the axes are ``tensor.axes``.
+    """Names of the columns of a table, except those of the coordinates, which are ``tensor.axes``.
 
     Attributes:
-        sequence: which sequence a row belongs to. In a folder of tables a file without it is one sequence, named by the file.
-        frame: number of the frame. The frames of a sequence lie a step apart: the greatest that fits all of them. A table of
-            one row a frame may have none: the rows are then the frames.
-        joint: name of the joint in the layout, or its number from 0. Of tables with a row a joint.
-        body: which body a joint is of, where there may be several.
-        label, camera, performer, side: of the sequence, the same in all of its rows.
+        sequence: sequence of the row. In a folder of tables, a file without this column is one sequence, named after the file.
+        frame: number of the frame. The step between the frames of a sequence is the greatest that fits all of them. Optional
+            in tables with one row per frame: each row is then the next frame.
+        joint: name of the joint in the layout, or its number from 0; for tables with one row per joint.
+        body: body of the joint, if there are several.
+        label, camera, performer, side: property of the sequence, the same in all of its rows.
     """
 
     sequence: str = "sequence"
@@ -101,7 +101,7 @@ def read_tables(
     Args:
         path: a file, packed or not, or a folder.
         columns: names of the columns.
-        wide: of tables of one row a frame: how their columns are called, such as ``{joint}_{axis}`` or ``{axis}{number}``.
+        wide: of tables of one row per frame: how their columns are called, such as ``{joint}_{axis}`` or ``{axis}{number}``.
         delimiter: of CSV files.
         labels, pattern: what is known of the sequences beside their rows; see ``known.Known``.
         leave_out: whether joints that the layout does not have are left out.
@@ -150,7 +150,7 @@ def _cells(wide: str | None, layout: Layout, form: TensorForm) -> tuple[tuple[st
         raise ValueError(f"source.wide = {wide!r}: expected {{joint}} or {{number}}, and {{axis}}: {error}") from None
     if len({name for names in named for name in names}) < len(layout.joints) * len(form.axes):
         raise ValueError(
-            f"source.wide = {wide!r} gives several joints or axes one column: {{joint}} or {{number}}, and {{axis}}"
+            f"source.wide = {wide!r} maps several joints or axes to the same column: {{joint}} or {{number}}, and {{axis}}"
         )
     return named
 
@@ -161,7 +161,7 @@ def _of_file(
     """The sequences of one file; ``folder`` is the class folder that it is in, None of a file that is read alone."""
     names = reading.columns
     for name, rows, first in _together(_blocks(path, reading, delimiter, folder is not None), names.sequence, path, file):
-        told = file if folder is not None and name == file else f"{file}#{name}"
+        text = file if folder is not None and name == file else f"{file}#{name}"
         if name is None or rows is None:
             fault = (
                 ("no_sequence", f"no value in column {names.sequence}") if name is None else ("too_large", f"{MAX_ROWS:,} rows")
@@ -171,10 +171,10 @@ def _of_file(
         try:
             said = {field: _one(rows, column, field) for field, column in zip(FIELDS, _described(names), strict=True)}
             of = known.of(name, said if said["class"] or not folder else {**said, "class": folder})
-            key = safe_key(printable(told.replace("#", "/") if folder else name))
-            yield OwnSequence(key, printable(told), of[0], npy_of(_joints(rows, reading)), *of[1:])
+            key = safe_key(printable(text.replace("#", "/") if folder else name))
+            yield OwnSequence(key, printable(text), of[0], npy_of(_joints(rows, reading)), *of[1:])
         except Reject as error:
-            yield Rejected(printable(told), error.reason, error.detail)
+            yield Rejected(printable(text), error.reason, error.detail)
 
 
 def _described(names: TableColumns) -> tuple[str, ...]:
@@ -227,8 +227,8 @@ def _needed(header: Sequence[str], reading: _Reading, path: str, in_folder: bool
         if name not in header and (field not in optional or name != getattr(TableColumns, field))
     ]
     if wanted:
-        told = "source.wide" if reading.wide and wanted[0] not in named.values() else "source.columns and tensor.axes"
-        raise ValueError(f"table {path!r} has no column {wanted[0]!r}, it has {', '.join(header)[:200]}: see {told}")
+        message = "source.wide" if reading.wide and wanted[0] not in named.values() else "source.columns and tensor.axes"
+        raise ValueError(f"table {path!r} has no column {wanted[0]!r}, it has {', '.join(header)[:200]}: see {message}")
     if twice := [name for name in header if header.count(name) > 1]:
         raise ValueError(f"table {path!r} has two columns {twice[0]!r}")
     left = {named["joint"]} if reading.wide else set[str]()
@@ -278,7 +278,7 @@ def _table(batch: pa.RecordBatch, needed: Mapping[str, str]) -> pa.Table:
 def _together(
     blocks: Iterator[pa.Table], column: str, path: str, file: str
 ) -> Iterator[tuple[str | None, pa.Table | None, int]]:
-    """Each sequence: its name, its rows, None where they are too many, and the number of the first of them, from 1."""
+    """Each sequence: its name, its rows, None if they are too many, and the number of the first of them, from 1."""
     held: list[pa.Table] = []
     seen: set[str] = set()
     current: str | None = None
@@ -294,8 +294,8 @@ def _together(
                 if count:
                     yield current, pa.concat_tables(held) if held else None, first
                 if name in seen:
-                    told = f"sequence {name!r} continues in row {row + start + 1}, after another one"
-                    raise ValueError(f"table {path!r}: {told}: sort the table by its column {column!r}")
+                    message = f"sequence {name!r} continues in row {row + start + 1}, after another one"
+                    raise ValueError(f"table {path!r}: {message}: sort the table by its column {column!r}")
                 current, held, count, first = name, [], 0, row + start + 1
                 seen.update([] if name is None else [name])
             count += stop - start

@@ -24,22 +24,23 @@ class TensorForm:
     """How a sequence becomes a tensor, step by step in this order.
 
     Attributes:
-        centre_joint: joint whose place in the first frame of the first body is subtracted from all; None: nothing is.
-        scale: ``min_max``: each axis of the whole sequence to [-1, 1] (an axis of one value to 0); ``none``.
-        fit: ``resample``: frames ``linspace(0, T - 1, frames)``, rounded down; ``pad``: zeros after the last frame;
-            ``interpolate``: linear, as torch's bilinear with ``align_corners=False``.
-        frames: T of the tensor.
-        bodies: M of the tensor: the first ones of the sequence, zeros where it has fewer. Networks see each of them by itself,
-            and the mean of their features, those of absent ones too, tells the class, as in CTR-GCN's code.
-        modality: ``joint``; ``bone``: each joint less its parent; ``joint_motion`` and ``bone_motion``: each frame of these
-            taken from the next, the last one 0.
-        axes: names of the numbers that a joint has in the source, in its order; of a table: its columns.
-        confidence: which of the axes is none of space, but how sure the source is of a joint; it is kept beside the tensor.
-        least_confidence: a joint with less is missing.
-        missing: what becomes of a sequence in which joints are missing, which is before all other steps. ``reject``: it is
-            rejected; ``hold``: each stays where it was last, before that where it will be first; ``interpolate``: on a straight
-            line from where it was last to where it will be next.
-        max_missing: a sequence is rejected of whose joints, over all frames, a larger share is missing.
+        centre_joint: joint whose position in the first frame of the first body is subtracted from all positions; None: no
+            centring.
+        scale: ``min_max`` scales each axis of the whole sequence to [-1, 1] (a constant axis to 0); or ``none``.
+        fit: how a sequence gets the right length. ``resample``: frames ``linspace(0, T - 1, frames)``, rounded down; ``pad``:
+            zeros after the last frame; ``interpolate``: linear, like torch's bilinear with ``align_corners=False``.
+        frames: number of frames, T of the tensor.
+        bodies: number of bodies, M of the tensor: the first ones of the sequence, filled up with zeros. Networks process each
+            body separately and average the features of all, absent ones included, as in CTR-GCN's code.
+        modality: ``joint``; ``bone``: each joint minus its parent; ``joint_motion`` and ``bone_motion``: the next frame minus
+            this one, 0 for the last.
+        axes: names of the values of a joint, in the order of the source; for a table, the names of its columns.
+        confidence: the one of the axes that is not a coordinate but the confidence of a joint; stored next to the tensor.
+        least_confidence: joints with a lower confidence count as missing.
+        missing: how missing joints are treated, before all other steps. ``reject``: the sequence is rejected; ``hold``: a joint
+            keeps its last known position, or takes its first one; ``interpolate``: a straight line between the last and the
+            next known position.
+        max_missing: a sequence with a larger share of missing joints, over all frames, is rejected; 0 to 1.
     """
 
     scale: Literal["min_max", "none"]
@@ -64,7 +65,7 @@ class TensorForm:
         if len(set(self.axes)) < len(self.axes) or not 1 <= len(self.space) <= MAX_AXES or not all(self.axes):
             raise ValueError(f"tensor axes are {named!r}: expected 1 to {MAX_AXES} different names of axes of space")
         if self.confidence is not None and self.confidence not in self.axes:
-            raise ValueError(f"tensor confidence is {self.confidence!r}, which is none of tensor axes, {named}")
+            raise ValueError(f"tensor confidence is {self.confidence!r}, which is not in tensor.axes, {named}")
         if self.least_confidence and self.confidence is None:
             raise ValueError(f"tensor least_confidence is {self.least_confidence:g}: tensor confidence names no axis")
         if not 0 <= self.max_missing <= 1:
@@ -94,8 +95,8 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
     if joints != len(layout.joints):
         raise Reject("wrong_joint_count", f"{joints} joints: layout {layout.name} has {len(layout.joints)}")
     if axes != len(form.space):
-        told = f"{axes} axes: expected {len(form.space)}; see tensor.axes"
-        raise Reject("wrong_axis_count", told)
+        message = f"{axes} axes: expected {len(form.space)}; see tensor.axes"
+        raise Reject("wrong_axis_count", message)
     if form.fit == "pad" and frames > form.frames:
         raise Reject("too_long", f"{frames} frames: at most {form.frames} are padded")
     taken = min(bodies, form.bodies)

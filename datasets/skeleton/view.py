@@ -18,7 +18,7 @@ from .layouts import Layout, layout_from_values
 from .samples import CONFIDENCE, TENSOR
 
 ORDERS = "orders.parquet"
-"""File beside the folder of the data set."""
+"""File next to the folder of the data set."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SkeletonArrays:
         keys: of the sequences.
         classes: names in the published order.
         layout: the joints' graph.
-        confidence: (n, T, V, M) float32, see ``rows.CompletedRow``; None where none were read.
+        confidence: (n, T, V, M) float32, see ``rows.CompletedRow``; None if none were read.
     """
 
     x: NDArray[np.float32]
@@ -51,7 +51,7 @@ def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
 
     Args:
         url: folder ``dataset`` of a run, or that of the run itself; local or an fsspec URL.
-        confidence: whether confidences are read, too, where there are any.
+        confidence: whether confidences are read, too, if there are any.
 
     Raises:
         FileNotFoundError: there is none.
@@ -117,7 +117,7 @@ class Orders:
 
 
 def load_orders(url: str) -> Orders:
-    """Read the orders beside a data set.
+    """Read the orders next to a data set.
 
     Args:
         url: as for ``load_arrays``.

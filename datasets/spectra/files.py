@@ -55,7 +55,7 @@ class Spectra:
         return self.values[:, right - 1] * (1 - share) + self.values[:, right] * share
 
     def named(self, name: str) -> np.ndarray:
-        """One spectrum (w, ...). Raises ``ValueError`` where there is none of that name."""
+        """One spectrum (w, ...). Raises ``ValueError`` if there is none of that name."""
         if name not in self.names:
             raise ValueError(f"no spectrum {name!r}: there are {', '.join(self.names)}")
         return self.values[self.names.index(name)]
@@ -170,7 +170,7 @@ def read_spectra(path: str) -> Spectra:
     elif len(widths) == 1:
         table = np.asarray(rows)
     else:
-        raise ValueError(f"{path}: lines of {sorted(widths)} numbers, where all should have as many")
+        raise ValueError(f"{path}: lines of {sorted(widths)} numbers: all should have the same number")
     grid = _SFU_NM
     if len(table) > 1 and table[0, 0] > 200 and (np.diff(table[0]) > 0).all():
         grid, table = table[0], table[1:]

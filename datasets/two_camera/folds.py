@@ -132,9 +132,9 @@ def no_pictures(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) 
     >>> no_pictures(np.array(["pair7"]))
     Traceback (most recent call last):
         ...
-    ValueError: pictures of 1 pairs: an estimator that looks at pictures says so: needs_pictures = True
+    ValueError: pictures of 1 pairs: an estimator that uses pictures must set needs_pictures = True
     """
-    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
+    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that uses pictures must set needs_pictures = True")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,10 +147,10 @@ class Fold:
         gt_train: (n, 3) float64, lights divided by green.
         pair_train: (n,) key of the measured pair that a row shows.
         light_train: (n,) key of the pair whose light it wears; its own pair's where it was measured.
-        X_validate, gt_validate: rows to choose a checkpoint by; none where the estimator must hold out some itself.
+        X_validate, gt_validate: rows to choose a checkpoint by; none if the estimator must hold out some itself.
         key_test: (m,) keys of the measured pairs that are tested.
         X_test: (m, 9) float32.
-        gt_test: (m, 3) float64; None where it is held back from the estimator.
+        gt_test: (m, 3) float64; None if it is held back from the estimator.
         pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
             estimators that have ``needs_pictures = True``. With keys of other pairs as second argument: as lit as those are,
             which re-illuminated rows (``pair_train``, ``light_train``) alone allow.

@@ -1,4 +1,4 @@
-"""Pairs of a source of one's own: two linear pictures on one grid, with what is known of their light and their chart."""
+"""Pairs of a source of your own: two linear pictures on one grid, with what is known of their light and their chart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .transforms import checked_light, checked_numbers
 
 @dataclass(frozen=True)
 class LinearPair:
-    """What a source of one's own gives of a pair. Raw files become such pictures by ``curation.stages.raw.read_linear``, and
+    """What a source of your own gives of a pair. Raw files become such pictures by ``curation.stages.raw.read_linear``, and
     two of them by ``curation.stages.alignment.align``.
 
     Attributes:
@@ -30,7 +30,7 @@ class LinearPair:
         gt_1: light in the first camera's raw colours (3,), any scale; None: that of the chart's greys.
         gt_2: the same light in the second camera's raw colours.
         patches_1: linear colours of the chart's 24 patches in the first camera (72,), 1 at full scale, from dark skin to
-            black; None where there is no chart.
+            black; None if there is no chart.
         patches_2: the same in the second camera.
     """
 
@@ -63,9 +63,9 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
     if valid.dtype != np.bool_ or valid.shape != shape[:2]:
         raise Reject("bad_mask", f"valid is {valid.dtype} {valid.shape}: expected bool {shape[:2]}")
     if (row.patches_1 is None) != (row.patches_2 is None):
-        raise Reject("bad_numbers", "patches of one camera alone: the chart is seen by both, or by none")
+        raise Reject("bad_numbers", "patches of one camera only: the chart must be visible to both, or to neither")
     if charts and row.patches_1 is None:
-        raise Reject("no_chart", "augmentation puts pictures under other lights by their charts: leave it out, or give patches")
+        raise Reject("no_chart", "augmentation re-illuminates pictures by their charts: remove it, or give patches")
     patches = [
         None if given is None else checked_numbers(given, f"patches_{number}", 72).tolist()
         for number, given in ((1, row.patches_1), (2, row.patches_2))

@@ -6,7 +6,7 @@ light, patches and sensors. The second picture is the first times that transform
 
 Of a picture's light three numbers are known. Its spectrum is our choice: that of colour-science's lights whose colour in the
 main camera is nearest, times a smooth curve, exp(a x + b x^2) over the wavelengths, for which the camera sees exactly the known
-colour. Nothing tells lights of one colour apart that had other spectra: the transforms are more regular than in the world.
+colour. Nothing distinguishes lights of one colour that had other spectra: the transforms are more regular than in the world.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read_lit_pictures(
     fs, folder = fsspec.core.url_to_fs(pictures)
     files = sorted(str(name) for name in fs.glob(posixpath.join(folder, "*.npz")))
     if not files:
-        raise FileNotFoundError(f"{pictures}: no .npz file of pictures is there")
+        raise FileNotFoundError(f"{pictures}: no .npz file of pictures found")
     found = False
     for file in files:
         names, views, colours = _arrays(fs.unstrip_protocol(file))
@@ -82,7 +82,7 @@ def read_lit_pictures(
             except Reject as reject:
                 yield Rejected(names[number], reject.reason, reject.detail)
     if not found:
-        raise ValueError(f"{pictures}: no picture is named {main}_...: source.main is a camera whose pictures are there")
+        raise ValueError(f"{pictures}: no picture is named {main}_...: source.main must be a camera with pictures")
 
 
 def _sensitivity(folder: str, sensors: Mapping[str, str], name: str) -> np.ndarray:

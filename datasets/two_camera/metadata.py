@@ -15,10 +15,10 @@ from typing import Any, cast
 import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import parse_json
 from ...curation.npy import read_npy_head
 from ...curation.pickles import MAX_BYTES, load_plain
 from ...curation.rows import Reject, Rejected, is_text
-from ...curation.streams import parse_json
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
 
@@ -128,7 +128,8 @@ def _pair(entry: Any) -> MeasuredPair:
         raise Reject("missing_field", missing[0])
     for name in FIELDS[:2]:
         if not is_text(str(fields[name])):
-            raise Reject("bad_name", f"{name} {str(fields[name])[:80]!r} holds half a surrogate pair, which is not valid text")
+            text = str(fields[name])[:80]
+            raise Reject("bad_name", f"{name} {text!r} contains half a surrogate pair, which is not valid text")
     one, two = (_SUFFIX.sub("", str(fields[name])) for name in FIELDS[:2])
     if one != two:
         raise Reject("different_pair", f"{fields['image_name_1']} with {fields['image_name_2']}")

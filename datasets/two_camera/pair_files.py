@@ -1,4 +1,4 @@
-"""Which raw files are pairs, and where the charts are in them: by their names, or by CSV files beside them.
+"""Which raw files are pairs, and where the charts are in them: by their names, or by CSV files next to them.
 
 The layout of S20 is a folder with ``<pair>_CAM_0`` and ``<pair>_CAM_1`` raw files; further folders in it are further devices.
 """
@@ -16,9 +16,9 @@ from typing import Any
 import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import check_columns
 from ...curation.files import may_leave
 from ...curation.rows import Reject, Rejected
-from ...curation.streams import check_columns
 
 MAX_BYTES = 1 << 28
 _PLACES = {"{pair}": "(?P<pair>.+)", "*": "[A-Za-z0-9]+"}
@@ -29,10 +29,10 @@ class ListedPair:
     """Two raw files of one scene.
 
     Attributes:
-        device: folder of the files within the source, "" where there is none: cameras that are fixed to each other.
+        device: folder of the files within the source, "" if there is none: cameras that are fixed to each other.
         file_1: path of the first camera's file within the source; ``file_2`` of the second's.
         chart_1: centres of the corner patches (dark skin, bluish green, black, white) in raw pixels of the first camera, x
-            and y in turn (8,); None where they are not listed.
+            and y in turn (8,); None if they are not listed.
         chart_2: the same in the second camera; None: where the homography puts them.
     """
 
@@ -134,7 +134,7 @@ def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, s
 
 
 def _read_csv(root: str, name: str, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Lines of a CSV file in ``root`` with their numbers. Raises ``ValueError`` where it lacks a column."""
+    """Lines of a CSV file in ``root`` with their numbers. Raises ``ValueError`` if it lacks a column."""
     text = read_within(root, name).decode("utf-8-sig", "replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:

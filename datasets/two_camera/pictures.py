@@ -43,9 +43,9 @@ class WithHomography:
 
     Attributes:
         homography: raw pixels of the second camera to those of the first, 3 x 3 row by row (9,).
-        residual_px: root mean square distance of the points that agree, in raw pixels of the first; None where it was given.
+        residual_px: root mean square distance of the points that agree, in raw pixels of the first; None if it was given.
         points: number of points that agree; 0 where it was given.
-        share: of all points; None where it was given.
+        share: of all points; None if it was given.
     """
 
     key: str
@@ -81,7 +81,7 @@ class Photographed:
         chart_spread: largest relative standard deviation within a grey patch; above some 0.1 the position is wrong.
         gt_1: light on the greys in the first camera, G at 1 (3,); ``gt_2`` in the second.
         orientation_1: EXIF's orientation of the first file; the pictures are as the sensor lies.
-        as_shot_neutral_1: what the first camera took for white (3,), None where it does not say.
+        as_shot_neutral_1: what the first camera took for white (3,), None if it does not say.
         as_shot_neutral_2: the same of the second.
     """
 
@@ -103,7 +103,7 @@ class Photographed:
 
 @dataclass(frozen=True)
 class PairToMeasure:
-    """What ``measure_pictures`` needs of a pair; patches and ``saturated`` are None where there is no chart."""
+    """What ``measure_pictures`` needs of a pair; patches and ``saturated`` are None if there is no chart."""
 
     key: str
     name: str
@@ -119,7 +119,7 @@ class PairToMeasure:
 
 @dataclass(frozen=True)
 class MeasuredPictures(PairToMeasure):
-    """``rows.MeasuredPair`` of a pair whose pictures and patches go on beside it."""
+    """``rows.MeasuredPair`` of a pair whose pictures and patches are passed on with it."""
 
     transform_1to2: list[float]
     transform_2to1: list[float]
@@ -181,20 +181,20 @@ def _given(device: str, values: Sequence[float]) -> np.ndarray:
 
 
 def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homography:
-    told: list[str] = []
+    lines: list[str] = []
 
     def pictures() -> Iterator[tuple[Linear, Linear]]:
-        told.clear()
+        lines.clear()
         for file_1, file_2 in files:  # a pair at a time is held
             try:
                 yield read_linear(read_within(root, file_1))[0], read_linear(read_within(root, file_2))[0]
             except Reject as reject:
-                told.append(f"{file_1}: {reject.reason}")
+                lines.append(f"{file_1}: {reject.reason}")
 
     try:
         return homography_of(pictures)
     except Reject as reject:
-        unread = f"; not read: {', '.join(told)}" if told else ""
+        unread = f"; not read: {', '.join(lines)}" if lines else ""
         found = f"no homography from {len(files)} pairs ({reject.reason}: {reject.detail})"
         raise ValueError(f"device {device!r}: {found}{unread}; give it instead") from None
 
@@ -329,7 +329,7 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
     """
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     if len(one) < 100:
-        raise Reject("too_few_pixels", f"{len(one)} valid pixels, 100 wanted")
+        raise Reject("too_few_pixels", f"{len(one)} valid pixels, expected at least 100")
     there, condition_1 = checked_fit(one, two, preset=preset, what="first picture", max_condition=max_condition)
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
     chart_there = chart_back = None

@@ -1,9 +1,9 @@
 """Quasi-real pairs: pictures of one camera with charts, and what a second camera would have seen of them.
 
-Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.2. The layout is that of NUS: a folder a camera with 16-bit
+Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.2. The layout is that of NUS: a folder per camera with 16-bit
 linear PNGs, ``<camera>_gt.mat`` with ``darkness_level``, ``saturation_level``, ``groundtruth_illuminants`` and
 ``all_image_names``, and in the main camera's folder ``matched_with_<second>.txt``, two names a line. The 24 patches of both
-charts give T; the second picture is the first times T, on raw values. Where the charts are stands in a CSV file, see
+charts give T; the second picture is the first times T, on raw values. Where the charts are is in a CSV file, see
 ``pair_files.read_charts``, or is found.
 """
 
@@ -39,7 +39,7 @@ class MatchToRead:
         file_1: PNG of the main camera within the source; ``file_2`` of the second.
         black_1: level of black of the main camera's files; ``black_2`` of the second's.
         white_1: level of saturation of the main camera's files; ``white_2`` of the second's.
-        chart_1: centres of the corner patches in the first file (8,); None where they are to be found.
+        chart_1: centres of the corner patches in the first file (8,); None if they are to be found.
         chart_2: the same in the second.
         listed_gt_1: light by the main camera's ``.mat`` (3,); ``listed_gt_2`` by the second's.
     """
@@ -59,7 +59,7 @@ class MatchToRead:
 
 @dataclass(frozen=True)
 class MatchedPair(MatchToRead):
-    """The same with its name, which ``simulate`` does not need and which goes on beside its results."""
+    """The same with its name, which ``simulate`` does not need and which is passed on with its results."""
 
     name: str
 
@@ -78,7 +78,7 @@ def list_matches(*, root: str, main: str, second: str, charts: str | None) -> It
         root: folder with a folder for each camera: local path or fsspec URL.
         main: name of the main camera (NikonD5200 in the paper).
         second: name of the second (Canon1DsMkIII).
-        charts: CSV file in ``root`` with the corner patches of every file; None where charts are to be found.
+        charts: CSV file in ``root`` with the corner patches of every file; None if charts are to be found.
 
     Yields:
         Pairs, and the rejects ``no_file``, ``no_light``, ``no_chart_listed``, ``bad_line`` and ``duplicate_key``.

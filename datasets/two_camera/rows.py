@@ -1,4 +1,4 @@
-"""What every two-camera data set ends in: a row a pair of pictures, and the same as arrays.
+"""What every two-camera data set ends in: a row per pair of pictures, and the same as arrays.
 
 Colours are row vectors of raw R, G, B, linear, black level taken off, in any positive scale: only their direction counts.
 A transform maps row vectors, ``colour_2 = colour_1 @ transform_1to2``, and is stored row by row.
@@ -23,9 +23,9 @@ class MeasuredPair:
         gt_2: the same light in the second camera's raw colours (3,).
         transform_1to2: of all valid pixels (9,), 3 x 3 row by row.
         transform_2to1: the same the other way (9,).
-        transform_chart_1to2: of the chart's patches (9,); None where there is no chart.
+        transform_chart_1to2: of the chart's patches (9,); None if there is no chart.
         transform_chart_2to1: the same the other way (9,).
-        condition_1: ratio of the largest to the least singular value of the first camera's colours; None where the colours are
+        condition_1: ratio of the largest to the least singular value of the first camera's colours; None if the colours are
             not at hand, only their transform.
         condition_2: the same of the second camera's.
     """
@@ -60,7 +60,7 @@ class Augmented:
 
     Attributes:
         source_key: key of the measured pair; the row's own where it is original. Fold and folder go with it.
-        target_key: key of the pair whose light it was given; "" where it is original.
+        target_key: key of the pair whose light it was given; "" if it is original.
         original: whether it was measured, not re-illuminated. Tests look at these alone.
     """
 

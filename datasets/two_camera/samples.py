@@ -41,7 +41,7 @@ RELIT_COLUMNS = {
     "relight_1": "3 x 3 row by row: takes the first picture's colours to those under the other light; null where original",
     "relight_2": "the same of the second picture",
 }
-"""The same of those that re-illuminated sets have beside them."""
+"""The same of those that re-illuminated sets have next to them."""
 
 
 @dataclass(frozen=True)

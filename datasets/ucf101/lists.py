@@ -6,8 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from ...curation.bounded_reading import read_lines
 from ...curation.rows import Rejected
-from ...curation.streams import read_lines
 from ..videos.rows import ListedClip, key_of_name
 
 _LINE = re.compile(r"([^/\\]+)/([^/\\]+)\.avi(?:\s+(\d+))?\Z")
@@ -87,7 +87,7 @@ _NAME = re.compile(r"v_([A-Za-z0-9]+)_(g\d{2})_(c\d{2})\Z")
 
 def parse_name(stem: str) -> tuple[str, str, str] | None:
     """Class as the file writes it (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and on, of a file's name
-    without extension; None where it is not of that form. Clips of one group share people, place or recording.
+    without extension; None if it is not of that form. Clips of one group share people, place or recording.
 
     >>> parse_name("v_HandStandPushups_g01_c02")
     ('HandStandPushups', 'g01', 'c02')

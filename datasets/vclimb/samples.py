@@ -60,7 +60,7 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 NOT_IN_INDEX = ("frame_index", "frame_time_s")
-"""Columns with a number a frame that stand in the samples, not in the index."""
+"""Columns with a number per frame that are in the samples, not in the index."""
 
 
 @dataclass(frozen=True)

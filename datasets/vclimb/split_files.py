@@ -91,7 +91,7 @@ def _class_order(split: Any) -> dict[str, tuple[int, int]]:
     for number, task in enumerate(roles["train"]):
         for name in task:
             if name in order:
-                raise UnsafePickle(f"class {name[:80]!r} stands in task {order[name][1]} and again in task {number}")
+                raise UnsafePickle(f"class {name[:80]!r} is in task {order[name][1]} and again in task {number}")
             order[name] = (len(order), number)
     return order
 

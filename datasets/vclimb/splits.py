@@ -65,7 +65,7 @@ class InTask:
 def untrim(
     rows: Rows, *, min_coverage: float = 0.0, several_labels: Literal["reject", "longest"] = "reject"
 ) -> Iterator[Sifted]:
-    """Whole step (``expands``): one row a video in place of its segments, as the released code makes ActivityNet-Untrim.
+    """Whole step (``expands``): one row per video in place of its segments, as the released code makes ActivityNet-Untrim.
 
     Rejected: ``multi_label`` and ``no_coverage``, once a video (by its first segment, in this order of rules), and
     ``same_video``, the other segments. In all, 0.154 % of the videos go: the paper's 0.15 %.
@@ -376,17 +376,17 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
 def _without(split: pa.Table, roles: Iterable[str]) -> list[str]:
     """Classes of the split without any clip of one of these roles, in words; ``_tasks_without`` tells of whole tasks."""
     frame = pl.DataFrame(pl.from_arrow(split))
-    told: list[str] = []
+    lines: list[str] = []
     for role in roles:
         has = (pl.col("role") == role).any()
         tasks = frame.group_by("task").agg(known=has)
         classes = frame.group_by("label", "task").agg(known=has, clips=pl.len()).join(tasks, on="task", suffix="_of_task")
         lacking = classes.filter(~pl.col("known") & pl.col("known_of_task")).sort("label")
-        told += [
+        lines += [
             f"class {label!r} has no clip with role {role!r} among its {n}"
             for label, n in lacking.select("label", "clips").rows()
         ]
-    return told
+    return lines
 
 
 def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:
@@ -418,8 +418,8 @@ def lost_roles(split: pa.Table, left: pa.Table) -> list[tuple[str, str, int]]:
 
 
 def _told(lost: Sequence[tuple[str, str, int]]) -> str:
-    told = [f"class {label!r} lost all its clips with role {role!r} ({count})" for label, role, count in lost]
-    return _few(told, ", ")
+    lines = [f"class {label!r} lost all its clips with role {role!r} ({count})" for label, role, count in lost]
+    return _few(lines, ", ")
 
 
 def _few(told: Sequence[str], between: str) -> str:

@@ -17,8 +17,8 @@ import numpy as np
 from ...curation.records import naming
 from ...curation.rng import rng
 from ...curation.rows import Blob
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.frames import Clip, FrameSettings, ProbedClip, SampledClip, probe_clip, sample_frames
-from ...curation.video.plans import FramePlan
 from ..videos.rows import ListedClip
 
 WIDTH_PX, HEIGHT_PX, FPS = 48, 36, 25
@@ -63,7 +63,7 @@ def draw_videos(*, classes: int, groups: int, clips_per_group: int, broken: bool
         classes: 2 to 12, the first of ``CLASSES``.
         groups: groups per class.
         clips_per_group: likewise.
-        broken: with two more of the first class: one of three frames, one that is no video.
+        broken: with two more of the first class: one of three frames, one that is not a video.
         seed: of the paths, shades and lengths.
     """
     for label in CLASSES[:classes]:

@@ -14,7 +14,7 @@ from ..videos.rows import ROLES
 
 
 def per_task(clips: pa.Table) -> pa.Table:
-    """One row a task, in order: ``task``, ``classes``, and ``train``, ``val``, ``test`` clips (int64).
+    """One row per task, in order: ``task``, ``classes``, and ``train``, ``val``, ``test`` clips (int64).
 
     Args:
         clips: columns ``task``, ``label``, ``role``.
@@ -44,7 +44,7 @@ class Leaks(NamedTuple):
         classes: classes with a group on both sides.
         groups: groups on both sides, and ``of`` how many groups in all.
         clips: clips of the other role whose group is in train, and ``tested`` how many clips it has.
-        by_class: columns ``label``, ``groups``, ``shared``, ``clips``, ``leaked``; one row a class, by name.
+        by_class: columns ``label``, ``groups``, ``shared``, ``clips``, ``leaked``; one row per class, by name.
     """
 
     classes: int
@@ -106,7 +106,7 @@ def coverage(clips: pa.Table, rejects: pa.Table) -> pa.Table:
 
 
 def clips_of_unknown_recordings(clips: pa.Table, *, youtube: bool) -> int:
-    """How many clips have no group but their own file, so that nobody knows which others show the same recording.
+    """How many clips have no group but their own file, so that is unknown which others show the same recording.
 
     A YouTube id names a recording, and so do groups of UCF101 and of a list's column.
 

@@ -16,10 +16,10 @@ import numpy as np
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.decode import check_pixels, decode_rgb, read_header
 from ...curation.stages.folder import Folder, FolderEntry, open_folder, walk
+from ...curation.video.frame_plans import FramePlan, choose_frames
 from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedClip, SampledClip, sampled_clip
 from ...curation.video.limits import VideoLimits
 from ...curation.video.pixels import encode_jpeg, scaled_size
-from ...curation.video.plans import FramePlan, choose_frames
 from .inventory import VideoFile
 
 _FRAME = re.compile(r"(?P<number>\d{1,9})\.(?:jpg|jpeg|png)\Z", re.IGNORECASE)

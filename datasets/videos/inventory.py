@@ -51,7 +51,7 @@ class WithVideo:
     Attributes:
         video: path of the file in the folder.
         copies: files there that would have done; the first is taken, by the order that ``match_videos`` tells.
-        t_start: None where the file holds the clip alone.
+        t_start: None if the file holds the clip alone.
         t_end: likewise.
     """
 

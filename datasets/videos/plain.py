@@ -1,7 +1,7 @@
 """Anyone's own videos: a folder of class folders, a folder of files named by their class, or a CSV file beside the videos.
 
 ``list_folder`` reads folders. ``list_csv`` reads a CSV file with the columns ``video`` and ``label``, and ``t_start``,
-``t_end``, ``role`` and ``group`` where there are any; ``video`` is a path in the folder of videos. Both name clips by path.
+``t_end``, ``role`` and ``group`` if there are any; ``video`` is a path in the folder of videos. Both name clips by path.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
+from ...curation.bounded_reading import bounded, read_lines
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import folders_in, is_outside, open_folder
-from ...curation.streams import bounded, read_lines
 from ..ucf101.lists import parse_name
 from .frame_folders import list_frame_folders
 from .inventory import VideoFile, list_videos
@@ -68,7 +68,7 @@ def _by_folder(file: VideoFile) -> ListedClip | Rejected:
     role = _role(folders[0]) if len(folders) > 1 else None
     named = folders[1:] if role else folders
     if not named:
-        return Rejected(file.key, "no_class_folder", "the video lies in no folder that names its class")
+        return Rejected(file.key, "no_class_folder", "the video is not in a folder named after its class")
     ucf = parse_name(file.stem)
     group = f"{named[0]}/{ucf[1]}" if ucf else file.key
     return _clip(file, "/".join(named), role, group)

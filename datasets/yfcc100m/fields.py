@@ -64,7 +64,7 @@ class Parsed:
         rest: the other rows: the columns ``NEEDED`` and those asked for as text, empty or null where the field was empty;
             ``index``, increasing, and ``place``, the place of the line in the unit of ``place``, both int64.
         lines: how many there are, those that are rejected with them.
-        rejected: lines whose fields could not be told apart, with the columns ``REJECTS``.
+        rejected: lines whose fields could not be distinguished, with the columns ``REJECTS``.
     """
 
     good: pa.Table
@@ -92,7 +92,7 @@ def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[st
     """Put blocks together as rows of ``metadata.Photo``, and reject rows that break a rule.
 
     Args:
-        blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is asked for.
+        blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is requested.
         place: names the rows without a valid id.
         licences: names of licences to keep; None for all. The rows ``good`` have been asked for theirs.
         extra: further columns to give, decoded where they are ``ENCODED``.
@@ -188,19 +188,19 @@ def _rejects(bad: pl.DataFrame, place: Place, licences: Sequence[str] | None) ->
         "bad_id": (~pl.col("id_fits"), seen("id", "is not a positive whole number of at most 18 digits")),
         "bad_marker": (~pl.col("marker").is_in(["0", "1"]).fill_null(False), seen("marker", "is not 0 or 1")),
         "not_a_photo": (pl.col("marker") != "0", seen("marker", "is not 0: a video")),
-        "null_date_taken": (null_taken, seen("date_taken", "is no time")),
+        "null_date_taken": (null_taken, seen("date_taken", "is not a time")),
         "bad_date_taken": (
             pl.col("taken").is_null() | (pl.col("taken") < _FIRST),
             seen("date_taken", "is not like 2006-02-28 20:33:06.0"),
         ),
-        "null_date_uploaded": (null_uploaded, seen("date_uploaded", "is no time")),
+        "null_date_uploaded": (null_uploaded, seen("date_uploaded", "is not a time")),
         "bad_date_uploaded": (pl.col("uploaded").is_null(), seen("date_uploaded", "is not seconds since 1970")),
         "taken_not_before_upload": (
             pl.col("taken") >= pl.col("uploaded"),
             pl.format("date_taken {} is not before date_uploaded {}", "date_taken", pl.col("uploaded").dt.to_string("iso")),
         ),
         "no_url": (pl.col("url").is_null(), pl.lit("url is empty")),
-        "licence_not_wanted": (pl.lit(licences is not None), seen("licence", "is not among those asked for")),
+        "licence_not_wanted": (pl.lit(licences is not None), seen("licence", "is not among those requested")),
     }
     reason, detail = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.String)
     for name, (rule, what) in reversed(rules.items()):

@@ -105,7 +105,7 @@ def _read(stream: IO[bytes], room: memoryview) -> int:
 
 
 def fault(line: bytes, columns: int) -> tuple[str, str] | None:
-    """Why a line cannot be cut into ``columns`` fields, and what was seen; None where it can.
+    """Why a line cannot be cut into ``columns`` fields, and what was seen; None if it can.
 
     Args:
         line: with its end.
@@ -122,7 +122,7 @@ def fault(line: bytes, columns: int) -> tuple[str, str] | None:
 
 
 def text_fault(data: bytes, what: str) -> tuple[str, str] | None:
-    """Why the bytes of a line or a field are no text, and what was seen; None where they are."""
+    """Why the bytes of a line or a field are no text, and what was seen; None if they are."""
     if b"\0" in data:
         return "nul_byte", f"NUL at byte {data.index(0)} of {what}"
     try:

@@ -1,6 +1,6 @@
 """The metadata of YFCC100M as rows: a source that is read piece by piece, in parallel.
 
-Three forms are read, told apart by their content: tab-separated text of 23 columns (``yfcc100m_dataset`` as released) or 25
+Three forms are read, distinguished by their content: tab-separated text of 23 columns (``yfcc100m_dataset`` as released) or 25
 (with the line number and the photo's hash), plain or compressed by gzip or bzip2; and the SQLite table ``yfcc100m_dataset``.
 Quotes mean nothing: a field ends at the next tab. Text fields are URL-encoded in the file and decoded here.
 
@@ -16,13 +16,13 @@ Every line becomes a row or a reject. The reasons, in the order in which they ar
 ``bad_marker``            the last column is neither 0 (photo) nor 1 (video)
 ``not_a_photo``           the marker is 1
 ``null_date_taken``       the capture time is empty or ``null``
-``bad_date_taken``        it is no date and time like ``2006-02-28 20:33:06.0``
+``bad_date_taken``        it is not a date and time like ``2006-02-28 20:33:06.0``
 ``null_date_uploaded``    the upload time is empty or ``null``
-``bad_date_uploaded``     it is no whole number of seconds since 1970, of at most 10 digits
+``bad_date_uploaded``     it is not a whole number of seconds since 1970, of at most 10 digits
 ``taken_not_before_upload``  captured at or after the upload, both compared as they stand (CLEAR's released code: capture in
                           local time, upload in UTC, compared as naive)
 ``no_url``                no download address
-``licence_not_wanted``    the licence is not among those asked for
+``licence_not_wanted``    the licence is not among those requested
 ========================  =================================================================================
 
 A reject's key is the photo's id; for a line without a valid id, ``<file>:<place>``, where the place is the offset in bytes of
@@ -45,9 +45,9 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 
+from ...curation.bounded_reading import decompressed
 from ...curation.extras import can_compile
 from ...curation.rows import REJECTS, Sifted
-from ...curation.streams import decompressed
 from . import lines, sqlite
 from .fields import EXTRA, LAYOUTS, NEEDED, Parsed, Place, rest_table, row_schema, sift_fields
 
@@ -136,7 +136,7 @@ def read_metadata(
     if unknown := [name for name in extra if name not in EXTRA]:
         raise ValueError(f"extra column {unknown[0]!r}: there are {', '.join(EXTRA)}")
     if len(set(extra)) < len(extra):
-        raise ValueError(f"extra columns {', '.join(extra)}: each can be asked for once")
+        raise ValueError(f"extra columns {', '.join(extra)}: each may be requested only once")
     task = json.loads(piece)
     fs, root = fsspec.core.url_to_fs(path)
     full = _full(fs, root, task["file"])

@@ -1,7 +1,7 @@
 """Lines of the metadata, cut and checked and copied by one compiled pass.
 
 Nearly all lines of the metadata are ASCII, have all their columns, and write ids and times in one way. The pass knows that way
-alone, and leaves whatever it is not sure of to the rules of ``fields``. Other threads run beside it.
+alone, and leaves whatever it is not sure of to the rules of ``fields``. Other threads run next to it.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Scanner:
             ValueError: where the last line lacks its newline, or there are 2 GiB and more.
         """
         if data[-1:] not in (b"", b"\n") or len(data) >= 1 << 31:
-            told = f"{len(data):,} bytes that end with {bytes(data[-1:])!r}"
-            raise ValueError(f"{told}: less than 2 GiB that end with a newline are needed")
+            message = f"{len(data):,} bytes that end with {bytes(data[-1:])!r}"
+            raise ValueError(f"{message}: expected less than 2 GiB, ending with a newline")
         # Any column may be nearly all of the data; what is not filled takes no memory.
         if self._text.shape[2] < len(data) + _COPIED:
             self._text = np.empty((2, self._most, len(data) + _COPIED), dtype=np.uint8)

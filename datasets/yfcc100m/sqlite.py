@@ -81,8 +81,8 @@ def _reading(path: str) -> Iterator[tuple[sqlite3.Connection, _Steps]]:
             connection.set_progress_handler(steps, _STEPS_AT_A_TIME)
             yield connection, steps
     except (sqlite3.Error, OverflowError, MemoryError) as error:
-        told = f"more than {_MOST_STEPS:,} steps for some rows" if steps.done > _MOST_STEPS else error
-        raise ValueError(f"{path}: not a readable SQLite database: {told}") from error
+        message = f"more than {_MOST_STEPS:,} steps for some rows" if steps.done > _MOST_STEPS else error
+        raise ValueError(f"{path}: not a readable SQLite database: {message}") from error
 
 
 def _only_reads(action: int, *_: Any) -> int:
@@ -107,7 +107,7 @@ def ranges(path: str, count: int) -> list[tuple[int, int]]:
         if missing := [name for name in COLUMN_NAMES.values() if name not in found]:
             raise ValueError(f"{path}: table {TABLE!r} has no column {missing[0]!r}")
         if "rowid" in map(str.lower, found):
-            raise ValueError(f"{path}: table {TABLE!r} has a column 'rowid', which stands for the numbers of its rows")
+            raise ValueError(f"{path}: table {TABLE!r} has a column 'rowid', which hides the row numbers")
         first, last = connection.execute(f"SELECT min(rowid), max(rowid) FROM {TABLE}").fetchone()
     if first is None:
         return []
@@ -127,7 +127,7 @@ def rows(path: str, first: int, last: int, names: tuple[str, ...]) -> Iterator[l
         batch: list[tuple[Any, ...]] = []
         held, before = 0, first - 1
         for row in connection.execute(query, (first, last - 1)):
-            if row[0] <= before:  # pages that stand in one another, of which a small file could have any number of rows
+            if row[0] <= before:  # pages that overlap, of which a small file could have any number of rows
                 raise ValueError(f"{path}: damaged: row {row[0]} comes after row {before}")
             before = row[0]
             batch.append(row)

@@ -33,7 +33,7 @@ MODULES = {
         *(f"datasets.{name}" for name in ("two_camera.transforms", "ucf101.lists", "vclimb.splits", "videos.rows")),
     ],
     "Commands": [
-        *(f"pipelines.{name}" for name in ("api", "benchmark", "cluster", "experiments", "column_streams", "streams")),
+        *(f"pipelines.{name}" for name in ("api", "benchmark", "cluster", "experiments", "column_streams", "stream_trainings")),
         *("pipelines.config: Location, load, find_config", "pipelines.publish: publish_shards"),
         *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections"),
         "pipelines.two_camera.baselines: write_artifacts",
@@ -50,7 +50,7 @@ MODULES = {
         *(f"eval.metrics.{name}" for name in ("angular", "class_incremental", "clear", "confusion", "label_sets", "novelty")),
         "eval.metrics.order_sensitivity",
         *(f"eval.protocols.{name}" for name in ("cross_validation", "domain_incremental", "open_world", "predictions")),
-        *("eval.protocols.streams", "eval.results"),
+        *("eval.protocols.stream_loop", "eval.results"),
     ],
 }
 """Documented modules, by heading; of some only the names behind the colon."""

@@ -91,7 +91,7 @@ def angular_statistics(errors_deg: ArrayLike) -> AngularStatistics:
     if errors.ndim != 1 or len(errors) < 3:
         raise ValueError(f"errors {errors.shape}: (n,) with n of 3 or more is needed")
     if not ((errors >= 0) & (errors <= 180)).all():
-        raise ValueError(f"errors from {errors.min()} to {errors.max()} degrees: they lie in 0..180")
+        raise ValueError(f"errors from {errors.min()} to {errors.max()} degrees: expected 0 to 180")
     ordered = np.sort(errors)
     quarter = round(len(errors) / 4)
     q1, q3 = np.quantile(ordered, [0.25, 0.75])

@@ -28,7 +28,7 @@ def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
     >>> check_matrix([[90, 80], [70, 60]])
     Traceback (most recent call last):
         ...
-    ValueError: R[0, 0] = 90.0: accuracies lie in [0, 1]
+    ValueError: R[0, 0] = 90.0: accuracies must be in [0, 1]
     """
     values = np.asarray(matrix, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
@@ -36,7 +36,7 @@ def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
     outside = ~np.isnan(values) & ~((values >= 0) & (values <= 1))
     if outside.any():
         i, j = np.argwhere(outside)[0]
-        raise ValueError(f"R[{i}, {j}] = {values[i, j]}: accuracies lie in [0, 1]")
+        raise ValueError(f"R[{i}, {j}] = {values[i, j]}: accuracies must be in [0, 1]")
     return values
 
 

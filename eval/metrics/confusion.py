@@ -186,7 +186,7 @@ def top_labels(columns: ArrayLike, probabilities: ArrayLike, k: int, *, batch_si
         # k passes cost less than a sort of 719 columns, and leave no doubt about ties.
         for rank in range(top.shape[1]):
             best = block.argmax(axis=1)
-            if rank == 0 and np.isnan(block[rows, best]).any():  # argmax returns a NaN where there is one
+            if rank == 0 and np.isnan(block[rows, best]).any():  # argmax returns a NaN if there is one
                 at = start + int(np.argmax(np.isnan(block[rows, best])))
                 raise ValueError(f"probabilities of sample {at} hold NaN")
             top[start : start + len(block), rank] = labels[best]
@@ -307,7 +307,7 @@ def mutual_information(confusion: Confusion) -> float:
 def normalised_mutual_information(confusion: Confusion) -> float:
     """Arithmetic NMI: I / ((H(truth) + H(prediction)) / 2), in [0, 1]; NaN without samples.
 
-    Where both are constant it is 0/0: we say 0 (our choice; scikit-learn says 1), since nothing was told apart.
+    Where both are constant it is 0/0: we say 0 (our choice; scikit-learn says 1), since nothing was distinguished.
 
     >>> round(normalised_mutual_information(Confusion.of([0, 1], [5, 3])), 4)
     1.0

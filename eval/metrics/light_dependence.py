@@ -76,7 +76,7 @@ def light_dependence(transforms: NDArray[np.float64], lights: NDArray[np.float64
     ratios = np.log(lights[chosen][:, [0, 2]] / lights[chosen][:, 1:2])
     ratios -= ratios.mean(axis=0)
     if np.abs(ratios).max() < _ROUNDING:
-        raise ValueError("all pairs have one light: whether T depends on the light cannot be told")
+        raise ValueError("all pairs have the same illuminant: whether T depends on it cannot be determined")
     known = np.column_stack([np.ones(len(T)), ratios])
     hat = known @ np.linalg.pinv(known)
     varies = T.std(axis=0) > _ROUNDING * np.abs(T).max()

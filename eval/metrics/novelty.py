@@ -48,8 +48,8 @@ class Reaction:
     """The whole numbers behind a reaction time, all 0-based positions in one increment's order of samples.
 
     Attributes:
-        first: a, position of the first novel sample; None where there is none.
-        detected: d, position of the first sample from ``first`` on that is called unknown; None where none is.
+        first: a, position of the first novel sample; None if there is none.
+        detected: d, position of the first sample from ``first`` on that is called unknown; None if none is.
         end: z, position of the last sample, or of the last novel one.
         novel: r, novel samples in all.
         novel_until: m, novel samples in [a, d], d itself included; r where nothing is detected.

@@ -155,7 +155,7 @@ def order_difference(final: ArrayLike) -> OrderDifference:
         raise ValueError(f"final accuracies {values.shape}: (repeats, orders, tasks), none of them 0")
     if not ((values >= 0) & (values <= 1)).all():
         s, r, t = np.argwhere(~((values >= 0) & (values <= 1)))[0]
-        raise ValueError(f"final accuracy {values[s, r, t]} of repeat {s}, order {r}, task {t}: it lies in [0, 1]")
+        raise ValueError(f"final accuracy {values[s, r, t]} of repeat {s}, order {r}, task {t}: it must be in [0, 1]")
     opd = values.max(axis=1) - values.min(axis=1)
     return OrderDifference(opd, opd.mean(axis=1), opd.max(axis=1))
 

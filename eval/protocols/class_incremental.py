@@ -15,7 +15,7 @@ from ...curation.store import Rows
 from ..metrics.class_incremental import accuracy_curve, forgetting_curve
 from ..results import Value, measured
 from .predictions import Predictions
-from .streams import LabelledSamples, Position, Stream, Test
+from .stream_loop import LabelledSamples, Position, Stream, Test
 
 
 def class_stream(
@@ -127,7 +127,7 @@ def measure_classes(*, predictions: Rows) -> Iterator[Value]:
     Acc and BWF come in two weightings: by the number of classes of each task (released code), and plain (paper).
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
     """
     if not predictions.num_rows:
         return

@@ -363,7 +363,7 @@ def measure_folds(*, predictions: Rows, looks_at_test: bool, lights_of_test: boo
     ``lights_of_test`` is among them with the value 1.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
         looks_at_test: whether the truth of the test rows selected the checkpoint, as in the released code.
         lights_of_test: whether training rows are re-lit with illuminants of test pairs, as in the released augmentation.
     """

@@ -12,7 +12,7 @@ from ...curation.store import Rows
 from ..metrics.clear import IID_METRICS, STREAMING_METRICS
 from ..results import Value, measured
 from .predictions import Predictions
-from .streams import LabelledSamples, Position, Stream, Test
+from .stream_loop import LabelledSamples, Position, Stream, Test
 
 Protocol = Literal["iid", "streaming"]
 METRICS: Mapping[Protocol, Mapping[str, Callable[[ArrayLike], float]]] = {"iid": IID_METRICS, "streaming": STREAMING_METRICS}
@@ -78,7 +78,7 @@ def streaming_stream(
     buckets = np.asarray(bucket)
     names = np.unique(buckets).tolist()
     if len(names) < 2:
-        raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, and there are none")
+        raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, but there are none")
     parts = [samples(np.flatnonzero(buckets == name)) for name in names]
     # The last bucket has no future that could be tested: it need not be learned.
     positions = [
@@ -144,7 +144,7 @@ def measure_offline(*, predictions: Rows) -> Iterator[Value]:
     """Source step: ``accuracy`` on the test rows of each bucket after a training on all of them, and on all together.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
 
     >>> import pyarrow as pa
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
@@ -172,7 +172,7 @@ def measure_domains(*, predictions: Rows, protocol: Protocol) -> Iterator[Value]
     """Source step: ``accuracy`` on each domain after each, and the paper's summaries of them.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
         protocol: whose summaries.
 
     >>> import benchwright as bw

@@ -128,7 +128,7 @@ class Setting:
 
 
 State = Mapping[str, np.ndarray]
-"""What a predictor goes on from: ``Predictor.state``, as arrays."""
+"""What a predictor continues from: ``Predictor.state``, as arrays."""
 
 Answers = Mapping[int, Mapping[str, int]]
 """Increment -> uid -> class index that people gave."""
@@ -143,7 +143,7 @@ class Unanswered(Exception):
     """
 
     def __init__(self, increment: int, uids: list[str]) -> None:
-        super().__init__(f"increment {increment}: {len(uids)} labels are asked for")
+        super().__init__(f"increment {increment}: {len(uids)} labels are requested")
         self.increment, self.uids = increment, uids
 
 
@@ -160,7 +160,7 @@ def run_open_world(
     answers: Answers | None = None,
     keep: Callable[[int, State, Labels], None] = lambda t, state, labels: None,
 ) -> Iterator[pa.Table]:
-    """Run, or go on from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
+    """Run, or continue from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
     Args:
         predictor: fresh; its state is replaced where the folder holds a part of this run.
@@ -172,7 +172,7 @@ def run_open_world(
         tell: told a line after each increment.
         nuisances: visual transform -> the increments as they are seen through it.
         twin: makes a fresh predictor like ``predictor``; needed where there are nuisances.
-        answers: labels that people gave, in place of those of the increments; a row that is asked for and not among them
+        answers: labels that people gave, in place of those of the increments; a row that is requested and not among them
             stays without label.
         keep: given the number of each increment, the predictor's state after it, and the labels that were given for its
             training rows, ``HIDDEN`` where none was.
@@ -343,7 +343,7 @@ def _apart(
     if not nuisances:
         return
     if twin is None:
-        raise ValueError("nuisances want a twin of the predictor: say how it is made")
+        raise ValueError("nuisances need a copy of the predictor: set the function that makes it")
     state = {name: np.array(value) for name, value in predictor.state().items()}
     for transform, increments in nuisances.items():
         other = twin()
@@ -379,13 +379,14 @@ def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
     row_of = {uid: row for row, uid in enumerate(train.uid.tolist())}
     strange = [uid for uid in wanted if uid not in row_of]
     if strange or len(set(wanted)) != given:
-        problem = f"{strange[0]!r} is none of them" if strange else f"{len(set(wanted))} different ones among the first {given}"
-        raise ValueError(f"{type(predictor).__name__} asked for labels of {len(train.uid)} uids: {problem}")
+        repeated = f"{len(set(wanted))} different ones among the first {given}"
+        problem = f"{strange[0]!r} is not one of them" if strange else repeated
+        raise ValueError(f"{type(predictor).__name__} requested labels of {len(train.uid)} uids: {problem}")
     return np.array([row_of[uid] for uid in wanted], dtype=np.int64)
 
 
 def _said(answers: Answers | None, t: int) -> Mapping[str, int] | None:
-    """What people said about an increment; None where they were not asked, as about increment 0."""
+    """What people said about an increment; None if they were not asked, as about increment 0."""
     return None if answers is None or t == 0 else answers.get(t)
 
 
@@ -399,7 +400,7 @@ def _labels(train: SplitSamples, rows: Labels, by_people: Mapping[str, int] | No
 def _score(predictor: Predictor, train: SplitSamples, known: list[int]) -> None:
     """Tell the predictor the measures of what it says of training rows whose labels it is not shown."""
     if (take := getattr(predictor, "take_scores", None)) is None:
-        raise ValueError(f"{type(predictor).__name__} takes no scores: give it a method take_scores(uid, X, scores)")
+        raise ValueError(f"{type(predictor).__name__} accepts no scores: it needs a method take_scores(uid, X, scores)")
     columns, probabilities = predictor.predict(train.uid, train.X)
     ordered = matrices(train.y, top_labels(columns, probabilities, TOP), {"predictor": known})
     named = ((task, ordered_measures(each)) for (_, task), each in ordered.items())

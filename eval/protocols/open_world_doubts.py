@@ -50,11 +50,11 @@ def _of_line(line: Line) -> Iterator[str]:
     count, said, novel = (_mean(line, f"pre.{name}", split="validate+test") for name in ("samples", "said_unknown", "novel"))
     if not count or not novel:
         return
-    told = f"before feedback it called {said:,.0f} of {count:,.0f} samples unknown, {novel:,.0f} were of new classes"
+    text = f"before feedback it called {said:,.0f} of {count:,.0f} samples unknown, {novel:,.0f} were of new classes"
     if said <= _NONE * novel:
-        yield f"{who}: {told}: {_more(settings, where, rows)}"
+        yield f"{who}: {text}: {_more(settings, where, rows)}"
     elif said >= _ALL * count and novel < _ALL * count:
-        yield f"{who}: {told}: {_less(settings, where)}"
+        yield f"{who}: {text}: {_less(settings, where)}"
 
 
 def _mean(line: Line, metric: str, *, split: str | None = None, at: int | None = None) -> float:
@@ -66,7 +66,7 @@ def _mean(line: Line, metric: str, *, split: str | None = None, at: int | None =
 def _more(settings: Mapping[str, Any], where: Mapping[str, str], rows: float) -> str:
     if "tail_size" in settings:
         at_most = f"{where['tail_size']} ({settings['tail_size']}) or tail_share ({settings.get('tail_share', 1)})"
-        return f"a tail that holds most of the {rows:,.0f} samples it learned from finds nothing strange: lower {at_most}"
+        return f"a tail with most of the {rows:,.0f} training samples finds nothing novel: lower {at_most}"
     if "validation_error" in settings:
         return f"raise {where['validation_error']} ({settings['validation_error']})"
     if "min_error_tol" in settings:

@@ -158,7 +158,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
     how many samples were novel and how many called unknown before that.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
     """
     if not predictions.num_rows:
         return
@@ -218,7 +218,7 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
     stratum of a stratification, they add up to the matrix of the whole.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
         strata: ``uid``, ``stratification``, ``stratum``. A sample may belong to several strata of one stratification, and
             counts in each; one that is not named counts in none.
 
@@ -247,7 +247,7 @@ def measure_start(*, predictions: Rows) -> Iterator[Value]:
     through each visual transform, its Figure 13.
 
     Args:
-        predictions: of a training on increment 0 alone; nothing where it diverged.
+        predictions: of a training on increment 0 alone; nothing if it diverged.
     """
     if not predictions.num_rows:
         return
@@ -270,7 +270,7 @@ def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
     was after the increment before, and as it is after this one.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
 
     Yields:
         Values of the classification task and of classes as they are, for training samples, and validation and test together,
@@ -327,7 +327,7 @@ def _by_stratum(part: Predicted, strata: pl.DataFrame) -> dict[str, Ordered]:
 
 
 def tidy(results: pa.Table) -> pa.Table:
-    """What was measured of increments as one table of ``COLUMNS``: means over the seeds, where there are several.
+    """What was measured of increments as one table of ``COLUMNS``: means over the seeds, if there are several.
 
     Args:
         results: columns of ``eval.results.RESULTS``; settings of trainings may differ.

@@ -145,7 +145,7 @@ class TestSet:
 
 
 def orders_of(rows: Rows) -> list[int]:
-    """The orders that one training learned, ascending; none where it does not tell them apart.
+    """The orders that one training learned, ascending; none if it does not distinguish them.
 
     >>> orders_of(Rows.of(pa.table({"key": ["a", "b", "c"], "order": pa.array([1, 0, 1], pa.int32())})))
     [0, 1]
@@ -190,7 +190,7 @@ class Predictions:
 
     @functools.cached_property
     def positions(self) -> tuple[LearnedPosition, ...]:
-        """What was learned, in order. Raises ``ValueError`` where a position is missing, or stands out of its place."""
+        """What was learned, in order. Raises ``ValueError`` if a position is missing, or stands out of its place."""
         learned = {position: number for (position, _, split), number in self._at.items() if position and not split}
         if [*learned] != [*range(1, len(learned) + 1)]:
             raise ValueError(f"predictions after the positions {[*learned]}: 1, 2, ... each once")
@@ -216,7 +216,7 @@ class Predictions:
         return tuple(TestSet(each["tested"], each["split"], each["keys"], self._labels(each["labels"])) for each in rows)
 
     def predicted(self, position: int, test: TestSet) -> Labels | None:
-        """What was predicted after a position (from 1) for the samples of ``asked(test.labels, known)``; None where not tested.
+        """What was predicted after a position (from 1) for the samples of ``asked(test.labels, known)``; None if not tested.
 
         Returns:
             (m,) int64 class indices, or sets of them (m, k), filled up with -1.

@@ -42,7 +42,7 @@ class Predictor(Protocol):
     """
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
-        """Learn. ``experience`` is everything seen in training splits so far, one entry an increment, the newest last;
+        """Learn. ``experience`` is everything seen in training splits so far, one entry per increment, the newest last;
         ``validation`` is increment 0's validation split, labelled (it may be empty)."""
         ...
 

@@ -1,4 +1,4 @@
-"""IIRC's protocol: tasks bring labels that refine earlier ones, and a sample is asked for all of its labels known so far.
+"""IIRC's protocol: tasks bring labels that refine earlier ones, and a sample is tested for all of its labels known so far.
 
 Abdelsalam et al., CVPR 2021, sections 3 and 4. After task j every test sample with a known label is predicted once. R_jk is
 measured on the samples that have a label of task k, R_j on all of them, each once.
@@ -16,7 +16,7 @@ from ...datasets.iirc.view import label_sets
 from ..metrics.label_sets import METRICS, Overlaps, overlaps
 from ..results import Value, measured
 from .predictions import LearnedPosition, Predictions, TestSet, asked
-from .streams import Position, Stream, Test
+from .stream_loop import Position, Stream, Test
 
 Sets = NDArray[np.bool_]
 
@@ -27,7 +27,7 @@ def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stre
     Raises:
         ValueError: labels that do not fit the tasks, or a task without a training sample of one of its classes.
 
-    >>> from benchwright.eval.protocols.streams import Position, Test
+    >>> from benchwright.eval.protocols.stream_loop import Position, Test
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> train = ArrayExamples(np.zeros((2, 2), np.float32), [[1, 0], [0, -1]])  # a dog, and an animal
     >>> refined_stream([Position("0", train, ("animal", "dog"), (0,))], [Test("", "test", train)]).sets
@@ -76,7 +76,7 @@ def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
     R_j as values of the whole training.
 
     Args:
-        predictions: what the training left; nothing where it diverged.
+        predictions: what the training left; nothing if it diverged.
         kinds: of each class, in the order of learning.
     """
     if not predictions.num_rows:

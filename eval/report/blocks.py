@@ -157,7 +157,7 @@ class Sheet:
 
     Attributes:
         columns: headings, each with its small print.
-        rows: name of a row, and a picture a column, None where there is none.
+        rows: name of a row, and a picture per column, None if there is none.
         caption: printed above it.
         side_px: longer side of a picture.
     """
@@ -180,7 +180,7 @@ class Heat:
     Attributes:
         title: printed above it.
         rows, columns: labels.
-        values: a row of numbers a label, NaN where there is none.
+        values: a row of numbers a label, NaN if there is none.
         framed: whether the cells of the diagonal are framed.
     """
 

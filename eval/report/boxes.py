@@ -1,4 +1,4 @@
-"""Boxes: how the values of any number of groups are spread, one line a group."""
+"""Boxes: how the values of any number of groups are spread, one line per group."""
 
 from __future__ import annotations
 

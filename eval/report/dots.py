@@ -24,11 +24,11 @@ def dot_chart(
     published: Mapping[str, ArrayLike] | None = None,
     caption: str = "",
 ) -> Figure:
-    """Shares as dots, a line a label, joined from the least to the most: the accuracy of a class under two orders, say.
+    """Shares as dots, a line per label, joined from the least to the most: the accuracy of a class under two orders, say.
 
     Args:
         labels: of the lines, from top to bottom.
-        series: name -> (n,) shares in [0, 1], one a line, NaN where there is none; at most twelve.
+        series: name -> (n,) shares in [0, 1], one a line, NaN if there is none; at most twelve.
         label_axis, value_axis: what lines and shares are.
         published: name of some of the series -> (n,) shares that were published for them, drawn as upright strokes.
 
@@ -55,8 +55,10 @@ def dot_chart(
             size, label = 7.5 - 1.5 * min(at, 2), short_labels([name], 40)[0]
             axes.plot(100 * one, places, marker, color=colour, markersize=size, label=label, zorder=3)
             if name in papers:
-                told = f"{name}, published"
-                axes.plot(100 * papers[name], places, "|", color=colour, markersize=14, markeredgewidth=2, label=told, zorder=2)
+                label = f"{name}, published"
+                axes.plot(
+                    100 * papers[name], places, "|", color=colour, markersize=14, markeredgewidth=2, label=label, zorder=2
+                )
         axes.set_yticks(places, short_labels(labels))
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.set_xlim(-3, 103)

@@ -66,7 +66,7 @@ def heat_map(
 ) -> Figure:
     """An annotated matrix of accuracies, or other shares, in [0, 1], printed in percent; NaN cells stay empty.
 
-    A bar beside it says what the colours mean.
+    A bar next to it says what the colours mean.
 
     Args:
         matrix: (r, c) float.
@@ -205,7 +205,7 @@ def line_chart(
 
     Args:
         places: (n,) labels along the axis in order, or numbers, ascending.
-        series: name -> (n,) values, NaN where there is none. One without any value is not drawn and keeps its colour, so that
+        series: name -> (n,) values, NaN if there is none. One without any value is not drawn and keeps its colour, so that
             figures beside each other can give a name one colour.
         spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
         shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
@@ -367,7 +367,7 @@ _COLOUR = re.compile(rb"#[0-9a-f]{6}\b")
 
 
 def _recoloured(light: bytes) -> bytes | None:
-    """The picture in the colours of dark pages, to save a second drawing, which takes most of a report's time. None where it
+    """The picture in the colours of dark pages, to save a second drawing, which takes most of a report's time. None if it
     has other colours than the plain ones of the theme: those of a ramp, say, or of words that are read on them."""
     plain = {"page", "ink", "faint", "grid", "bar", "empty"}
     pairs = [(getattr(LIGHT, name), getattr(DARK, name)) for name in sorted(plain)]
@@ -407,4 +407,4 @@ def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float
         draw(canvas.add_subplot(), theme)
         # Not ``savefig``, which goes through the whole picture once more beforehand.
         page.print_svg(memory, metadata={"Date": None, "Creator": None})
-    return visible(memory.getvalue().decode()).encode()  # labels stand in comments, too
+    return visible(memory.getvalue().decode()).encode()  # labels are in comments, too

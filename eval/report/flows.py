@@ -65,8 +65,8 @@ def flow_chart(
         for x, side, names in ((-0.02, "right", left[1]), (1.02, "left", right[1])):
             for name, y in names.items():
                 axes.text(x, y, name if len(name) <= 40 else f"{name[:39]}…", ha=side, va="center", fontsize=8)
-        for x, side, told in ((-0.02, "right", old_axis), (1.02, "left", new_axis)):
-            axes.text(x, -1.2, told, ha=side, va="center", fontsize=9, color=theme.faint)
+        for x, side, text in ((-0.02, "right", old_axis), (1.02, "left", new_axis)):
+            axes.text(x, -1.2, text, ha=side, va="center", fontsize=9, color=theme.faint)
         axes.set_xlim(-0.75, 1.75)
         axes.set_ylim(height + 0.3, -1.8)
         axes.set_axis_off()
@@ -75,9 +75,9 @@ def flow_chart(
         above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 6, "alignment": "center"}
         legend_beside(axes, theme, handles=patches, **above)
 
-    told = "; ".join(f"{each.old} to {each.new} {each.samples:,} ({each.kind})" for each in changes[:12])
+    text = "; ".join(f"{each.old} to {each.new} {each.samples:,} ({each.kind})" for each in changes[:12])
     more = f"; and {len(changes) - 12} more" if len(changes) > 12 else ""
-    alt = f"Bands from {old_axis} to {new_axis}, {value_axis}: {told}{more}."
+    alt = f"Bands from {old_axis} to {new_axis}, {value_axis}: {text}{more}."
     table = Table([old_axis, new_axis, "kind", value_axis], [list(each) for each in changes])
     return drawn_figure(draw, (8.4, 0.8 + _ROW_IN * (height + 2)), alt, caption, table)
 

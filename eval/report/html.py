@@ -35,7 +35,7 @@ def render(report: Report, tables: str = "") -> str:
 
     Args:
         report: what it is made of.
-        tables: folder of the numbers of its plots, see ``tables.figures_of``; "" where they are not written.
+        tables: folder of the numbers of its plots, see ``tables.figures_of``; "" if they are not written.
 
     Raises:
         ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
@@ -75,7 +75,7 @@ def filled(template: str, **values: Any) -> str:
         "depth": _depth,
         "file_of": lambda figure: "",
         "plot": lambda figure: shapes.plot(figure.light, figure.dark),
-        "shapes": lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are asked for last
+        "shapes": lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are requested last
         "number": itertools.count(1).__next__,
         "runs_of": _runs_of,
         "values_of": _values_of,
@@ -164,7 +164,7 @@ def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
 
 
 def _depth(block: Heats, value: float) -> int | None:
-    """How deep the colour of a cell is, from 0 to 100; None where there is no value."""
+    """How deep the colour of a cell is, from 0 to 100; None if there is no value."""
     pale, deep = block.scale
     return None if math.isnan(value) else round(100 * min(max((value - pale) / max(deep - pale, 1e-9), 0.0), 1.0))
 

@@ -88,7 +88,7 @@ def _place(link: ET.Element) -> str:
 
 
 def _attributes(element: ET.Element, colours: Mapping[str, str]) -> str:
-    told = ""
+    text = ""
     for key, value in element.attrib.items():
         name = key.rpartition("}")[2]
         if name not in _KEPT or (name == "href" and not (value.startswith("#") or _LINK.match(value))):
@@ -99,8 +99,8 @@ def _attributes(element: ET.Element, colours: Mapping[str, str]) -> str:
             value = _NUMBER.sub(_rounded, value)
         if name == "style":
             value = _COLOUR.sub(lambda found: colours.get(found[0], found[0]), value)
-        told += f' {name}="{escape(value)}"'
-    return told
+        text += f' {name}="{escape(value)}"'
+    return text
 
 
 def _rounded(number: re.Match[str]) -> str:

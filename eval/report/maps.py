@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KINDS = 24
-"""Groups that a map tells apart by colour and mark; those that have fewer points are drawn as one."""
+"""Groups that a map distinguishes by colour and mark; those that have fewer points are drawn as one."""
 
 CLASSES = 12
 """Classes with a curve of their own, in figures of six."""
@@ -31,10 +31,10 @@ _FEW = 6
 
 
 def map_figures(vectors: ArrayLike, kinds: Sequence[tuple[str, Sequence[str], ArrayLike, bool]], *, seed: int) -> list[Figure]:
-    """Where samples lie in the plane of greatest variance, and by UMAP where it is installed: a picture a way to colour them.
+    """Maps of the samples by principal components and, if it is installed, by UMAP: one picture for each way to colour them.
 
     Args:
-        vectors: (n, d), n at least 3: as many as a picture may have, they are all drawn.
+        vectors: (n, d), n at least 3; all are plotted.
         kinds: what groups are, their names, the group of each vector, and whether the groups are in an order.
         seed: of UMAP.
     """
@@ -78,7 +78,7 @@ def scatter_chart(
     ticks: bool = False,
     caption: str = "",
 ) -> Figure:
-    """Points of a plane, told apart by group.
+    """Points of a plane, distinguished by group.
 
     Args:
         points: (n, 2).
@@ -154,10 +154,10 @@ def _hues(shown: Sequence[int], counts: NDArray[np.int64]) -> Style:
 
 
 def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str], *, of: str) -> list[Block]:
-    """How far the mean vector of each class moves from its first domain, and how far domains are apart.
+    """Distances of each class's mean vector from its first domain, and between domains.
 
     Args:
-        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero where there are none.
+        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero if there are none.
         classes, domains: C and N names.
         of: what domains are.
     """
@@ -173,17 +173,17 @@ def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str]
     )
     between = apart.mean(axis=2).filled(np.nan)
     chance = np.ma.masked_invalid(cosine_distances(halves[0], halves[1]))
-    told = [f"Cosine distance between the mean vectors of a class in two {of}s: 0 where its pictures have not changed."]
+    lines = [f"Cosine distance between the mean vectors of a class in two {of}s: 0 where its pictures have not changed."]
     if chance.count():
-        told.append(
-            f"Two halves of one {of}, drawn by key, are {chance.mean():.4f} apart in the mean. Whole {of}s are twice as large: "
-            "chance alone puts them about half of that apart."
+        lines.append(
+            f"Two random halves of one {of} have a mean distance of {chance.mean():.4f}. Whole {of}s are twice as large: "
+            "chance alone explains about half of that distance between them."
         )
     top = float(np.nanmax(between))
     heat = Heat(f"Between {of}s, mean over classes", domains, domains, between.tolist())
     axes = of, of
     return [
-        Text(told),
+        Text(lines),
         *_moves(moved, classes, domains, of),
         Heats([heat], (0.0, max(top, 1e-6)), *axes, unit="cosine distance", decimals=3),
     ]
@@ -195,7 +195,7 @@ def _moves(moved: NDArray[np.float64], classes: Sequence[str], domains: Sequence
     known = np.flatnonzero(~np.isnan(moved).all(axis=1)).tolist()
     kept = sorted(sorted(known, key=lambda at: (-most[at], at))[:CLASSES])
     limits = 0.0, max(1.08 * float(most.max()), 1e-6)
-    left = f" The {len(kept)} of {len(known)} classes that move furthest." if len(kept) < len(known) else ""
+    left = f" The {len(kept)} of {len(known)} classes that move most." if len(kept) < len(known) else ""
     caption = f"Distance of each class's mean vector from that of its first {of}.{left}"
     return [
         line_chart(

@@ -1,4 +1,4 @@
-"""How predictors bear what changes a video and not its activity: samples seen through visual transforms (KOWL, section 5.4)."""
+"""Robustness of predictors to visual transforms, which change a video but not its activity (KOWL, section 5.4)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .figures import line_chart
 from .open_world import MEASURES
 
 _ABOUT = (
-    "The whole set seen through each visual transform, scored apart from the stream by the predictors as they were after each "
-    "increment: nothing was learned from it. The samples named none are the same ones as they are. The ranges of the "
-    "transforms are ours, the paper's are unpublished.",
+    "The whole set under each visual transform, evaluated separately from the stream with the predictors as they were after "
+    "each increment; they were never trained on it. Transform none: the same samples untransformed. The ranges of the "
+    "transforms are ours; the paper's are unpublished.",
 )
 _CURVES = 8
 
 
 def nuisance_sections(tidy: pa.Table) -> list[Section]:
-    """Figure 13 of the paper, of increment 0 and of all others; and numbers. None where nothing was seen through a transform.
+    """Figure 13 of the paper, of increment 0 and of all others; and numbers. None if nothing was seen through a transform.
 
     Args:
         tidy: rows of ``open_world_measures.tidy`` whose stratification is ``nuisance``.
@@ -39,7 +39,7 @@ def nuisance_sections(tidy: pa.Table) -> list[Section]:
             *_figures(sums.filter(pl.col("phase") == "post"), split, "classification", "later increments, after feedback"),
         ]
         blocks += figures if opened else [Details("Training samples", figures)] if figures else []
-    return [Section("Tolerance to nuisances", [*blocks, Details("Numbers", [_table(start, sums)])])]
+    return [Section("Robustness to nuisances", [*blocks, Details("Numbers", [_table(start, sums)])])]
 
 
 def _order(name: str) -> tuple[bool, str]:
@@ -47,7 +47,7 @@ def _order(name: str) -> tuple[bool, str]:
 
 
 def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figure]:
-    """Accuracy and MCC by transform, a curve a predictor and amount of feedback."""
+    """Accuracy and MCC by transform, a curve per predictor and amount of feedback."""
     mine = frame.filter(pl.col("split") == split, pl.col("task") == task)
     places = sorted(mine["stratum"].unique().to_list(), key=_order)
     runs = mine.select("predictor", "feedback").unique().sort("predictor", "feedback", descending=[False, True]).rows()
@@ -92,8 +92,8 @@ def _table(start: pl.DataFrame, sums: pl.DataFrame) -> Table:
         for row in sorted(
             wide.to_dicts(), key=lambda row: (row["predictor"], -row["feedback"], row["split"], *_order(row["stratum"]))
         ):
-            told = when if when != "later" else f"later, {'before' if row['phase'] == 'pre' else 'after'}"
+            text = when if when != "later" else f"later, {'before' if row['phase'] == 'pre' else 'after'}"
             values = [row.get(name) for name in ("mcc", "top1_accuracy", "nmi_arithmetic")]
-            rows.append([row["predictor"], f"{row['feedback']:g}", row["split"], told, row["stratum"], row["n"], *values])
+            rows.append([row["predictor"], f"{row['feedback']:g}", row["split"], text, row["stratum"], row["n"], *values])
     columns = ["predictor", "feedback", "split", "increments", "transform", "samples", "MCC", "top-1", "NMI"]
-    return Table(columns, rows, "Every sample through every transform; later increments: sums, classification task")
+    return Table(columns, rows, "Every sample under every transform; later increments: sums, classification task")

@@ -5,7 +5,7 @@ it at t + 0.5, by feedback amount and by predictor. Novelty detection, recogniti
 alone. Figure 3 draws how many samples the classes of an increment have. The ablations show the classification task by strata of
 the samples, cumulative, after feedback.
 
-The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None where the table
+The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None if the table
 has no such number.
 """
 
@@ -29,10 +29,10 @@ MEASURES: Mapping[str, str] = {
     "top5_accuracy": "top-5 accuracy",
     "nmi_arithmetic": "normalised mutual information",
 }
-"""Measures that are drawn, with what axes call them."""
+"""Measures that are plotted, with their names on axes."""
 _SHORT = {"mcc": "MCC", "top1_accuracy": "top-1", "top5_accuracy": "top-5", "nmi_arithmetic": "NMI"}
 REACTION = "reaction_time.last_sample.any"
-_TASKS = {"none": "classes as they are", "detection": "novelty detection", "recognition": "novelty recognition"}
+_TASKS = {"none": "unmapped classes", "detection": "novelty detection", "recognition": "novelty recognition"}
 _SPLITS = ("validate+test", "test", "validate", "train")
 _INCREMENT = "increment"
 _CURVES = 8
@@ -63,7 +63,7 @@ def density_figure(density: pa.Table, *, role: str = "train", novel: bool | None
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """Which rows of the tidy table are drawn.
+    """Which rows of the tidy table are plotted.
 
     Attributes:
         task: "classification", "detection", "recognition" or "none".
@@ -139,15 +139,14 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
         mine = frame.filter(which)
         if mine["at"].is_duplicated().any():
             at = mine.filter(mine["at"].is_duplicated())["at"][0]
-            raise ValueError(f"curve {name!r} has more than one {measure} at {at}: name the runs apart, by `predictor` say")
+            rule = "give the runs different names, for example in `predictor`"
+            raise ValueError(f"curve {name!r} has more than one {measure} at {at}: {rule}")
         drawn[name] = places.join(mine.select("at", "value"), on="at", how="left", maintain_order="left")["value"].to_numpy()
     if all(np.isnan(curve).all() for curve in drawn.values()):
         return None
     hollow = (places["phase"] == "pre").to_numpy()
     how = (
-        "Hollow: before feedback; full: after it."
-        if len(shown.phases) > 1
-        else f"Points are {_when(shown.phases[0])} feedback."
+        "Hollow: before feedback; full: after it." if len(shown.phases) > 1 else f"Measured {_when(shown.phases[0])} feedback."
     )
     return line_chart(
         places["at"].to_numpy(),
@@ -166,7 +165,7 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
 
     Args:
         tidy: see ``measure_curves``.
-        split: which one is drawn; None: the first of validate+test, test, validate, train that the table has.
+        split: which one is plotted; None: the first of validate+test, test, validate, train that the table has.
 
     Raises:
         ValueError: a table without rows or without a column ``predictor``, or a split that it does not have.
@@ -186,27 +185,28 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
 
 
 def _training_panels(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[Block]:
-    """The same of the samples that are learned from after they were predicted: the other panels of the paper's figures."""
+    """The same for training samples, which are predicted before they are learned: the other panels of the paper's figures."""
     found = [figure for measure in measures for figure in _both_ways(tidy, measure, shown)]
     return [Details("Training samples", found)] if found else []
 
 
 _ABOUT_CLASSIFICATION = (
-    "Every class that the predictor has not been told of counts as one class, unknown. Before feedback the predictor meets an "
-    "increment's samples without labels; after it, the same samples, having learned from the labels that it was given."
+    "All classes without feedback so far count as one class, unknown. Before feedback, the predictor sees an increment's "
+    "samples without labels; after feedback, it sees the same samples, having been trained on the labels that it received."
 )
 _ABOUT_RAW = (
-    "No class is taken for another: a sample of a class that nobody has told the predictor of is wrong, whatever it says. Half "
-    "steps are after feedback."
+    "Classes are compared without any mapping: the prediction for a sample of a class without feedback so far is always wrong. "
+    "Half steps are after feedback."
 )
-_ABOUT_DETECTION = "Two classes: known to the predictor, or not. Before feedback alone, since feedback tells what is new."
+_ABOUT_DETECTION = "Two classes: known to the predictor, or not. Only before feedback, since feedback reveals what is new."
 _ABOUT_RECOGNITION = (
-    "All known classes count as one; new classes, and the clusters in which a predictor puts them, stay apart. Before feedback."
+    "All known classes count as one; new classes, and the clusters that a predictor assigns to them, remain separate. Only "
+    "before feedback."
 )
 _ABOUT_REACTION = (
-    "How late the first novel sample of an increment is noticed: 0 is at once, 1 is never. It is the harmonic mean of the "
-    "share of samples and the share of novel samples that had passed, and so depends on the order of the samples. Novel is "
-    "what no earlier training split has shown. A predictor that calls everything unknown reacts at once: read it "
+    "How late the first novel sample of an increment is detected: 0 is immediately, 1 is never. It is the harmonic mean of the "
+    "share of samples and the share of novel samples that came before, and so depends on the order of the samples. A sample is "
+    "novel if its class is in no earlier training split. A predictor that calls everything unknown reacts immediately: compare "
     "with novelty detection."
 )
 
@@ -227,7 +227,7 @@ def density_section(density: pa.Table) -> Section:
 
 _CHAPTERS = (
     ("Classification", "classification", ("pre", "post"), tuple(MEASURES), _ABOUT_CLASSIFICATION),
-    ("Classes as they are", "none", ("pre", "post"), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_RAW),
+    ("Unmapped classes", "none", ("pre", "post"), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_RAW),
     ("Novelty detection", "detection", ("pre",), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_DETECTION),
     ("Novelty recognition", "recognition", ("pre",), ("nmi_arithmetic", "mcc"), _ABOUT_RECOGNITION),
 )
@@ -246,9 +246,9 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
 
 
 def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
-    """By predictor, the highest feedback first, and by feedback; one way alone where the other would show one curve each.
+    """By predictor, the highest feedback first, and by feedback; only one of the two where the other would show single curves.
 
-    A figure has ``_CURVES`` curves at most: there are several where there is more to draw.
+    A figure has at most ``_CURVES`` curves; more are split into several figures.
     """
     predictors, amounts = _names(tidy, "predictor"), _names(tidy, "feedback")
     figures: list[Figure | None] = []
@@ -262,7 +262,7 @@ def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
 
 
 def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa.Table]:
-    """The table by the values of a column, so many to a part as a figure has curves."""
+    """The table by the values of a column, as many to a part as a figure has curves."""
     batches = [names[at : at + _CURVES] for at in range(0, len(names), _CURVES)]
     return [tidy.filter(pc.is_in(tidy[column], pa.array(batch, tidy[column].type))) for batch in batches]
 
@@ -279,7 +279,7 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     readings = sorted(frame["measure"].unique().to_list())
     rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
-    caption = "Mean reaction time over the increments: counted to which sample, and which sample called unknown is a detection"
+    caption = "Mean reaction time over the increments, by the sample up to which it is counted, and by what counts as detection"
     return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
 
@@ -303,9 +303,9 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
         )
     ]
     about = (
-        f"Sums of confusion matrices over the increments from 1 on, split {split}: the same samples before feedback and after "
-        "it. A predictor that is told nothing and learns nothing has the same figures in both. The released code sums those "
-        "after feedback alone, with increment 0. The task none compares classes as they are."
+        f"Sums of confusion matrices over the increments from 1 on, split {split}: the same samples before and after feedback. "
+        "A predictor without feedback or training has equal figures in both. The released code sums only the matrices after "
+        "feedback, including increment 0. Task none compares unmapped classes."
     )
     columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
     main = [row for row in rows if row[2] == "classification"]
@@ -326,7 +326,7 @@ def _increments_table(frame: pl.DataFrame) -> Table:
         for name, amount, increment, *values in _wide(mine, ["predictor", "feedback", _INCREMENT], measures)
     ]
     columns = [f"{short} {_when(phase)}" for short in _SHORT.values() for phase in ("pre", "post")]
-    return Table(["predictor", "feedback", "increment", *columns], rows, "Classification, each increment's samples alone")
+    return Table(["predictor", "feedback", "increment", *columns], rows, "Classification, each increment's samples only")
 
 
 def _names(tidy: pa.Table, column: str) -> list[str | float]:
@@ -372,7 +372,7 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
         stratifications: those that are shown, in this order: name -> heading.
 
     Returns:
-        None where the table has none of them.
+        None if the table has none of them.
     """
     frame = pl.DataFrame(pl.from_arrow(strata))
     blocks: list[Block] = []

@@ -20,7 +20,7 @@ Points = Mapping[str, tuple[ArrayLike, ArrayLike]]
 
 
 def accuracy_forgetting_chart(kinds: Mapping[str, Points], *, tasks: int, caption: str = "") -> Figure:
-    """AA against AF of every order, told apart by method, with the line that AF cannot pass; any number of methods.
+    """AA against AF of every order, distinguished by method, with the line that AF cannot pass; any number of methods.
 
     Args:
         kinds: of one or two kinds of orders, of which the points of the second are hollow: method -> AA and AF after the last

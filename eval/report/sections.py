@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ...curation.store import Rows, Store
 from .blocks import Album, Cell, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
 from .images import enlarged, small
-from .plans import short_digest
+from .plan_chart import short_digest
 
 
 def counts_table(counts: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, what: str, caption: str) -> Table:
@@ -79,7 +79,7 @@ def sample_sheet(
 
     Args:
         rows: with ``key`` and ``image``.
-        places: name of a row of the sheet -> a row of the stage for each column, None where there is none.
+        places: name of a row of the sheet -> a row of the stage for each column, None if there is none.
         store: holds the bytes of ``image``.
         columns, caption: see ``Sheet``.
     """
@@ -142,6 +142,6 @@ def without_empty_columns(table: Table) -> Table:
     def said(value: Value) -> bool:
         return (value.value if isinstance(value, Cell) else value) is not None
 
-    told = [at for at in range(len(table.columns)) if at == 0 or any(said(row[at]) for row in table.rows)]
-    rows = [[row[at] for at in told] for row in table.rows]
-    return dataclasses.replace(table, columns=[table.columns[at] for at in told], rows=rows)
+    lines = [at for at in range(len(table.columns)) if at == 0 or any(said(row[at]) for row in table.rows)]
+    rows = [[row[at] for at in lines] for row in table.rows]
+    return dataclasses.replace(table, columns=[table.columns[at] for at in lines], rows=rows)

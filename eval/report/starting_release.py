@@ -13,8 +13,8 @@ from .figures import bar_chart, line_chart
 _SPLITS = {"train": "training", "validate": "validation", "test": "test"}
 _CURVES = 8
 _ABOUT = (
-    "Classifiers of the starting release alone, with its own labels, nothing reduced: the paper's Table 3 and Figure 16. "
-    "Original: the backbone's own classifier, by its stored outputs.",
+    "Classifiers of the starting release only, with its own labels and all of its classes: the paper's Table 3 and Figure 16. "
+    "Original: the stored outputs of the backbone's own classifier.",
 )
 
 
@@ -23,7 +23,7 @@ def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) ->
 
     Args:
         found: the lines of trainings on the starting release.
-        published: what is to stand below the table of the paper's own.
+        published: the paper's own results, shown below the table.
     """
     if not found:
         return []
@@ -38,11 +38,11 @@ def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) ->
             caption = f"MCC of each classifier, {name} samples of the starting release."
             chart = bar_chart(list(there), values, label_axis="classifier", value_axis="MCC", caption=caption)
             blocks.append(chart if split == "test" else Details(f"On {name} samples", [chart]))
-    return [Section("The starting release alone", [*blocks, *_by_transform(found)])]
+    return [Section("The starting release only", [*blocks, *_by_transform(found)])]
 
 
 def _by_transform(found: Sequence[Line]) -> list[Block]:
-    """MCC and accuracy through each visual transform, a curve a classifier: Figure 13."""
+    """MCC and accuracy through each visual transform, a curve per classifier: Figure 13."""
     seen = {name for line in found for name in line.rows["stratum"].unique().to_pylist() if name}
     if not seen:
         return []

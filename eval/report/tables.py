@@ -47,7 +47,7 @@ def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
 
 
 def csv_text(figure: Figure) -> str:
-    """Its numbers in full, with a heading; empty where there is no value. Raises ``ValueError`` where it has no table."""
+    """Its numbers in full, with a heading; empty where there is no value. Raises ``ValueError`` if it has no table."""
     table = figure.points or figure.data
     if table is None:
         raise ValueError(f"figure {figure.caption!r} has no table")

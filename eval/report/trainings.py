@@ -32,7 +32,7 @@ class HasLabel(Protocol):
 
 R = TypeVar("R", bound=HasLabel)
 Column = Callable[[R], Any]
-"""What stands in a column of a row: the values of its runs as an array, or the value of the cell."""
+"""What is in a column of a row: the values of its runs as an array, or the value of the cell."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PublishedRow:
     Attributes:
         name: in the table.
         source: which table.
-        values: heading -> what stands in it, in the unit of ours.
+        values: heading -> what is in it, in the unit of ours.
         under: label of the row of ours below which it stands; below all of them where that is not shown.
     """
 
@@ -53,7 +53,7 @@ class PublishedRow:
 
 
 def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
-    """Mean of the runs that have a value, and ± one standard deviation (n - 1) where there are several."""
+    """Mean of the runs that have a value, and ± one standard deviation (n - 1) if there are several."""
     runs = np.asarray(values, dtype=np.float64).ravel()
     known = times * runs[~np.isnan(runs)]
     note = f"± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
@@ -110,12 +110,12 @@ def whole_columns(
 def metric_blocks(
     lines: Sequence[Line], metrics: Mapping[str, str], caption: str = "", *, published: Sequence[PublishedRow] = ()
 ) -> list[Block]:
-    """What whole trainings of one protocol gave: the metrics that are shown, further ones, and what sets lines apart.
+    """Results of whole trainings of one protocol: the metrics to show, further ones, and the settings in which lines differ.
 
     Args:
         lines: of one protocol.
         metrics: heading -> ``metric`` or ``metric@split``. Those whose name ends in ``_deg`` are in degrees, others are shares.
-        caption: stands before the unit.
+        caption: text before the unit.
         published: see ``lines_table``.
     """
     degrees = any(name.partition("@")[0].endswith("_deg") for name in metrics.values())
@@ -132,20 +132,20 @@ def metric_blocks(
 
 
 def own_metrics(lines: Sequence[Line]) -> list[Block]:
-    """Metrics that the settings name beside the benchmark's: those of no role that was tested."""
+    """Metrics that the settings add to the benchmark's: those without a tested role."""
     parts = [line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["split"], ""))) for line in lines]
     names = dict.fromkeys(name for part in parts for name in part["metric"].to_pylist())
     columns = whole_columns({name: name for name in names})
-    return [lines_table(lines, columns, "Metrics of the settings, mean over runs", times=1, decimals=4)] if names else []
+    return [lines_table(lines, columns, "Your own metrics, mean over runs", times=1, decimals=4)] if names else []
 
 
 def settings_details(lines: Sequence[Line]) -> list[Block]:
-    """Every setting, and the model, in which lines of a table or figure differ: nothing where there is none."""
+    """Every setting, and the model, in which lines of a table or figure differ: nothing if there is none."""
     of = {line.label: {"model": line.model, **line.settings} for line in lines}
     names = dict.fromkeys(name for settings in of.values() for name in settings)
     told = {name: [_said(settings.get(name)) for settings in of.values()] for name in names}
     rows: list[Sequence[Value]] = [[name, *shortened(those)] for name, those in told.items() if len({*those}) > 1]
-    return [Details("Settings in which the lines differ", [Table(["setting", *of], rows)])] if rows else []
+    return [Details("Settings in which the rows differ", [Table(["setting", *of], rows)])] if rows else []
 
 
 def _said(value: Any) -> str:
@@ -156,9 +156,9 @@ def _said(value: Any) -> str:
 
 
 def record_differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
-    """What a record has other than a paper: ``place.name is 1, and 2 in the paper``."""
+    """Where a record differs from a paper: ``place.name is 1, but 2 in the paper``."""
     return [
-        f"{place}{name} is {found.get(name)}, and {value} in the paper"
+        f"{place}{name} is {found.get(name)}, but {value} in the paper"
         for name, value in wanted.items()
         if found.get(name) != value
     ]
@@ -170,7 +170,7 @@ def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: 
     Args:
         line: of the table of results.
         papers: settings by dotted name, one of each variant.
-        apart: settings that are looked at otherwise, or do not matter.
+        apart: settings that are checked elsewhere, or do not matter.
     """
     found = line.settings
     changed = [
@@ -181,20 +181,20 @@ def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: 
 
 
 def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str) -> tuple[list[R], Text]:
-    """The lines that may stand beside a paper's figures by what was recorded of them, and what is to be said of it.
+    """The lines that are comparable with a paper's figures, by their records, and the verdict for the report.
 
     Args:
-        lines: of one protocol.
-        data: why the data of the run are none of the paper's, by the record of its stages; "" where they are.
-        why: why a training is none of the paper's, by its own record; "" where it is.
-        same: what lines that may stand there have in common with the paper.
+        lines: lines of one protocol.
+        data: why the run's data are not the paper's, by the records of its stages; "" if they are.
+        why: why a training is not the paper's, by its own record; "" if it is.
+        same: what comparable lines have in common with the paper.
     """
     reasons = {line.label: data or why(line) for line in lines}
     fair = [line for line in lines if not reasons[line.label]]
     if not fair:
-        told = "; ".join(dict.fromkeys(reasons.values()))
-        return fair, Text([f"Not a fair comparison: {told}; the paper's figures are not shown."], tone="note")
-    others = "".join(f" Not of {label}: {reason}." for label, reason in reasons.items() if reason)
+        text = "; ".join(dict.fromkeys(reasons.values()))
+        return fair, Text([f"Not a fair comparison: {text}; the paper's figures are not shown."], tone="note")
+    others = "".join(f" Not for {label}: {reason}." for label, reason in reasons.items() if reason)
     return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
 
 
@@ -276,7 +276,7 @@ def _diagonals(runs: NDArray[np.float64], of: str) -> dict[str, NDArray[np.float
 
 
 def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str) -> list[Block]:
-    """Accuracy after each domain on that domain, and on the next one, a curve a line: figures of one scale.
+    """Accuracy after each domain on that domain, and on the next one, a curve per line: figures of one scale.
 
     Args:
         lines: label -> (S, N, N) accuracies in [0, 1] of S runs, NaN where not tested.
@@ -324,21 +324,23 @@ def accuracy_heats(
     rows, columns = f"trained up to {of}", f"tested on {of}"
     blocks: list[Heats | Text] = [Heats(heats, (100 * scale[0], 100 * scale[1]), rows, columns, "percent")] if heats else []
     untested = [label for label in means if label not in shown]  # of a single domain, say, where the next one is tested
-    return [*blocks, *([Text([f"{', '.join(untested)}: there is no later {of} to test on."])] if untested else [])]
+    if untested:
+        blocks.append(Text([f"{', '.join(untested)}: not tested on a later {of}, since there is none."]))
+    return blocks
 
 
 K = TypeVar("K")
 
 
 def switch(title: str, options: Mapping[str, Block]) -> list[Block]:
-    """The blocks of several methods, say, one at a time; a single one as it is."""
+    """Several blocks, such as those of methods, of which one is visible; a single block is shown without a switch."""
     return [Switch(title, [*options.items()])] if len(options) > 1 else [*options.values()]
 
 
 def position_matrices(
     matrices: Mapping[K, tuple[str, Sequence[str], ArrayLike]], *, of: str, what: str = "accuracy"
 ) -> dict[K, Figure | Text]:
-    """Heat maps of one scale of colours, so that they can be compared; words where nothing was tested.
+    """Heat maps with one colour scale, so that they can be compared; text where nothing was tested.
 
     Args:
         matrices: label of a line, N names, and (S, N, N) values in [0, 1] of S runs, NaN where not tested.
@@ -352,7 +354,7 @@ def position_matrices(
     for key, (label, names, _) in matrices.items():
         mean, runs = values[key].mean(0), len(values[key])
         if np.isnan(mean).all():  # of a single domain, say, where the next one is tested
-            figures[key] = Text([f"{label}: there is no later {of} to test on."])
+            figures[key] = Text([f"{label}: not tested on a later {of}, since there is none."])
             continue
         framed = "" if np.isnan(np.diagonal(mean)).all() else f"; the frame marks the {of} learned last"
         figures[key] = heat_map(

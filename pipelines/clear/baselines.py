@@ -32,7 +32,7 @@ from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import quoted, reference_of, short
-from ..streams import Runs, check_net, trainings_of, weights_sha256
+from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, Source
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource
@@ -40,7 +40,7 @@ from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
 OFFLINE, JOINT = "offline", "joint"
-"""All buckets at once, which is no protocol of time, and the one method that is trained so."""
+"""All buckets at once, which is not a protocol of time, and the one method that is trained so."""
 
 
 def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -72,19 +72,19 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
-        told = f"{out} has only one bucket: the streaming protocol tests on later buckets, and there are none"
+        message = f"{out} has only one bucket: the streaming protocol tests on later buckets, but there are none"
         if protocols:
-            raise WrongUse(told)
-        LOGGER.warning("%s: skipping it", told)
+            raise WrongUse(message)
+        LOGGER.warning("%s: skipping it", message)
         pairs = [pair for pair in pairs if pair[0] != "streaming"]
     _check_samples(config, out)
     split = [name for name in asked if name in ("iid", OFFLINE)]
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
     if split and not seeds:
-        told = f"{out} has no iid splits, since its release has none"
+        message = f"{out} has no iid splits, since its release has none"
         if protocols:
-            raise WrongUse(told)
-        LOGGER.warning("%s: skipping this protocol", told)
+            raise WrongUse(message)
+        LOGGER.warning("%s: skipping this protocol", message)
         pairs = [pair for pair in pairs if pair[0] not in split]
     elif split:
         _check_splits(config, table, seeds)
@@ -92,7 +92,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 
 def check_settings(config: ClearConfig) -> None:
-    """Raise ``WrongUse`` where the settings name what their source does not have, or their own baselines do not fit, as far as
+    """Raise ``WrongUse`` if the settings name what their source does not have, or their own baselines do not fit, as far as
     that shows before there is a dataset."""
     _check_source(config.source)
     _check_weights(config)
@@ -267,7 +267,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
 
 
 def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
-    """A line on what the file states in place of a preset that the command line names: it stays, as beside the file's own."""
+    """A line on what the file states in place of a preset that the command line names: it stays, as with the file's own."""
     b = config.baselines
     if "baselines.preset" not in given:
         return []
@@ -279,9 +279,9 @@ def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
         for name, value in stated.items()
         if value not in (None, presets[name])
     ]
-    told = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
-    told += "; --set changes them, and a whole table baselines={...} replaces them"
-    return [told] if kept else []
+    text = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
+    text += "; --set changes them, and a whole table baselines={...} replaces them"
+    return [text] if kept else []
 
 
 def _check_samples(config: ClearConfig, out: str) -> None:
@@ -302,14 +302,14 @@ def _check_splits(config: ClearConfig, table: pa.Table, seeds: Sequence[int]) ->
     for seed, part in ((seed, part) for seed in seeds for part in ("test", "train")):
         split = np.asarray(table[f"iid_seed{seed}"].to_pylist())
         if empty := np.setdiff1d(buckets, buckets[split == part]).tolist():
-            told = f"the {part} set of bucket {empty[0]} is empty"
+            message = f"the {part} set of bucket {empty[0]} is empty"
             if config.splits is None:
                 raise WrongUse(
-                    f"{told} in the release's split of seed {seed}: exclude the bucket with source.buckets, and run again"
+                    f"{message} in the release's split of seed {seed}: exclude the bucket with source.buckets, and run again"
                 )
             count = np.count_nonzero(buckets == empty[0])
             rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")
             raise WrongUse(
-                f"{told}: splits.test_share = {config.splits.test_share} of its "
+                f"{message}: splits.test_share = {config.splits.test_share} of its "
                 f"{count} images, {rounded}, is none: raise it, and run again"
             )

@@ -40,13 +40,13 @@ class Bucket:
 
     @property
     def days(self) -> str:
-        """First and last day, each on a line; "" where the name says it, or buckets were not cut by times."""
+        """First and last day, each on a line; "" if the name says it, or buckets were not cut by times."""
         times = [time for time in (self.first, self.last) if isinstance(time, dt.datetime)]
         return "" if self.calendar or len(times) < 2 else f"{times[0]:%Y-%m-%d}\n{times[1]:%Y-%m-%d}"
 
 
 def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
-    """The column by which a run's buckets were cut, and the buckets; none where it has not cut any.
+    """The column by which a run's buckets were cut, and the buckets; none if it has not cut any.
 
     ``uploaded_unix`` is the upload time in seconds: ``date_uploaded`` says the same and is read in its place. So it is of a
     release, whose buckets were cut before it was read, where its metadata have it.
@@ -73,7 +73,7 @@ def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
 
 
 def _spans(buckets: pl.DataFrame) -> list[str]:
-    """Buckets by first and last year, month or day, whichever tells them apart first; by number where they have no times."""
+    """Buckets by first and last year, month or day, whichever distinguishes them first; by number where they have no times."""
     times = buckets.select("first", "last").rows()
     if all(isinstance(first, dt.datetime) for first, _ in times):
         for form in ("%Y", "%Y-%m", "%Y-%m-%d"):

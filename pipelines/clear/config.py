@@ -1,4 +1,4 @@
-"""Settings of the CLEAR pipeline. What the paper fixes has no default here: it stands in ``published.toml``."""
+"""Settings of the CLEAR pipeline. Values that the paper fixes have no default here: they are in ``published.toml``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Images:
 
 @dataclass(frozen=True, config=_STRICT)
 class EncoderRun:
-    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``.
+    """Weights and device of the encoder, which ``encoder`` defines.
 
     Attributes:
         checkpoint: file of weights, if the encoder takes one.
@@ -78,7 +78,7 @@ class FinalChoice:
     Attributes:
         per_class: images per class and bucket.
         method: random by seed, or the best of the retrieval.
-        on_shortage: if there are fewer: ``keep`` what there is, with a warning, or stop with an ``error``.
+        on_shortage: if there are fewer: ``keep`` those, with a warning (``quiet``: without), or stop with an ``error``.
     """
 
     per_class: Annotated[int, Field(ge=1)]
@@ -131,11 +131,10 @@ _POSSIBLE = {"release": ("encoder",), "labelled": ("buckets", "splits", "encoder
 
 @dataclass(frozen=True, config=_STRICT)
 class ClearConfig:
-    """All settings. Sources with labels, ``release`` and ``labelled``, have no use for the sections of the recipe, and are
-    refused with them.
+    """All settings. Sources with labels, ``release`` and ``labelled``, do not use the tables that make labels, and reject them.
 
     Attributes:
-        seed: draws the final choice and the simulated votes.
+        seed: seed of the final choice and the simulated votes.
         source: source of the images.
         images: which of them are accepted.
         baselines: what ``train`` trains.
@@ -146,7 +145,7 @@ class ClearConfig:
         qa: whether and how annotators confirm them.
         choice: how many are kept.
         splits: training and test sets.
-        features: further vectors of each image, by name; see ``feature_sets``.
+        features: further vectors of each image, by name; see ``FeatureSet``.
         blurring: blurs faces or other objects before images are shown, retrieved or published; None: off.
         near_duplicates: detected before retrieval and choice; None: off.
         encoder_run: where the encoder runs.
@@ -256,19 +255,19 @@ class ClearConfig:
 
     @property
     def recipe(self) -> LabelRecipe | None:
-        """What gives the images their labels; None where they come with them."""
+        """What gives the images their labels; None if they come with them."""
         if isinstance(self.source, ReleaseSource | LabelledSource):
             return None
         return LabelRecipe(*(getattr(self, field.name) for field in dataclasses.fields(LabelRecipe)))
 
     @property
     def vectors(self) -> str:
-        """Kind of the encoder whose vectors lie in the shards; "" where none do."""
+        """Kind of the encoder whose vectors are in the shards; "" if none do."""
         return shown(self.encoder.kind) if self.encoder else ""
 
     @property
     def feature_names(self) -> list[str]:
-        """Feature sets beside the shards: those of a release that is read, and those that are made."""
+        """Feature sets next to the shards: those of a release that is read, and those that are made."""
         return [*(self.source.features if isinstance(self.source, ReleaseSource) else []), *self.features]
 
     @property
@@ -283,13 +282,13 @@ def _check_section(name: str, section: Any, source: Any) -> None:
         if name in _NEEDED.get(source.kind, _UNLABELLED):
             raise PydanticCustomError("missing", "this setting is missing")
         return
-    told = ""
+    message = ""
     if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
         has = "labels, buckets and splits" if source.kind == "release" else "labels"
-        told = f"source.kind = '{source.kind}' comes with its own {has}: remove this table"
+        message = f"source.kind = '{source.kind}' comes with its own {has}: remove this table"
     elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
-        told = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
+        message = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
-        told = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
-    if told:
-        raise PydanticCustomError("refused", "{told}", {"told": told})
+        message = "source.kind = 'labelled' has no scores: only choice.method = 'random' works"
+    if message:
+        raise PydanticCustomError("refused", "{told}", {"told": message})

@@ -80,12 +80,12 @@ def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list
         return []
     digests = {"dataset": shards.digest} | {name: run.made[stage_of(name)].digest for name in s.features}
     sets = [f"--set source.published.{name}={digest}" for name, digest in digests.items()]
-    told = (
-        "This release has the published counts. Whether it is the authors' archive cannot be told from it. Where you know that "
-        "it is, run it again with the settings below, which state its digests and make nothing again: the paper's figures "
-        "then stand beside yours, as of data that your settings call the paper's."
+    text = (
+        "This release has the published counts, but this does not show that it is the authors' archive. If you know that it "
+        "is, run it again with the settings below, which state its digests and recompute nothing: the paper's figures are then "
+        "shown next to yours, on the strength of your settings."
     )
-    return [Text([told, *sets], tone="note")]
+    return [Text([text, *sets], tone="note")]
 
 
 def data_differs(digest: str, known: str) -> str:
@@ -96,14 +96,14 @@ def data_differs(digest: str, known: str) -> str:
 
 
 def why_not_the_papers(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """Why a training is none of the paper's, by its record; "" where it is. ``known``: see ``known_digests``."""
+    """Why a training is none of the paper's, by its record; "" if it is. ``known``: see ``known_digests``."""
     return why_not_its_settings(line, features) or why_not_its_features(line, features, known)
 
 
 def why_not_its_settings(line: Line, features: str) -> str:
     """The same, of method, network and settings alone."""
     if line.method not in ROWS:
-        return "no method of the paper's tables"
+        return "the method is not in the paper's tables"
     network = network_of(line)
     if not any(table.network == network and features in table.features for table in published_tables()):
         return f"the paper has no figures of {network} on {told_features(features)}"
@@ -126,7 +126,7 @@ def why_not_the_papers_offline(line: Line) -> str:
 
 
 def why_not_its_features(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """The same, of the features alone: pixels and the vectors of retrieval stand in the shards, which have a digest."""
+    """The same, of the features alone: pixels and the vectors of retrieval are in the shards, which have a digest."""
     digest = (facts().release.feature_digests if known is None else known).get(features)
     if digest == "":
         return f"no digest of the paper's {told_features(features)} features is known"
@@ -194,7 +194,7 @@ def named_tables(names: Iterable[str]) -> str:
 
 
 def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str] | None = None) -> Table:
-    """Of every table of the paper how many cells a run has by the paper's settings, and how many may stand beside them.
+    """Of every table of the paper how many cells a run has by the paper's settings, and how many are comparable with them.
 
     Args:
         lines: each with its features.
@@ -216,5 +216,5 @@ def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[
         rows.append(
             [table.name.replace(" ", "\u00a0"), " and ".join(table.metrics), table.network, features, *counts, table.lacks]
         )
-    columns = ["table", "protocol", "network", "features", "cells", "in this run", "comparable", "what its figures need"]
-    return Table(columns, rows, "Results of the paper, and the cells of them that this run has by the paper's settings")
+    columns = ["table", "protocol", "network", "features", "cells", "in this run", "comparable", "required for its figures"]
+    return Table(columns, rows, "Tables of the paper, and how many of their cells this run has with the paper's settings")

@@ -2,7 +2,7 @@
 the same way: photos with dates become time buckets, prompts retrieve concepts in each, annotators confirm them, and what
 they confirm becomes shards with iid and streaming protocols.
 
-``published.toml`` is the published size. A TOML file of one's own with other classes, prompts, buckets and sizes makes another
+``published.toml`` is the published size. A TOML file of your own with other classes, prompts, buckets and sizes makes another
 benchmark; nothing else is needed.
 """
 
@@ -135,7 +135,7 @@ def _with_released(flow: Flow, c: ClearConfig, s: ReleaseSource) -> Flow:
 
 
 def _embedded(flow: Flow, c: ClearConfig) -> Flow:
-    """The images with the vectors of an encoder, where there is one."""
+    """The images with the vectors of an encoder, if there is one."""
     if c.encoder is None:
         return flow
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
@@ -206,7 +206,7 @@ def _chosen(flow: Flow, c: ClearConfig, recipe: LabelRecipe, out: str) -> Flow:
 
 
 def rounds(c: ClearConfig) -> list[Round]:
-    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket; none where labels came
+    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket; none if labels came
     with the images.
 
     With ``qa.votes = "none"``, too: annotators may be asked before their votes are counted.

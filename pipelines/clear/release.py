@@ -166,18 +166,18 @@ def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
 
 def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Sequence[int], features: Sequence[str]) -> None:
     """Tell what Avalanche's loader, which has one ratio and few names of features in its code, will not find in the release."""
-    told: list[str] = []
+    lines: list[str] = []
     if layout == "training_folder" and (config.test_share != facts().iid.test_share or [*seeds] != [*SEEDS]):
-        there = f"testset_ratio_{config.test_share} with {len(seeds)} seeds"
-        told.append(
-            f"splits of its iid protocol: it reads {facts().release.test_share_folder} with seeds 0 to 4, and there is {there}"
+        published = f"testset_ratio_{config.test_share} with {len(seeds)} seeds"
+        lines.append(
+            f"splits of its iid protocol: it reads {facts().release.test_share_folder} with seeds 0 to 4, found: {published}"
         )
     if layout == "train_test" and [*buckets] != list(range(len(buckets))):
-        told.append(f"buckets of its streaming protocol: it counts them from 0, and these are {', '.join(map(str, buckets))}")
+        lines.append(f"buckets of its streaming protocol: it counts them from 0, and these are {', '.join(map(str, buckets))}")
     known = facts().features.released if layout == "training_folder" else facts().features.released[:1]
     if others := [name for name in features if name not in known]:
-        told.append(f"features: it has the names {', '.join(known)}, and these are called {', '.join(others)}")
-    for each in told:
+        lines.append(f"features: it has the names {', '.join(known)}, and these are called {', '.join(others)}")
+    for each in lines:
         LOGGER.warning("Avalanche will not find the %s", each)
 
 
@@ -193,7 +193,7 @@ def released_features(out: str, embedding: str) -> dict[str, np.ndarray]:
 
     Args:
         out: the run.
-        embedding: name of those of the shards; "" where there are none.
+        embedding: name of those of the shards; "" if there are none.
 
     Raises:
         WrongUse: two have one name there.

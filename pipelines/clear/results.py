@@ -67,7 +67,7 @@ class MethodLines:
     """Trainings of one protocol, one network and one set of features.
 
     Attributes:
-        lines: their labels tell methods apart, and nothing else.
+        lines: their labels distinguish methods, and nothing else.
         runs: label -> (S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested.
     """
 
@@ -134,8 +134,8 @@ def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str]
     def on(bucket: int) -> Column[Line]:
         return lambda line: line.matrix("accuracy", [str(bucket)])[:, 0, 0]
 
-    told = [f"bucket {name}" if name == str(bucket) else name for name, bucket in zip(names, buckets, strict=True)]
-    columns = {**whole_columns({"all": "accuracy"}), **{name: on(bucket) for name, bucket in zip(told, buckets, strict=True)}}
+    texts = [f"bucket {name}" if name == str(bucket) else name for name, bucket in zip(names, buckets, strict=True)]
+    columns = {**whole_columns({"all": "accuracy"}), **{name: on(bucket) for name, bucket in zip(texts, buckets, strict=True)}}
     fair, verdict = comparable(lines, data, why_not_the_papers_offline, SAME)
     papers = [
         PublishedRow(OFFLINE.network, "the CLEAR paper, text of its supplement", {"all": OFFLINE.accuracy}, each.label)
@@ -191,7 +191,7 @@ def _column(key: Key, metric: str) -> Column[Row]:
 
 
 def _rows(groups: Sequence[MethodLines]) -> list[Row]:
-    """A row a label, in the order in which they come."""
+    """A row per label, in the order in which they come."""
     found: dict[str, dict[Key, Line]] = {}
     for group in groups:
         for line in group.lines:
@@ -202,7 +202,7 @@ def _rows(groups: Sequence[MethodLines]) -> list[Row]:
 def _beside(
     rows: Sequence[Row], data: str, known: Known, heading: Callable[[PublishedCell], str]
 ) -> tuple[Text, list[PublishedRow]]:
-    """Whether the paper's figures may stand beside these rows, and those that may."""
+    """Whether the paper's figures may be shown next to these rows, and which may."""
     several = len({key for row in rows for key in row.of}) > 1
     trained = [
         LabelledLine(f"{row.label}, {key[0]}, {key[1]}" if several else row.label, line, key[1])
@@ -219,7 +219,7 @@ def _beside(
 
 
 def _compared(groups: Sequence[MethodLines], data: str, known: Known = None) -> list[Block]:
-    """Of one protocol and network: a row a method, a column a metric, or one a metric and set of features."""
+    """Of one protocol and network: a row per method, a column per metric, or one a metric and set of features."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
@@ -248,7 +248,7 @@ _TABLE_1 = {
 
 
 def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None) -> list[Section]:
-    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing where no method was
+    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing if no method was
     trained under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
@@ -266,7 +266,7 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None
         verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
         words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
-        note = [Text([f"In the paper's words {', '.join(words)}."])] if words else []
+        note = [Text([f"In the paper's terms, {', '.join(words)}."])] if words else []
         blocks.append((f"{network}, {features}", [verdict, table, *note]))
     if len(blocks) < 2:
         return [Section("Baselines, both protocols", found) for _, found in blocks]
@@ -298,7 +298,7 @@ def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tup
 
 
 def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
-    """Loss and accuracy of the last epoch of each pre-training; nothing where there is none."""
+    """Loss and accuracy of the last epoch of each pre-training; nothing if there is none."""
     rows: list[Sequence[Value]] = []
     for line in lines:
         if line.protocol != PRETRAIN:
@@ -309,12 +309,12 @@ def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
             rows.append([line.label, line.rows["model"][0].as_py(), seed, epochs, *last])
     if not rows:
         return []
-    told = (
-        "Encoders that learned from images without labels, which are published beside the dataset. Right: how often a query's "
-        "own key scores highest among those of the queue, in the last epoch."
+    text = (
+        "Encoders trained on images without labels, which are published next to the dataset. Accuracy: how often a query's own "
+        "key scores highest among those of the queue, in the last epoch."
     )
-    headings = ["method", "backbone", "seed", "epochs", "loss", "right"]
-    return [Section("Pre-training on images without labels", [Text([told]), Table(headings, rows)])]
+    headings = ["method", "backbone", "seed", "epochs", "loss", "accuracy"]
+    return [Section("Pre-training on images without labels", [Text([text]), Table(headings, rows)])]
 
 
 def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
@@ -325,11 +325,11 @@ def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
     same = [name for name in learned if name == EMBEDDING or _made_alike(run, stage_of(name), "embedded")]
     if not same:
         return []
-    told = (
-        f"Learned in the space that retrieved the images: features {', '.join(same)}. The encoder chose what lies near its "
-        "prompts, so its own vectors tell the classes apart more easily; features of another network are not favoured so."
+    text = (
+        f"Trained on the vectors that also retrieved the images: features {', '.join(same)}. The encoder chose images near its "
+        "prompts, so its own vectors separate the classes more easily; features of another network have no such advantage."
     )
-    return [Text([told], tone="note")]
+    return [Text([text], tone="note")]
 
 
 def _made_alike(run: ReportedRun, stage: str, other: str) -> bool:

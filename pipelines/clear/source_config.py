@@ -56,7 +56,7 @@ class TarSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file.
+    """Pictures generated from the seed, each in the colour of its class: no file is needed.
 
     Attributes:
         count: number of pictures.
@@ -68,15 +68,14 @@ class DrawnSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DownloadLimits:
-    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source.
+    """Which downloads are allowed, see ``FetchLimits``. File sizes are limited by ``Images``, for every source.
 
     Attributes:
-        max_redirects: redirects that are followed.
+        max_redirects: maximum number of redirects to follow.
         allow_private_hosts: whether addresses of the local network may be fetched.
-        gone_urls: patterns of addresses to which a server redirects where a picture is gone.
-        disallowed_directives: words of the header ``X-Robots-Tag`` by which a server says that a picture is not to be taken;
-            an empty list: the header is not looked at.
-        robots_agent: name of a user agent whose directives hold, too; those without a name always hold.
+        gone_urls: patterns of the addresses to which servers redirect requests for removed pictures.
+        disallowed_directives: words in the header ``X-Robots-Tag`` that forbid taking a picture; empty: the header is ignored.
+        robots_agent: name of a user agent whose directives are obeyed as well; those without a name always are.
     """
 
     max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
@@ -93,11 +92,11 @@ class YfccSource:
     Attributes:
         metadata: file or folder of the metadata.
         images_root: folder of the images; by default they are downloaded.
-        images_path: of an image in it, with the columns ``key`` and ``extension``.
-        licences: those that are taken; all by default.
+        images_path: path of an image in it, with the columns ``key`` and ``extension`` in braces.
+        licences: licences to accept; by default all.
         extra: further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
-        limits: of downloads.
-        pace: of downloads.
+        limits: limits of downloads.
+        pace: rates and retries of downloads.
     """
 
     kind: Literal["yfcc100m"]
@@ -117,11 +116,11 @@ class ReleaseSource:
     Attributes:
         root: folder of the release.
         features: types of the release's own vectors, such as ``moco_b0``: each becomes a feature set of this name.
-        published: digests of the authors' archive, stated by whoever holds it: ``dataset``, and any of ``features``. The report
-            of a run with the published counts prints its own. Where they are the run's, the paper's figures stand beside it.
-        images: whether to take the images; without them the lists and the features suffice.
-        buckets, classes: those to take; all by default.
-        test_share: names the folder of the splits, ``testset_ratio_0.3``.
+        published: digests of the authors' archive, for those who have it: ``dataset``, and any of ``features``. A run with the
+            published counts prints its own in the report; if they match, the paper's figures are shown next to the results.
+        images: whether to take the images; without them, only the lists and features are needed.
+        buckets, classes: which ones to take; by default all.
+        test_share: selects the folder of the splits, such as ``testset_ratio_0.3``.
     """
 
     kind: Literal["release"]
@@ -136,16 +135,16 @@ class ReleaseSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class LabelledSource:
-    """Dated photos whose classes are known: nothing is retrieved, and nobody is asked.
+    """Dated photos whose classes are known: there is no retrieval, and there are no annotators.
 
     Attributes:
-        root: folder of the photos; the topmost folder of a path is the class.
-        csv: file with the path of each photo in ``root``, its date, and its class where it has such a column; else dates are
-            those of EXIF.
-        path_column, label_column, date_column: their names in it; of the class by default "label", where there is one. A column
-            ``date_uploaded`` is an upload time.
-        background: class that comes first among the labels, or "".
-        name: of the source.
+        root: folder of the photos; the top-level folder of a path is the class.
+        csv: file with the path of each photo in ``root``, its date and, optionally, its class; by default dates are those of
+            EXIF.
+        path_column, label_column, date_column: name of this column in ``csv``; for the class by default "label", if there is
+            such a column. A column ``date_uploaded`` is the upload time.
+        background: class that gets the first label, or "".
+        name: name of the source, in the index and the card.
     """
 
     kind: Literal["labelled"]

@@ -17,7 +17,7 @@ from ...eval.protocols.domain_incremental import iid_stream, offline_stream, str
 from ...training.data.examples import ArrayExamples, Examples
 from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
 from ..feature_sets import EMBEDDING, PIXELS
-from ..streams import Prepared
+from ..stream_trainings import Prepared
 
 Take = Callable[[NDArray[np.int64]], Examples]
 

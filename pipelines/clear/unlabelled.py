@@ -1,4 +1,4 @@
-"""Images of some buckets without labels, beside the dataset: the stages that make their shards, and how they are published."""
+"""Images of some buckets without labels, next to the dataset: the stages that make their shards, and how they are published."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRETRAIN = "pretrain"
 
 
 def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
-    """The plan with a branch for the buckets that the settings name, if any; it goes on from where it was."""
+    """The plan with a branch for the buckets that the settings name, if any; it continues from where it was."""
     if not config.unlabelled.buckets:
         return flow
     place = step(place_unlabelled, buckets=config.unlabelled.buckets, max_samples=config.shards.max_samples)
@@ -32,7 +32,7 @@ def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
 
 
 def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
-    """Write the shards of the branch, index, card and manifest beside the dataset; where there is no branch, nothing is left.
+    """Write the shards of the branch, index, card and manifest next to the dataset; where there is no branch, nothing is left.
 
     Args:
         run: one in which the branch is finished, if there is one.
@@ -46,10 +46,10 @@ def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
     at = next(number for number, each in enumerate(run.artifacts) if each.stage == SHARDS)
     branch = dataclasses.replace(run, artifacts=run.artifacts[: at + 1])
     buckets = config.unlabelled.buckets
-    told = "all buckets" if buckets == "all" else f"bucket{'s' * (len(buckets) > 1)} {', '.join(map(str, buckets))}"
+    text = "all buckets" if buckets == "all" else f"bucket{'s' * (len(buckets) > 1)} {', '.join(map(str, buckets))}"
     card = DatasetCard(
         title="Images of a CLEAR-style benchmark without labels",
-        summary=f"All images of {told} of a CLEAR-style benchmark, for pre-training. Not checked by annotators.",
+        summary=f"All images of {text} of a CLEAR-style benchmark, for pre-training. Not checked by annotators.",
         pipeline="clear",
         digest=branch.result.digest,
         licence="other",

@@ -134,7 +134,7 @@ class _Lines(logging.Handler):
 
 
 def error_line(error: Exception, *, debug: bool = False) -> str:
-    """What is told of an error: of those that people can mend what it says, of others their type as well."""
+    """What is reported of an error: of those that people can mend what it says, of others their type as well."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _shown(f"{place}{error.strerror[0].lower()}{error.strerror[1:]}")
@@ -163,12 +163,12 @@ def _shown(line: str) -> str:
 
 
 def _usage(error: Any) -> int:
-    told = " ".join(error.format_message().split())
+    text = " ".join(error.format_message().split())
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
         print(error.format_message(), file=sys.stderr)
         return 2
     context = getattr(error, "ctx", None)
-    say(f"{told.rstrip('.')} (see `{context.command_path if context else 'benchwright'} --help`)")
+    say(f"{text.rstrip('.')} (see `{context.command_path if context else 'benchwright'} --help`)")
     return 2
 
 

@@ -261,8 +261,8 @@ def _print_plan(todo: Any, out: str, *, as_json: bool = False) -> None:
     reasons = api.reasons(stages, out)
     if as_json:
         rows = [(stage, None if artifact is None else artifact.rows) for stage, artifact in stages]
-        told = [{"stage": s.name, "kind": s.kind, "rows": n, "why": reasons.get(s.name, "")} for s, n in rows]
-        print(json.dumps(told, indent=1))
+        lines = [{"stage": s.name, "kind": s.kind, "rows": n, "why": reasons.get(s.name, "")} for s, n in rows]
+        print(json.dumps(lines, indent=1))
     else:
         print_lines(plan_lines(stages, reasons))
 

@@ -91,10 +91,10 @@ def progress_line(progress: Progress) -> str:
         return f"{head}: waiting"
     if progress.state == "stale":
         return on_one_line(f"{head}: stale: {progress.why}")
-    told = f"{head}: {progress.rows - progress.rejects} rows"
+    text = f"{head}: {progress.rows - progress.rejects} rows"
     if progress.rejects:
-        told += f" of {progress.rows}, {progress.rejects} rejected"
+        text += f" of {progress.rows}, {progress.rejects} rejected"
     if progress.state == "reused":
-        return f"{told}, reused"
+        return f"{text}, reused"
     rate = f", {progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
-    return f"{told}, {progress.seconds:.1f} s{rate}"
+    return f"{text}, {progress.seconds:.1f} s{rate}"

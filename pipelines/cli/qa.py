@@ -139,7 +139,7 @@ def qa_serve(
     """Ask annotators in the browser.
 
     Prints a link for you, one for everybody, and one for each annotator. An answer is in DIR/qa/answers.jsonl before the next
-    question is shown; after a kill, the same command goes on, and the annotators' links to the same port stay
+    question is shown; after a kill, the same command continues, and the annotators' links to the same port stay
     good. Ctrl-C ends the server and imports the answers.
 
     \b

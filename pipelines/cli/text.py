@@ -42,7 +42,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:
-    """A line a stage: what it is, and whether a run would make it and why."""
+    """A line per stage: what it is, and whether a run would make it and why."""
     there = sum(artifact is not None for _, artifact in stages)
     lines = [f"{there} of {len(stages)} stages are up to date"]
     width = max(len(stage.name) for stage, _ in stages)
@@ -107,7 +107,7 @@ def printed_time(seconds: float) -> str:
 
 
 def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
-    """What ``api.estimate_costs`` found: a line a stage, their sums, and what the figures leave out."""
+    """What ``api.estimate_costs`` found: a line per stage, their sums, and what the figures leave out."""
     rows = [
         [
             *(each.stage, f"{each.rows_in:,}", f"{each.rows:,}", printed_time(each.seconds), printed_time(each.cpu_seconds)),
@@ -128,16 +128,14 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
         "  ".join([f"{row[0]:<{widths[0]}}", *(f"{cell:>{wide}}" for cell, wide in zip(row[1:], widths[1:], strict=True))])
         for row in table
     ]
-    lines += ["", "Time: on the machine of the sample, with as many workers. Memory: as in the sample, of one process."]
+    lines += ["", "Time: on the sample's machine, with the same number of workers. Memory: as in the sample, for one process."]
     if any(each.rough for each in found):
-        lines.append(
-            "* too few parts to tell the time to start from that of the work: a larger sample, or --smaller, says more."
-        )
+        lines.append("* too few parts to separate start-up time from work: use a larger sample, or --smaller.")
     return [line.rstrip() for line in lines]
 
 
 def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """A line a name: what it fits, where it comes from, and one line on it."""
+    """A line per name: what it fits, where it comes from, and one line on it."""
     columns = [max([len(row[column]) for row in rows], default=0) for column in ("name", "fits", "origin")]
     cells = [[row["name"], row["fits"], row["origin"]] for row in rows]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(each, columns, strict=True)) for each in cells]
@@ -155,7 +153,7 @@ def printed_kappa(kappa: float) -> str:
 
 
 def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = None) -> list[str]:
-    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol; and below
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table per protocol; and below
     them in what else lines differ.
 
     Columns are as wide as they need to be, numbers end where their headings end, and lines have no blanks at their end. Where a
@@ -196,9 +194,9 @@ def _apart(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Settings in which lines differ besides those of their names -> the lines that they are of."""
     names: dict[str, dict[str, None]] = {}
     for name, result in ((name, result) for methods in results.values() for name, result in methods.items()):
-        told = [f"{each} = {value}" for each, value in result.get("apart", {}).items() if value is not None]
-        if told:
-            names.setdefault("; ".join(each.replace(" ", _BLANK) for each in told), {})[name] = None
+        lines = [f"{each} = {value}" for each, value in result.get("apart", {}).items() if value is not None]
+        if lines:
+            names.setdefault("; ".join(each.replace(" ", _BLANK) for each in lines), {})[name] = None
     texts: dict[str, set[str]] = {}
     for text, name in ((text, name) for text, some in names.items() for name in some):
         texts.setdefault(_split(name)[1], set()).add(text)
@@ -245,7 +243,7 @@ _NAMED = 3
 
 
 def stale_line(out: str, stale: Mapping[str, str]) -> str:
-    """What must be said where results are stale; "" where none are."""
+    """What must be said where results are stale; "" if none are."""
     if not stale:
         return ""
     count = "Stale results are left out" if len(stale) > 1 else "A stale result is left out"

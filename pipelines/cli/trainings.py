@@ -113,8 +113,8 @@ def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool
     if not results:
         if skipped and not stale:
             raise FileNotFoundError(f"{out}: no results: all baselines were skipped")
-        there = "all baselines are stale" if stale else "no baselines trained yet"
-        raise FileNotFoundError(f"{out}: {there}: run `benchwright train {out}`")
+        available = "all baselines are stale" if stale else "no baselines trained yet"
+        raise FileNotFoundError(f"{out}: {available}: run `benchwright train {out}`")
     print_lines(score_lines(results))
 
 

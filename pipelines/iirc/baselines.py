@@ -24,7 +24,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, check_net, places_of, short, trainings_of
+from ..stream_trainings import Runs, check_net, places_of, short, trainings_of
 from .config import PICTURES, FolderHierarchy, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest
@@ -87,7 +87,7 @@ def _trainings(config: IircConfig, baselines: Iterable[dict[str, Any]], seeds: I
 
 
 def check_settings(config: IircConfig) -> None:
-    """Raise ``WrongUse`` where the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
+    """Raise ``WrongUse`` if the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
     settings' own baselines do not fit, as far as that shows before pictures are read."""
     _check_hierarchy(config)
     chosen = {name: settings_of(config, name) for name in map(METHODS.present, config.evaluation.methods)}
@@ -115,10 +115,10 @@ def _check_hierarchy(config: IircConfig) -> None:
             elif named and (places := list(picture_folders(named.root, named.splits))):
                 there = {name for _, name, _ in places}
                 if not there.intersection(tree.subclasses):
-                    told = (
+                    message = (
                         f"none of the {len(tree.subclasses)} classes of the hierarchy {h.path!r} has a folder in {named.root}"
                     )
-                    raise WrongUse(f"{told}, such as {tree.subclasses[0]!r}: there are {', '.join(sorted(there)[:3])}")
+                    raise WrongUse(f"{message}, such as {tree.subclasses[0]!r}: there are {', '.join(sorted(there)[:3])}")
                 left = tree.restricted(there, min_subclasses=h.min_subclasses)
                 configurations_of(tasks, t.configurations, left, only_found=True)
         elif named and isinstance(h, FolderHierarchy) and (places := list(picture_folders(named.root, named.splits))):
@@ -136,8 +136,8 @@ def _check_hierarchy(config: IircConfig) -> None:
 def _check_class_folders(root: str, tree: Hierarchy, path: str) -> None:
     """That there is a folder of every class."""
     if lacking := missing_folders(root, tree.subclasses):
-        told = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {root}"
-        raise WrongUse(f"{told}, the first is {lacking[0]!r}: to exclude them, set hierarchy.only_found=true")
+        message = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {root}"
+        raise WrongUse(f"{message}, the first is {lacking[0]!r}: to exclude them, set hierarchy.only_found=true")
 
 
 def _number(text: str, config: IircConfig) -> int:

@@ -52,12 +52,12 @@ def _summary(config: IircConfig, index: pa.Table) -> list[str]:
     view = RefinedView(index, first)
     kinds = collections.Counter(view.kinds)
     roles = collections.Counter(index["role"].to_pylist())
-    told = [
+    lines = [
         f"Pictures of {kinds['subclass_with']} subclasses of {kinds['superclass']} superclasses and of "
         f"{kinds['subclass_without']} lone subclasses, in {len(view.tasks)} tasks (configuration {first}); "
-        f"{len(config.tasks.configurations)} configurations stand in the columns.",
+        f"{len(config.tasks.configurations)} configurations are in the columns.",
         "| role | samples |\n| --- | --- |\n" + "\n".join(f"| {role} | {roles[role]:,} |" for role in ROLES),
     ]
     if isinstance(config.source, DrawnSource):
-        told.append("The pictures are SYNTHETIC, generated from a seed.")
-    return told
+        lines.append("The pictures are SYNTHETIC, generated from a seed.")
+    return lines

@@ -1,4 +1,4 @@
-"""Settings of the IIRC pipeline. What the paper fixes has no default here: it stands in ``published.toml`` and its variants."""
+"""Settings of the IIRC pipeline. Values that the paper fixes have no default: they are in ``published.toml`` and variants."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class CifarSource:
-    """CIFAR-100 in its python version.
+    """CIFAR-100, Python version.
 
     Attributes:
-        root: ``cifar-100-python.tar.gz``, or the folder that is in it.
+        root: ``cifar-100-python.tar.gz``, or the folder unpacked from it.
     """
 
     kind: Literal["cifar100"]
@@ -43,9 +43,9 @@ class ImageSource:
 
     Attributes:
         root: folder of the files.
-        splits: top-level folder -> ``train`` or ``test``; none: ``shares.test`` defines the test set.
-        classes: list of the classes of files whose path does not tell it.
-        max_rejects: files that are no pictures, or stand elsewhere: a number, or a share below 1.
+        splits: top-level folder -> ``train`` or ``test``; empty: ``shares.test`` defines the test set.
+        classes: list of the classes of files whose paths do not contain the class.
+        max_rejects: maximum number of files that are not pictures, or not in an expected folder, or a share below 1.
     """
 
     kind: Literal["folders", "tars"]
@@ -57,7 +57,7 @@ class ImageSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``.
+    """Pictures generated from the seed, with their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``.
 
     Attributes:
         shapes: superclasses, 1 to 5.
@@ -65,8 +65,8 @@ class DrawnSource:
         lone: further classes without a superclass, textures, 0 to 3.
         train_per_class: training pictures of each subclass.
         test_per_class: test pictures of each subclass.
-        broken: further files of the first class that are cut off, and are rejected; with any, one more picture is of a class
-            that the hierarchy lacks.
+        broken: number of additional, truncated files of the first class, which are rejected; if above 0, there is also one
+            picture of a class that is not in the hierarchy.
     """
 
     kind: Literal["drawn"]
@@ -84,8 +84,8 @@ class HierarchyFile:
 
     Attributes:
         path: ``.json``, ``.toml`` or ``.csv`` file of superclasses and their subclasses.
-        only_found: leave out classes that the source does not have. Otherwise they are an error.
-        min_subclasses: with ``only_found``: superclasses left with fewer go, and their subclasses become lone.
+        only_found: whether to leave out classes that the source does not have; otherwise they are an error.
+        min_subclasses: with ``only_found``: superclasses left with fewer subclasses are removed, and these become lone classes.
     """
 
     kind: Literal["file"]
@@ -99,9 +99,9 @@ class ProposedHierarchy:
     """A hierarchy proposed for the source's classes from a file of parents; see ``datasets/iirc/hierarchy.py``.
 
     Attributes:
-        path: ``.csv`` file with columns child and parent, or a text file with a parent and a child a line, as WordNet's.
-        min_subclasses: an ancestor with fewer subclasses becomes no superclass.
-        max_subclasses: an ancestor with more subclasses becomes no superclass.
+        path: ``.csv`` file with columns child and parent, or a text file with a parent and a child per line, as in WordNet.
+        min_subclasses: ancestors with fewer subclasses do not become superclasses.
+        max_subclasses: ancestors with more subclasses do not become superclasses.
     """
 
     kind: Literal["parents"]
@@ -112,10 +112,10 @@ class ProposedHierarchy:
 
 @dataclass(frozen=True, config=_STRICT)
 class FolderHierarchy:
-    """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` of lone ones.
+    """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` for lone classes.
 
     Attributes:
-        min_subclasses: superclasses with fewer are removed, and their subclasses become lone.
+        min_subclasses: superclasses with fewer subclasses are removed, and these become lone classes.
     """
 
     kind: Literal["folders"]
@@ -124,14 +124,14 @@ class FolderHierarchy:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnHierarchy:
-    """The hierarchy of drawn pictures."""
+    """The hierarchy of the generated pictures."""
 
     kind: Literal["drawn"]
 
 
 @dataclass(frozen=True, config=_STRICT)
 class TasksFile:
-    """Official configurations.
+    """Official task configurations.
 
     Attributes:
         path: JSON file of the configurations.
@@ -145,12 +145,12 @@ class TasksFile:
 
 @dataclass(frozen=True, config=_STRICT)
 class TasksDrawn:
-    """Configurations drawn from the seed.
+    """Task configurations drawn from the seed.
 
     Attributes:
-        first: labels of the first task, superclasses if there are any.
-        later: labels of each later task; the last has the rest.
-        configurations: numbers of those that are drawn, from 0; each has draws of its own.
+        first: number of labels in the first task; superclasses, if there are any.
+        later: number of labels in each later task; the last task takes the rest.
+        configurations: numbers of the configurations to draw, from 0; each is drawn independently.
     """
 
     kind: Literal["drawn"]
@@ -166,22 +166,22 @@ class Evaluation:
     Attributes:
         dataset: dataset whose settings in the paper are used.
         methods: names of ``training.baselines.iirc``, or of any other method.
-        model: of all methods; ``settings.model`` are its own.
+        model: model of all methods, with its own settings in ``settings.model``.
         metrics: your own, in addition to the paper's: see ``pipelines.metrics.measure_by``.
-        configurations: of the tasks, a run each; those of ``tasks`` by default. Joint training, which has one task, runs in
-            those that differ in their labels.
-        seeds: a run each.
-        joint_seeds: those of joint training, where they are others.
-        er_sizes: samples of each class that ``er`` keeps, a line of the results each, as in the paper's Appendix E; none: the
-            one of the settings.
-        information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
+        configurations: task configurations, one run for each; by default those of ``tasks``. Joint training, which has a single
+            task, runs only for configurations with different sets of labels.
+        seeds: seeds, one run for each.
+        joint_seeds: seeds of joint training, if they differ.
+        er_sizes: numbers of samples per class that ``er`` keeps, one row of the results for each, as in the paper's Appendix E;
+            empty: only the number of the settings.
+        information: labels used in training. ``incomplete``: those of the task; ``complete``: all labels known so far.
         roles: roles evaluated after each task; the first is reported.
         confusion_after: tasks after which the report shows the confusion matrix.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``,
             ``data``, ``method``.
-        method_settings: likewise for single methods, by their names in tables.
+        method_settings: likewise for individual methods, by their names in tables.
         device: ``cpu`` or ``cuda``.
-        workers: threads that load batches ahead.
+        workers: threads that load batches in advance.
     """
 
     dataset: Literal["cifar100", "imagenet"]
@@ -208,19 +208,19 @@ class IircConfig:
     """All settings.
 
     Attributes:
-        seed: draws what is drawn: pictures, configurations, shares.
+        seed: seed of generated pictures, drawn task configurations and drawn shares.
         setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
         source: source of the pictures; ``kind`` selects one of these tables.
-        hierarchy: superclasses and subclasses: those of a file, or proposed, or those of the drawn pictures.
-        tasks: which labels come in which task.
-        shares: which samples validate, and which are given under which label.
+        hierarchy: superclasses and subclasses: from a file, proposed, from folders, or those of the generated pictures.
+        tasks: labels of each task.
+        shares: which samples are for validation, and which are labelled by superclass or subclass.
         shards: sizes of shards.
         evaluation: what ``train`` trains.
-        max_broken: pictures that do not decode: a number, or a share below 1.
-        max_outside: pictures whose class the hierarchy lacks: likewise.
-        vectors: a frozen encoder, by which every picture is one vector for the baselines, which then need the backbone ``mlp``.
-            None: they are given the pictures. What is published is the same.
-        near_duplicates: looked for among all pictures; the report tells of those across roles. None: they are not looked for.
+        max_broken: maximum number of pictures that cannot be decoded, or a share below 1.
+        max_outside: maximum number of pictures whose class is not in the hierarchy, or a share below 1.
+        vectors: frozen encoder that turns each picture into a vector for the baselines, which then need the backbone ``mlp``;
+            None: baselines train on the pictures. Published shards are the same.
+        near_duplicates: detected among all pictures; the report lists those across roles. None: off.
     """
 
     seed: int

@@ -92,7 +92,7 @@ def _hierarchy(c: IircConfig) -> Any:
 
 def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
     if not isinstance(c.source, DrawnSource):
-        raise ConfigError(f"hierarchy.kind = 'drawn' belongs to a drawn source, and this one is {c.source.kind!r}")
+        raise ConfigError(f"hierarchy.kind = 'drawn' needs a generated source, but this one is {c.source.kind!r}")
     try:
         return drawn_hierarchy(shapes=c.source.shapes, colours=c.source.colours, lone=c.source.lone)
     except ValueError as error:

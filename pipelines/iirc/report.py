@@ -56,11 +56,11 @@ def write_report(config: IircConfig, out: str) -> str:
 
 def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
     """Those of the tables, and which of them methods were trained on, where these are not all."""
-    told = f"configurations {', '.join(map(str, config.tasks.configurations))}"
+    text = f"configurations {', '.join(map(str, config.tasks.configurations))}"
     orders = sorted({order for line in found for order, _ in line.runs})
     if orders == sorted(config.tasks.configurations):
-        return told
-    return f"{told}; trained: {', '.join(map(str, orders)) or 'none'}"
+        return text
+    return f"{text}; trained: {', '.join(map(str, orders)) or 'none'}"
 
 
 def _notes(config: IircConfig) -> list[str]:
@@ -71,13 +71,13 @@ def _notes(config: IircConfig) -> list[str]:
             "Scores say nothing about methods."
         )
     if config.vectors is not None:
-        told = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
+        text = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
         if isinstance(config.vectors, EfficientNetLite):
-            told += (
+            text += (
                 " Its weights were trained on ImageNet's 1,000 classes: "
                 "compare methods within this run, not absolute scores with other runs."
             )
-        notes.append(told)
+        notes.append(text)
     return notes
 
 
@@ -117,8 +117,8 @@ def _official(groups: Mapping[str, Sequence[str]], lone: Sequence[str]) -> str:
     counts = (len(groups), sum(map(len, groups.values())), len(lone))
     for name, fact in facts().sets.items():
         if counts == (fact.superclasses, fact.subclasses_with, fact.lone):
-            told = f"{counts[0]} superclasses, {counts[1]} + {counts[2]} subclasses"
-            return f"The counts are those of IIRC's {name.split('_')[0]}: {told}."
+            text = f"{counts[0]} superclasses, {counts[1]} + {counts[2]} subclasses"
+            return f"The counts are those of IIRC's {name.split('_')[0]}: {text}."
     return ""
 
 
@@ -135,8 +135,8 @@ def _tasks(config: IircConfig, index: pa.Table) -> Section:
         rows.append(
             [str(number), len(sizes), sum(sizes), sizes[0], min(sizes[1:], default=0), max(sizes[1:], default=0), *counts]
         )
-    headings = ["configuration", "tasks", "labels", "in the first", "least later", "most later"]
-    headings += ["superclasses", "subclasses with one", "lone subclasses"]
+    headings = ["configuration", "tasks", "labels", "in the first task", "fewest in a later task", "most in a later task"]
+    headings += ["superclasses", "subclasses with a superclass", "lone subclasses"]
     first = next(iter(views))
     blocks: list[Block] = [
         Table(headings, rows, "Task configurations"),
@@ -154,8 +154,8 @@ def _first_tasks(view: RefinedView, number: int) -> Table:
         asked = [len(view.evaluation(role, known=task, task=task).rows) for role in ("posttask_valid", "test")]
         union = len(view.evaluation("test", known=task).rows)
         rows.append([str(task), len(names), len(train.rows), len(valid.rows), *asked, union])
-    headings = ["task", "labels", "train", "in-task valid.", "post-task valid.", "test", "test so far, each once"]
-    return Table(headings, rows, f"Samples of each task of configuration {number}; a sample may be of two tasks")
+    headings = ["task", "labels", "train", "in-task valid.", "post-task valid.", "test", "test so far, without repeats"]
+    return Table(headings, rows, f"Samples of each task of configuration {number}; a sample may belong to two tasks")
 
 
 def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
@@ -168,12 +168,13 @@ def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
     ]
     if not lacking:
         return []
-    told = ", ".join([*lacking[:3], *([f"{len(lacking) - 3} more"] if len(lacking) > 3 else [])])
+    text = ", ".join([*lacking[:3], *([f"{len(lacking) - 3} more"] if len(lacking) > 3 else [])])
     return [
         Text(
             [
-                f"No in-task validation sample: {told}. There no epoch is chosen, and no learning rate lowered, by them. A "
-                "larger shares.in_task gives some: a superclass gets shares.superclass of those of its subclasses, cut off."
+                f"No in-task validation samples: {text}. In these tasks they neither select an epoch nor lower the learning "
+                "rate. Increase shares.in_task to get some: a superclass gets shares.superclass of those of its subclasses, "
+                "rounded down."
             ],
             tone="note",
         )
@@ -199,13 +200,13 @@ def _shares(config: IircConfig, index: pa.Table) -> Section:
         counts = (mine & has & top & ~sub, mine & has & top & sub, mine & has & sub & ~top, mine & ~has, mine & ~top & ~sub)
         rows.append([name, int(mine.sum()), *(int(count.sum()) for count in counts)])
     headings = ["role", "samples", "superclass only", "both", "subclass only", "lone", "neither"]
-    order = "in an order that is drawn from the seed" if config.shares.order == "drawn" else "in file order, not draws"
-    told = (
-        f"Shares are stretches of each subclass {order}. Evaluation samples have both labels, restricted to those known by "
-        "then. Some are given under neither: of superclasses with more than twice the cap of subclasses, and where the share "
-        "of a superclass comes to no sample."
+    order = "in a random order" if config.shares.order == "drawn" else "in file order, not random samples"
+    text = (
+        f"Shares are contiguous ranges of each subclass {order}. Evaluation samples have both labels, restricted to those "
+        "known at that time. Some samples have neither: where a superclass has more than twice as many subclasses as the cap, "
+        "or its share is less than one sample."
     )
-    return Section("Assignment of labels", [Table(headings, rows), Text([told])])
+    return Section("Assignment of labels", [Table(headings, rows), Text([text])])
 
 
 def _pictures(index: pa.Table, store: Store) -> Section:

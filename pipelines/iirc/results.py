@@ -29,7 +29,7 @@ from ...training.baselines.iirc import paper_methods, paper_settings
 from .config import IircConfig
 
 _HEADINGS = {"pw_js": "pw-JS", "js": "JS", "exact_match": "exact match", "recall": "recall"}
-_KINDS = {"superclass": "superclasses", "subclass_with": "subclasses with one", "subclass_without": "lone subclasses"}
+_KINDS = {"superclass": "superclasses", "subclass_with": "subclasses with a superclass", "subclass_without": "lone subclasses"}
 _FIRST, _LATER = 10, 5
 """Labels of the first task, and of later ones, that a confusion matrix shows, as the paper's Figure 6."""
 
@@ -55,17 +55,17 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         *settings_details(found),
     ]
     for metric in ("pw_js", "js"):
-        told = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
-        blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=told, split=_role)
-    told = f"pw-JS over the {roles} samples of a task alone, right after it was learned (R_jj), as in the paper's Figure 5"
-    blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=told, split=_role, same=True)
+        text = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
+        blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=text, split=_role)
+    text = f"pw-JS over only the {roles} samples of a task, right after it was learned (R_jj), as in the paper's Figure 5"
+    blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=text, split=_role, same=True)
     kinds = {
         f"{name}, {what}": (lambda line, kind=kind, metric=metric: line.values(metric, stratum=kind))
         for kind, name in _KINDS.items()
         for metric, what in (("pw_js", "pw-JS"), ("recall", "recall"))
         if any(len(line.select(metric, stratum=kind)) for line in found)
     }
-    blocks.append(lines_table(found, kinds, "By kind of class after the last task, in percent: its labels alone"))
+    blocks.append(lines_table(found, kinds, "By kind of class after the last task, in percent: labels of this kind only"))
     several = [line for line in found if len(_task_names(line)) > 1]
     curves = [
         block
@@ -75,7 +75,7 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
             "pw_js",
             _task_names,
             value_axis="pw-JS",
-            caption=f"pw-JS on the labels of {name} alone, after each task",
+            caption=f"pw-JS on only the labels of {name}, after each task",
             split=_role,
             stratum=kind,
         )
@@ -84,16 +84,17 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         blocks.append(Details("By kind of class after each task", curves))
     matrices = {line.label: _matrix(line) for line in several}
     figures = switch("method", position_matrices(matrices, of="task", what="pw-JS"))
-    blocks.append(Details("Each task after each task (R_jk)", figures or [Text(["No method met more than one task."])]))
+    nothing = Text(["No method was trained on more than one task."])
+    blocks.append(Details("Each task after each task (R_jk)", figures or [nothing]))
     sections = [Section(f"Baselines, {protocol}", blocks)]
     after = config.evaluation.confusion_after
     confusions = [block for line in found for block in _confusions(line, Predictions(predicted[line.label]), after)]
     if confusions:
-        told = (
-            "Figure 6 of the paper, for this run's labels. The left of each row is the ground truth: a superclass's row "
-            "shows how its samples are spread over the subclasses that are known by then."
+        text = (
+            "Figure 6 of the paper, for this run's labels. On the left is the ground truth: a superclass's row shows the "
+            "distribution of its samples over the subclasses known at that time."
         )
-        sections.append(Section(f"Confusion, {protocol}", [Text([told]), *confusions]))
+        sections.append(Section(f"Confusion, {protocol}", [Text([text]), *confusions]))
     return sections
 
 
@@ -101,8 +102,8 @@ def _note(found: Sequence[Line]) -> str:
     counts = ", ".join(f"{line.label} {len(line.runs)}" for line in found)
     changed = "the paper's settings" if all(map(as_published, found)) else "settings changed from the paper's"
     return (
-        f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores as curves only, so "
-        "none of its figures is shown."
+        f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores only as curves, so they are not "
+        "shown here."
     )
 
 
@@ -158,8 +159,8 @@ def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Bl
             }
         labels = [found.classes[at] for at in shown]
         caption = (
-            f"{line.label}, configuration {line.runs[0][0]}, {test.split}: share of a row's samples that have, and are "
-            "predicted to have, a label."
+            f"{line.label}, configuration {line.runs[0][0]}, {test.split}: share of a row's samples with each label, true and "
+            "predicted."
         )
         made.append(confusion_figure(matrices, labels, breaks=breaks, caption=caption))
     return [Details(line.label, made, opened=False)] if made else []

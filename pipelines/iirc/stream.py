@@ -16,10 +16,10 @@ from ...curation.keys import canonical
 from ...datasets.iirc.view import Given, RefinedView
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
-from ...eval.protocols.streams import Position, Test
+from ...eval.protocols.stream_loop import Position, Test
 from ...training.data.examples import ArrayExamples
 from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
-from ..streams import Prepared
+from ..stream_trainings import Prepared
 from .vectors import read_vectors
 
 SAMPLES = ("task", "so_far", "all")

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...curation.artifact import load_artifact
+from ...curation.bounded_reading import read_file
 from ...curation.code_loading import UnknownName
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
 from ...curation.registry import BUILT_IN, load_entry, load_name
 from ...curation.store import Store
-from ...curation.streams import read_file
 from ...curation.verify import DATASET
 from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
@@ -27,7 +27,7 @@ from ...training.predictors.registry import PREDICTORS, new_predictor, paper_set
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
-from ..streams import short
+from ..stream_trainings import short
 from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures
 from .people import by_people, check_people
@@ -49,7 +49,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         WrongUse: for a run without features; a predictor, a hyper-parameter or an amount that is not known.
     """
     if config.features is None:
-        raise WrongUse(f"{out} has no features: give the settings [features] and run again")
+        raise WrongUse(f"{out} has no features: set [features] and run again")
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     names = list(methods) or e.predictors
     _check_settings(config, [short(PREDICTORS.find(name).name) for name in map(_known, names)])
@@ -149,7 +149,7 @@ MAIN = "features"
 
 
 def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
-    """For ``learn_open_world``: the stages of a feature set beside the shards, with their digests."""
+    """For ``learn_open_world``: the stages of a feature set next to the shards, with their digests."""
     given = config.feature_sets[features] if features else config.features
     assert given is not None
     stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
@@ -189,7 +189,7 @@ def _known(name: str) -> str:
 def _predictor(config: KowlConfig, name: str, features: str) -> tuple[str, str, dict[str, Any]]:
     """Name, reference and hyper-parameters of a predictor on a feature set, checked before anything runs.
 
-    Those of the parts of ``ann_evm`` are those of ``ann`` and ``evm``, but for its own changes.
+    Those of the parts of ``ann_evm`` are those of ``ann`` and ``evm``, except for its own changes.
     """
     entry = PREDICTORS.find(_known(name))
     paper, known = paper_settings(), short(entry.name)
@@ -215,7 +215,7 @@ def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
 
 
 def check_settings(config: KowlConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own predictors and metrics do not fit, as far as that shows before there is a
+    """Raise ``WrongUse`` if the settings' own predictors and metrics do not fit, as far as that shows before there is a
     dataset.
     """
     predictors = config.evaluation.predictors
@@ -225,7 +225,7 @@ def check_settings(config: KowlConfig) -> None:
 
 
 def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
-    """Settings of a predictor that nobody knows are a mistake, and metrics of something else."""
+    """Settings of a predictor that is unknown are a mistake, and metrics of something else."""
     e, sets = config.evaluation, [MAIN, *config.feature_sets]
     known = {*PREDICTORS.builtin, *chosen, *map(short, e.predictors)}
     if strange := [name for name in e.settings_of_sets if name not in sets]:
@@ -233,8 +233,8 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     tables = {"settings": e.settings} | {f"settings_of_sets.{name}": table for name, table in e.settings_of_sets.items()}
     for place, table in tables.items():
         if strange := [name for name in table if short(name) not in known]:
-            told = f"no predictor {strange[0]!r}: there are {', '.join(sorted(known))}"
-            raise WrongUse(f"evaluation.{place}.{strange[0]}: {told}")
+            message = f"no predictor {strange[0]!r}: there are {', '.join(sorted(known))}"
+            raise WrongUse(f"evaluation.{place}.{strange[0]}: {message}")
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
             raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, not of open-world predictions")

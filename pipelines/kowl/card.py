@@ -36,7 +36,7 @@ _ADDED = {
 
 
 def youtube_ids(config: KowlConfig) -> bool:
-    """Whether the ids of a run's samples are known to be those of YouTube: those of one's own lists may be anything."""
+    """Whether the ids of a run's samples are known to be those of YouTube: those of your own lists may be anything."""
     videos = [each for each in with_clips(config) if each.kind == "videos"]
     return not isinstance(config.source, TableSource | OwnSource) or any(each.names == "youtube" for each in videos)
 

@@ -11,8 +11,8 @@ from PIL import Image
 
 from ...curation.shards import read_sample
 from ...curation.stages.decode import decode_rgb
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.frames import Clip, decode_frames
-from ...curation.video.plans import FramePlan
 from ...curation.video.work import FrameSettings
 from ...datasets.features.frames import frames_of
 from ...datasets.reader.index import ShardFiles

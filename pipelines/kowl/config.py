@@ -1,4 +1,4 @@
-"""Settings of the KOWL pipeline. What the paper fixes has no default here: it stands in ``published.toml``."""
+"""Settings of the KOWL pipeline. Values that the paper fixes have no default here: they are in ``published.toml``."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class ListSource:
     """Lists in a folder.
 
     Attributes:
-        root: the folder. Of what is in it, only the files named count.
+        root: the folder. Files in it that ``files`` does not name are ignored.
         files: the lists, each with its release and split.
-        max_rejects: rows of them that may be bad, or a share below 1.
-        id_pattern: regular expression of a whole video id; that of YouTube by default.
+        max_rejects: maximum number of invalid rows, or a share below 1.
+        id_pattern: regular expression that a video id must match in full; by default YouTube's.
     """
 
     kind: Literal["lists"]
@@ -46,16 +46,16 @@ class ListSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class TableSource:
-    """Releases of one's own: any number of CSV, Parquet and JSON files in a folder; see ``datasets/kowl/own_lists.py``.
+    """Your own releases: any number of CSV, Parquet and JSON files in a folder; see ``datasets/kowl/own_lists.py``.
 
     Attributes:
-        root: the folder. Of what is in it, only the files named count.
-        files: the lists: path, release, and where they have them a split and columns of their own.
-        columns: names of the columns: ``id`` and ``label``, and of those there are ``split``, ``release``, ``start``, ``end``,
-            ``feature``, ``group``.
-        without_split: shares of ``validate`` and ``test`` drawn where a row says no split, by id or by group; and what of these
-            rows is left out to test.
-        max_rejects: rows of the files that may be bad, or a share below 1.
+        root: the folder. Files in it that ``files`` does not name are ignored.
+        files: the lists: path, release and, optionally, a split and column names that apply to this file only.
+        columns: names of the columns: ``id`` and ``label``; optionally ``split``, ``release``, ``start``, ``end``, ``feature``,
+            ``group``.
+        without_split: how rows without a split are assigned: shares of ``validate`` and ``test``, drawn by id or by group, and
+            classes or groups reserved for testing.
+        max_rejects: maximum number of invalid rows, or a share below 1.
     """
 
     kind: Literal["tables"]
@@ -68,10 +68,11 @@ class TableSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnLists:
-    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``.
+    """Lists generated from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``.
 
     Attributes:
-        drawing: ``published``: 840,213 samples, with the counts of the paper's tables; ``tiny``: the like in a thousand rows.
+        drawing: ``published``: 840,213 samples, with the counts of the paper's tables; ``tiny``: a similar set of about a
+            thousand rows.
     """
 
     kind: Literal["drawn"]
@@ -80,13 +81,14 @@ class DrawnLists:
 
 @dataclass(frozen=True, config=_STRICT)
 class Inventory:
-    """A list of the clips that a copy of the videos holds or lacks; see ``datasets/kinetics/inventory.py``.
+    """A list of the clips present in a copy of the videos, or missing from it; see ``datasets/kinetics/inventory.py``.
 
     Attributes:
-        path: text file with a video a line, such as ``find videos -type f`` prints.
-        means: what the listed videos are in this copy.
-        max_rejects: lines of it that name no video, or a share below 1; blank ones and a header do not count.
-        id_pattern: regular expression of a whole id, that of YouTube by default; ".+" where each line is an id of any form.
+        path: text file with one video per line, such as the output of ``find videos -type f``.
+        means: whether the listed videos are present in this copy or missing from it.
+        max_rejects: maximum number of lines that name no video, or a share below 1; blank lines and a header do not count.
+        id_pattern: regular expression that an id must match in full; by default YouTube's. ".+" if each line is an id of any
+            form.
     """
 
     path: Location
@@ -100,10 +102,11 @@ class Labels:
     """One label space over all releases; see ``datasets/kowl/unify.py``.
 
     Attributes:
-        releases: their names, oldest first.
-        renames: old spelling -> new one, where the oldest release alone gives the label.
-        normalise: further differences between spellings that do not count (none in KOWL); ``brackets``: words in brackets.
-        order: of the samples: ``listed``: by the first release, split and line that has them; ``identity``: by video and times.
+        releases: names of the releases, oldest first.
+        renames: old spelling -> new spelling, applied where only the oldest release gives the label.
+        normalise: further differences in spelling to ignore (none in KOWL); ``brackets``: words in brackets.
+        order: order of the samples. ``listed``: by the first release, split and line in which they appear; ``identity``: by
+            video and times.
     """
 
     releases: Annotated[list[str], Field(min_length=1)]
@@ -114,13 +117,13 @@ class Labels:
 
 @dataclass(frozen=True, config=_STRICT)
 class Increments:
-    """How later releases come; the first release of ``labels`` is known at the start.
+    """How the later releases are divided into increments; the first release of ``labels`` is known from the start.
 
     Attributes:
-        preset: ``as_released``: the rarest new classes first, as the code has it; ``rarest_first``: the same with equal counts
-            in the order of names; ``as_written``: the most frequent first.
+        preset: ``as_released``: the rarest new classes first, as in the released code; ``rarest_first``: the same, with ties
+            broken by name; ``as_written``: the most frequent first.
         later: the later releases, each with its number of increments.
-        order: of the rows within an increment: ``as_released``, or ``shuffled`` or ``interleaved``, which are ours.
+        order: order of the rows within an increment: ``as_released``, or one of ours: ``shuffled``, ``interleaved``.
     """
 
     preset: Preset
@@ -130,18 +133,18 @@ class Increments:
 
 @dataclass(frozen=True, config=_STRICT)
 class StoredFeatures:
-    """Features of a frozen backbone, as files; see ``datasets/features/files.py``.
+    """Features of a frozen backbone, stored in files; see ``datasets/features/files.py``.
 
     Attributes:
         root: folder of the files.
-        files: those that are read.
-        width: numbers of one vector.
-        uid_pattern: regular expression that finds ``<id>_<start>_<end>`` in a stored name; None: that is the name.
-        max_rejects: vectors that may be bad, or a share below 1.
-        nuisances: visual transform -> files of the same clips seen through it, by which every predictor is scored after each
-            increment, and which teach nothing.
-        outputs: a file of class names where the vectors are what a classifier says of these: predictor ``original`` takes such
-            a set alone.
+        files: the files to read.
+        width: length of a feature vector.
+        uid_pattern: regular expression that finds ``<id>_<start>_<end>`` in a stored name; None: it is the whole name.
+        max_rejects: maximum number of invalid vectors, or a share below 1.
+        nuisances: visual transform -> feature files of the same clips under it. Every predictor is evaluated on them after each
+            increment, and never trained on them.
+        outputs: file of class names, if the vectors are the outputs of a classifier for these classes. Predictor ``original``
+            needs such a set; no other predictor accepts one.
     """
 
     kind: Literal["stored"]
@@ -156,13 +159,13 @@ class StoredFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnFeatures:
-    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic.py``.
+    """Features generated from the seed: no file is needed. See ``datasets/kowl/synthetic.py``.
 
     Attributes:
-        width: numbers of one vector.
-        distance: mean distance of two classes' centres, in standard deviations of a sample.
-        hidden: share of the later classes whose samples look like known ones.
-        nuisances: transform -> standard deviation of the noise that stands for it, that of a sample being 1.
+        width: length of a feature vector.
+        distance: mean distance between the centres of two classes, in standard deviations of the samples of a class.
+        hidden: share of the later classes whose samples look like those of known classes, 0 to 1.
+        nuisances: transform -> standard deviation of the noise that simulates it; the samples of a class have 1.
     """
 
     kind: Literal["drawn"]
@@ -174,14 +177,14 @@ class DrawnFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class Transforms:
-    """Clips of the stream whose frames go through a visual transform before their feature is taken: learned from, too, where
-    ``roles`` has train. The paper's nuisances are apart from the stream: see ``nuisances``.
+    """Visual transforms of some clips of the stream, applied before their features are extracted. Predictors also train on
+    transformed clips if ``roles`` includes train. The paper's nuisances are not part of the stream: see ``nuisances``.
 
     Attributes:
-        kinds: each clip is given one of them, drawn by its key.
-        share: of the clips of ``roles`` from increment ``from_increment`` on.
-        roles: whose clips are transformed.
-        from_increment: first increment with transformed clips, from 0.
+        kinds: the transforms; each transformed clip gets one of them, chosen at random by its key.
+        share: share of the clips to transform, 0 to 1, in ``roles`` from increment ``from_increment`` on.
+        roles: roles whose clips are transformed.
+        from_increment: first increment with transformed clips, counted from 0.
     """
 
     kinds: Annotated[tuple[Annotated[str, OneOf(TRANSFORMS)], ...], Field(min_length=1)]
@@ -192,23 +195,23 @@ class Transforms:
 
 @dataclass(frozen=True, config=_STRICT)
 class ExtractedFeatures:
-    """Features taken from shards of frames by a frozen backbone; see ``datasets/features/frames.py`` and ``backbones.py``.
+    """Features extracted by a frozen backbone from shards of frames; see ``datasets/features/frames.py`` and ``backbones.py``.
 
     Attributes:
         root: folder of the shards.
-        backbone: what turns frames into a vector.
-        width: numbers of a vector: 448 of the built-in backbone.
-        frames: of each clip, evenly over its length.
-        resize_px: shorter side after scaling, pixels.
-        side_px: side of the square cut from the centre, pixels.
-        checkpoint: file of the backbone's weights; none for the built-in one.
-        uid_pattern: finds ``<id>_<start>_<end>`` in a sample's key; None: that is the key.
-        transforms: None: every clip of the stream is seen as it is.
-        nuisances: the whole set goes through each of these transforms, too: every predictor is scored by it after each
-            increment, and learns nothing from it.
-        max_rejects: clips without frames or with a broken one, or a share below 1.
-        device: where the backbone runs.
-        outputs: see ``StoredFeatures``; with ``classes`` of the backbone.
+        backbone: model that turns frames into a vector.
+        width: length of a feature vector: 448 for the built-in backbone.
+        frames: frames per clip, evenly spaced over its length.
+        resize_px: length of the shorter side after scaling, pixels.
+        side_px: side of the centre crop, pixels.
+        checkpoint: file of the backbone's weights; leave it out for the built-in one.
+        uid_pattern: regular expression that finds ``<id>_<start>_<end>`` in a sample's key; None: it is the whole key.
+        transforms: visual transforms of some clips of the stream; None: no clip is transformed.
+        nuisances: visual transforms, each applied to a further copy of the whole set. Every predictor is evaluated on these
+            copies after each increment, and never trained on them.
+        max_rejects: maximum number of clips with missing or broken frames, or a share below 1.
+        device: device of the backbone: ``cpu``, ``cuda`` or ``cuda:1``.
+        outputs: see ``StoredFeatures``; requires ``classes`` in ``backbone``.
     """
 
     kind: Literal["extracted"]
@@ -229,29 +232,31 @@ class ExtractedFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class VideoFeatures:
-    """Features taken from video files by a frozen backbone, in one go; see ``datasets/features/videos.py``.
+    """Features extracted by a frozen backbone from video files, without storing frames; see ``datasets/features/videos.py``.
 
     Attributes:
         root: folder of the videos.
-        backbone: what turns a view into a vector; that of kind ``network`` is X3D or TimeSformer.
-        width: numbers of a vector: with ``join = "beside"`` those of all views together.
-        frames: of a view.
-        stride: frames of the video from one to the next.
-        clips: views in time.
-        crops: squares of each view: 1, the centre; or 3 along the longer side.
-        starts: ``as_released``: of every stride-th frame, the first view at the start; or ``even``, from the start to the end.
-        join: of the views' vectors: ``beside``: one behind the other; or their ``mean``.
-        resize_px: shorter side after scaling, pixels.
-        side_px: side of the squares, pixels.
-        names: how samples name their videos: ``youtube``; or the id is the ``path`` in the folder, or the ``stem`` of a file.
-        bare: what a file named by an id alone holds: the ``whole`` video, or the ``clip``.
-        checkpoint: file of the backbone's weights; none for the built-in one, and for RANDOM ones.
-        transforms: None: every clip of the stream is seen as it is.
-        nuisances: the whole set goes through each of these transforms, too: see ``ExtractedFeatures``.
-        max_rejects: clips whose video cannot be read, or a share below 1.
-        max_missing: clips without a video, or a share below 1.
-        device: where the backbone runs.
-        outputs: see ``StoredFeatures``; with ``classes`` of the backbone, and ``join = "mean"`` where there are several views.
+        backbone: model that turns a view into a vector; kind ``network`` is X3D or TimeSformer.
+        width: length of a feature vector; with ``join = "beside"``, the total over all views.
+        frames: frames per view.
+        stride: step between the frames of a view, in frames of the video.
+        clips: views at different times of a clip.
+        crops: square crops per view: 1 (the centre), or 3 along the longer side.
+        starts: where the views start. ``as_released``: on every stride-th frame, the first view at the start; ``even``: evenly
+            spaced from start to end.
+        join: how the vectors of the views are combined: ``beside`` concatenates them, ``mean`` averages them.
+        resize_px: length of the shorter side after scaling, pixels.
+        side_px: side of the crops, pixels.
+        names: how files are matched to samples: by ``youtube`` id, or the sample's id is the file's ``path`` in the folder or
+            its ``stem``.
+        bare: content of a file whose name is only an id: the ``whole`` video, or the ``clip``.
+        checkpoint: file of the backbone's weights; leave it out for the built-in one and for random weights.
+        transforms: visual transforms of some clips of the stream; None: no clip is transformed.
+        nuisances: visual transforms, each applied to a further copy of the whole set: see ``ExtractedFeatures``.
+        max_rejects: maximum number of clips whose video cannot be read, or a share below 1.
+        max_missing: maximum number of clips without a video, or a share below 1.
+        device: device of the backbone: ``cpu``, ``cuda`` or ``cuda:1``.
+        outputs: see ``StoredFeatures``; requires ``classes`` in ``backbone`` and, with several views, ``join = "mean"``.
     """
 
     kind: Literal["videos"]
@@ -282,11 +287,11 @@ Features = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
 
 @dataclass(frozen=True, config=_STRICT)
 class AvaLists:
-    """Lists of AVA-Kinetics, whose annotations sort the clips into strata.
+    """Lists of AVA-Kinetics, whose annotations divide the clips into strata.
 
     Attributes:
         path: a CSV file, or a folder of them.
-        max_rejects: lines of them that may be bad, or a share below 1.
+        max_rejects: maximum number of invalid lines, or a share below 1.
     """
 
     path: Location
@@ -295,18 +300,19 @@ class AvaLists:
 
 @dataclass(frozen=True, config=_STRICT)
 class People:
-    """Labels from people, asked for by ``benchwright qa export`` and given back by ``qa import``: trainings called ``feedback
-    AMOUNT by people``. The others are SIMULATED: their labels are those of the lists. A training waits in each increment.
+    """Labels from people: ``benchwright qa export`` writes the questions, ``qa import`` reads the answers. These trainings are
+    called ``feedback AMOUNT by people``, and pause in each increment until the answers are imported. The feedback of all other
+    trainings is SIMULATED: the labels of the lists.
 
     Attributes:
-        feedback: shares of an increment's training samples about which people are asked, a run each.
-        address: where annotators see a sample: http or https, with columns of the samples in braces, such as
-            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``. None: they are shown six frames, which features of
-            kind ``videos`` and ``extracted`` have.
-        shows: what is at the address: a page that they open beside the form, a video file, or an image.
-        predictors: whose requests go to people; none named: of all.
-        workers: annotators a sample.
-        majority: of these, how many must choose a class; a sample without majority stays without label.
+        feedback: shares of an increment's training samples that people label, above 0, up to 1; one run for each.
+        address: URL at which annotators see a sample: http or https, with columns of the samples in braces, such as
+            ``https://www.youtube.com/watch?v={youtube_id}&t={time_start}s``. None: they see six frames, available for features
+            of kind ``videos`` and ``extracted``.
+        shows: what the address serves: a page that annotators open next to the form, a video file, or an image.
+        predictors: predictors whose questions go to people; empty: all.
+        workers: annotators per sample.
+        majority: votes that a class needs; a sample without a majority gets no label.
         instructions: plain text above the question.
     """
 
@@ -324,22 +330,23 @@ class KowlEvaluation:
     """The open-world loop.
 
     Attributes:
-        feedback: shares of the training labels that are given, a run each. They are those of the lists: SIMULATED feedback.
-        scores: whether there is a run, too, whose feedback is no label, but measures of what was predicted for the training
-            samples; for predictors with ``take_scores``, ``ann`` among the built-in ones.
-        people: None: nobody is asked.
-        keep_states: whether every predictor's state after each increment is kept, as ``experiments/states/<training>/*.npz``:
-            nuisances are then scored from these, those too that are added to the settings later, and nothing is learned again.
-        predictors: names of ``training.predictors.registry``, or predictors of one's own.
-        prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
-            It belongs to the settings of every training; an empty table claims that there is none.
-        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``), or all of one's own.
-            What is changed of ``ann`` and ``evm`` is changed of ``ann_evm``, too.
-        settings_of_sets: feature set ("features": that of ``[features]``) -> predictor -> changes to ``settings`` on that set
-            alone, such as ``{x3d = {ann = {hidden = 2048}}}``.
-        experience_limit: rows that a predictor may learn from; None: all.
-        metrics: of one's own, which take ``eval.protocols.open_world_predictions.Predictions``.
-        device: where the predictors run.
+        feedback: shares of the training labels that predictors receive, 0 to 1; one run for each. The labels are those of the
+            lists: SIMULATED feedback.
+        scores: whether to add a run whose feedback is not labels, but scores of the predictions for the training samples; for
+            predictors with ``take_scores``: of the built-in ones, ``ann``.
+        people: labels from people; None: no questions are asked.
+        keep_states: whether to keep every predictor's state after each increment, as ``experiments/states/<training>/*.npz``.
+            Nuisances, including ones added later, are then evaluated from these states without training again.
+        predictors: names of ``training.predictors.registry``, or your own predictors.
+        prior_knowledge: what the predictors know before increment 0, such as the backbone and its training data. It is recorded
+            in the settings of every training; an empty table states that there is none.
+        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``), or all settings of
+            your own predictor. Changes to ``ann`` and ``evm`` also apply to ``ann_evm``.
+        settings_of_sets: feature set ("features" is the one of ``[features]``) -> predictor -> changes to ``settings`` for that
+            set only, such as ``{x3d = {ann = {hidden = 2048}}}``.
+        experience_limit: maximum number of rows that a predictor trains on; None: no limit.
+        metrics: your own metrics, functions of ``eval.protocols.open_world_predictions.Predictions``.
+        device: device of the predictors: ``cpu``, ``cuda`` or ``cuda:1``.
     """
 
     feedback: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]
@@ -360,18 +367,18 @@ class KowlConfig:
     """All settings.
 
     Attributes:
-        seed: draws what is held out and the orders that are ours; the folds have seeds of their own.
-        source: where the lists come from; its ``kind`` says which of these tables it is.
+        seed: seed of the held-out samples and of the orders ``shuffled`` and ``interleaved``; the folds have their own seeds.
+        source: source of the lists; ``kind`` selects one of these tables.
         labels: one label space over all releases.
-        turns: releases and splits in the order in which they take their samples; a sample belongs to the first that lists it.
-        increments: how the classes of later releases come.
+        turns: releases and splits in the order in which they claim samples; a sample belongs to the first that lists it.
+        increments: how the later releases are divided into increments.
         shards: sizes of shards.
         evaluation: what ``train`` trains.
-        videos: list of the clips that there are, or are not; samples without a video are rejected. None: all are there.
-        features: a vector for each sample; samples without one are rejected. None: the result is the table of increments, and
-            nothing can be trained.
-        ava: annotations that divide the results into strata; None: results are of all samples alone.
-        feature_sets: further vectors of the same samples, by name: every predictor is trained on each set.
+        videos: list of the clips that are present, or missing; samples without a video are rejected. None: all are present.
+        features: a vector for each sample; samples without one are rejected. None: the run ends with the table of increments,
+            and nothing can be trained.
+        ava: annotations that divide the results into strata; None: results cover all samples only.
+        feature_sets: further vectors of the same samples, by name; every predictor is trained on each set.
     """
 
     seed: int

@@ -31,10 +31,10 @@ _ASKED = "asked_"
 
 
 def check_people(config: KowlConfig, out: str) -> None:
-    """Raise ``WrongUse`` where the settings of ``evaluation.people`` do not fit one another or the samples."""
+    """Raise ``WrongUse`` if the settings of ``evaluation.people`` do not fit one another or the samples."""
     if (people := config.evaluation.people) is None:
         raise WrongUse(
-            "labels by people: give evaluation.people, such as --set 'evaluation.people={feedback=[0.1], address=...}'"
+            "labels by people: set evaluation.people, such as --set 'evaluation.people={feedback=[0.1], address=...}'"
         )
     if not people.workers >= people.majority > people.workers / 2:
         rule = "it must be more than half of them, and no more than there are"

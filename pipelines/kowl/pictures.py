@@ -30,8 +30,8 @@ from .protocols import START
 _CLIPS = 3
 _PREDICTORS = 4
 _ABOUT = (
-    "Validation clips of the starting release as they are and under each visual transform, with the predictions "
-    "after increment 0, and whether that is the label that they were to give. Nothing was learned from the transformed clips."
+    "Validation clips of the starting release, untransformed and under each visual transform, with the predictions after "
+    "increment 0, and whether they are right. No predictor was trained on the transformed clips."
 )
 
 
@@ -55,12 +55,12 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
     for row in chosen:
         thumbs = [_thumb(config, features, row, kind, said) for kind in kinds]
         sheet.append((row["label_recent_first"], thumbs))
-    columns = [(kind.replace("_", " ") or "as it is", "") for kind in kinds]
-    return [Section("Clips through transforms", [Text([_ABOUT, *told]), Sheet(columns, sheet, side_px=128)])]
+    columns = [(kind.replace("_", " ") or "untransformed", "") for kind in kinds]
+    return [Section("Transformed clips", [Text([_ABOUT, *told]), Sheet(columns, sheet, side_px=128)])]
 
 
 def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
-    """The first clip of each of some classes, of validation where there is any."""
+    """The first clip of each of some classes, of validation if there is any."""
     names = ["key", "role", "increment", "label_recent_first", *place]
     found: dict[str, dict[str, dict[str, Any]]] = {"val": {}, "test": {}}
     for table in rows.batches(names):
@@ -100,13 +100,13 @@ def _said(out: str, keys: set[str]) -> tuple[dict[tuple[str, str], list[str]], l
         if seen == {""}:
             unseen.append(name)
     left_out = list(shown_as)[_PREDICTORS:]
-    told = [f"Not shown: {', '.join(left_out)}."] if left_out else []
+    lines = [f"Not shown: {', '.join(left_out)}."] if left_out else []
     if unseen:
-        why = "their features went through no transforms, or these are scored from kept states and not stored"
-        told.append(
-            f"Of transformed clips nothing is known of {', '.join(unseen)}: {why}; `train --protocol start` stores them."
+        why = "their features have no transforms, or were evaluated from kept states, without storing predictions"
+        lines.append(
+            f"No predictions for transformed clips from {', '.join(unseen)}: {why}; `train --protocol start` stores them."
         )
-    return found, told
+    return found, lines
 
 
 def _thumb(

@@ -1,7 +1,7 @@
 """KOWL-718 (Prijatelj et al., "Human Activity Recognition in an Open World"), and any data set that has come in releases: one
 label space over all of them, every sample used once, and increments that bring the new classes bit by bit.
 
-``published.toml`` is the published size. Stage ``increments`` has one row a sample by (increment, role, position); its
+``published.toml`` is the published size. Stage ``increments`` has one row per sample by (increment, role, position); its
 columns are those of ``unify.unified_row``, ``splits.Assigned`` and ``increments.Incremented``. With features the plan ends
 in shards of one increment and role each; without, it ends in that table.
 """
@@ -110,7 +110,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
     if c.features is None:
         if c.feature_sets:
             raise ConfigError(
-                f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], and there is none"
+                f"feature_sets.{next(iter(c.feature_sets))}: feature sets need a table [features], but there is none"
             )
         return flow
     shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
@@ -123,7 +123,7 @@ def stage_apart(name: str, kind: str) -> str:
 
 
 def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
-    """Plans of the vectors that lie beside the shards: of further feature sets, and of every set under each nuisance.
+    """Plans of the vectors that are next to the shards: of further feature sets, and of every set under each nuisance.
 
     Args:
         flow: up to the samples in their increments, before anything is extracted.

@@ -77,18 +77,18 @@ def write_report(config: KowlConfig, out: str) -> str:
 
 
 def _notes(config: KowlConfig) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if isinstance(config.source, DrawnLists):
-        told.append("The lists of this run are SYNTHETIC, generated from a seed: ids, labels and missing videos are invented.")
+        lines.append("The lists of this run are SYNTHETIC, generated from a seed: ids, labels and missing videos are invented.")
     if isinstance(config.features, DrawnFeatures):
-        told.append(
-            f"The features of this run are SYNTHETIC: Gaussians whose centres lie about {config.features.distance:g} standard "
-            f"deviations apart. Of the later classes a share of {config.features.hidden:g} lies around the centres of "
-            "starting classes: before feedback nobody can tell these from known ones. Scores say nothing about videos."
+        lines.append(
+            f"The features of this run are SYNTHETIC: Gaussians whose centres are about {config.features.distance:g} standard "
+            f"deviations apart. A share of {config.features.hidden:g} of the later classes surrounds the centres of starting "
+            "classes: before feedback, these cannot be distinguished from known ones. Scores say nothing about videos."
         )
-    if told:
-        told.append("Synthetic data: not comparable with the paper's figures.")
-    told.append(
+    if lines:
+        lines.append("Synthetic data: not comparable with the paper's figures.")
+    lines.append(
         "Feedback is SIMULATED: the labels that predictors ask for are those of the lists"
         + (", except in trainings with annotators." if config.evaluation.people else ".")
     )
@@ -97,16 +97,18 @@ def _notes(config: KowlConfig) -> list[str]:
             continue
         which = f"Features {name}" if name else "Features"
         if features.backbone.kind == "built_in":
-            told.append(f"{which} are of the built-in backbone, colours and edges: scores say nothing about networks.")
+            lines.append(f"{which} come from the built-in backbone, colours and edges: scores say nothing about networks.")
         elif features.backbone.kind == "network" and not features.checkpoint:
-            told.append(f"{which} are of a network with RANDOM weights: scores say nothing about {features.backbone.model}.")
-    return told
+            lines.append(
+                f"{which} come from a network with RANDOM weights: scores say nothing about {features.backbone.model}."
+            )
+    return lines
 
 
 def _people(config: KowlConfig, out: str) -> list[Section]:
     rows = answers_table(config, out) if config.evaluation.people else []
     about = "Labels from annotators instead of the lists. A sample without a majority stays unlabelled."
-    columns = ["round", "increment", "asked about", "answered", "labelled", "as in the lists"]
+    columns = ["round", "increment", "questions", "answered", "labelled", "same label as in the lists"]
     return [Section("Feedback by people", [Text([about]), Table(columns, rows)])] if rows else []
 
 
@@ -117,20 +119,21 @@ def _table_3(config: KowlConfig, samples: pa.Table) -> list[Block]:
     published = pa.table({name: pa.array(values) for name, values in facts().table_3.items()})
     rows: list[Sequence[Value]] = [list(row.values()) for row in published.to_pylist()]
     about = (
-        "Comparable where the features are X3D-M's or TimeSformer's by FAIR's weights: of files the record has digests alone."
+        "Comparable only with features of X3D-M or TimeSformer with FAIR's weights, which cannot be checked: the record has "
+        "only the digests of files."
     )
     return [Table(["classifier", "training", "validation", "test"], rows, "Table 3 of the paper"), Text([about], tone="note")]
 
 
 def _other_data(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not on the paper's samples and features; "" where they may be."""
+    """Why scores on the starting release are not on the paper's samples and features; "" if they may be."""
     if not _is_published(config, published_table(increment_table(samples))):
-        return "the increments are not those of its Table 1"
+        return "the increments are not those of the paper's Table 1"
     every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
     if any(isinstance(each, DrawnFeatures) for each in every):
-        return "features are drawn"
+        return "features are synthetic"
     if any(isinstance(each, ExtractedFeatures | VideoFeatures) and not each.checkpoint for each in every):
-        return "features are of random weights, or of the built-in backbone"
+        return "features come from random weights, or from the built-in backbone"
     return ""
 
 
@@ -170,9 +173,9 @@ def _trained(run: ReportedRun, table_3: Sequence[Block]) -> list[Section]:
         prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
     apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
     failed = doubts(found)
-    told = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
+    texts = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
     return [
-        *told,
+        *texts,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
         *nuisance_sections(seen),
@@ -186,7 +189,7 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
     edges = transitions(rows.table([f"label_{release}" for release in releases]), releases)
     counts = transition_counts(edges).to_pylist()
     blocks: list[Block] = [
-        Text(["What becomes of the labels of samples that a release and the next both hold. The rule of the kinds is ours."]),
+        Text(["How the labels of samples change from one release to the next, for samples in both. The kinds are ours."]),
         Table(
             ["from", "to", "kind", "old labels", "new labels", "samples"],
             [list(row.values()) for row in counts],
@@ -207,16 +210,16 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
                 old_axis=str(old),
                 new_axis=str(new),
                 value_axis="samples",
-                caption=f"The {len(bands)} most frequent changes of labels, {pair}, of {mine.height}.",
+                caption=f"Changes of labels, {pair}: the {len(bands)} most frequent of {mine.height}.",
             )
         )
         blocks.append(
-            bar_chart(names, values, label_axis="kind", value_axis="samples", caption=f"Samples given another label, {pair}.")
+            bar_chart(names, values, label_axis="kind", value_axis="samples", caption=f"Samples whose label changed, {pair}.")
         )
         lines: list[Sequence[Value]] = [list(row) for row in top.select("from_label", "to_label", "kind", "samples").rows()]
         title = f"Changed labels, {pair}: {top.height} of {mine.height}, most samples first"
         blocks.append(Details(title, [Table(["from", "to", "kind", "samples"], lines)]))
-    return Section("Labels over the releases", blocks)
+    return Section("Labels across the releases", blocks)
 
 
 def _grouped(changes: pl.DataFrame) -> pl.DataFrame:
@@ -235,7 +238,7 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
     ]
     if tuple(config.labels.releases) == facts().labels.releases:
         same = _is_published(config, published_table(ours))
-        verdict = "This run's table is the published one, number for number." if same else "This run's table differs from it."
+        verdict = "This run's table equals the published one." if same else "This run's table differs from the published one."
         blocks += [_numbers(_table_1(), "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
     blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test separately")]))
     blocks.append(Text([shared.told()], tone="note" if shared.shared or shared.unknown else "good"))
@@ -251,19 +254,19 @@ def _numbers(table: pa.Table, caption: str) -> Table:
 _AVA = {
     "actions": "By number of different actions",
     "persons": "By number of persons",
-    "area": "By size of the persons, thirds of equal count",
+    "area": "By size of the persons, in terciles",
     "activity": "By type of activity",
 }
 _ABOUT_AVA = (
-    "Clips by what AVA-Kinetics annotates in their key frame; N/A: nothing. Classification task, validation and test samples.",
-    "PM: person movement, OM: object manipulation, PI: person interaction; a clip that shows two types counts in both.",
+    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, validation and test samples.",
+    "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
 )
 _ABOUT_TRANSFORMS = (
-    "Nuisance novelty: the same classes, seen otherwise. The rows named none are clips seen as they are; which clips were "
-    "transformed was drawn by their keys. The ranges of the transforms are ours, the paper's are unpublished.",
+    "Nuisance novelty: the same classes under visual transforms. Rows named none are untransformed clips; the clips to "
+    "transform were selected at random by key. The ranges of the transforms are ours; the paper's are unpublished.",
 )
 _STRATA = (
-    ("What clips show", _ABOUT_AVA, _AVA),
+    ("Content of the clips", _ABOUT_AVA, _AVA),
     ("Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
 )
 """Measures by AVA-Kinetics stratum and by visual transform."""

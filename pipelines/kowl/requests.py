@@ -27,7 +27,7 @@ class Asked:
         increment: whose training sample it is.
         place: in the order asked for, from 0.
         concept: "": annotators are told no class.
-        url: where it can be seen; "" where there is a picture.
+        url: where it can be seen; "" if there is a picture.
     """
 
     key: str
@@ -77,23 +77,23 @@ def settle(
     for row in asked.table(["key", "increment"]).to_pylist():
         answers = said.get(row["key"], [])
         chosen, count = Counter(answers).most_common(1)[0] if answers else ((), 0)
-        told = "; ".join(f"{number} x {', '.join(label) or 'none'}" for label, number in sorted(Counter(answers).items()))
+        text = "; ".join(f"{number} x {', '.join(label) or 'none'}" for label, number in sorted(Counter(answers).items()))
         if len(answers) < workers:
-            yield Rejected(row["key"], "missing_votes", f"{len(answers)} of {workers}: {told}")
+            yield Rejected(row["key"], "missing_votes", f"{len(answers)} of {workers}: {text}")
         elif count < majority or 2 * count <= len(answers) or len(chosen) > 1:
-            yield Rejected(row["key"], "no_majority", told)
+            yield Rejected(row["key"], "no_majority", text)
         elif not chosen:
-            yield Rejected(row["key"], "none_of_the_above", told)
+            yield Rejected(row["key"], "none_of_the_above", text)
         else:
             yield Answered(row["key"], row["increment"], chosen[0])
 
 
 def check_address(address: str, known: list[str]) -> None:
-    """Raise ``WrongUse`` where an address names a column that samples do not have."""
+    """Raise ``WrongUse`` if an address names a column that samples do not have."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(address) if name is not None]
     except ValueError as error:
-        raise WrongUse(f"evaluation.people.address = {address!r}: {error}: a column stands in braces, as in {{key}}") from None
+        raise WrongUse(f"evaluation.people.address = {address!r}: {error}: put columns in braces, as in {{key}}") from None
     if strange := [name for name in names if name not in known]:
         raise WrongUse(f"evaluation.people.address: samples have no column {strange[0]!r}: there are {', '.join(known)}")
     if not address.startswith(("http://", "https://")):

@@ -39,7 +39,7 @@ from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
 from ..experiments import LOGGER, told, training_name
-from ..streams import diverged
+from ..stream_trainings import diverged
 from .clips import PLACED, contact_sheet, places
 from .protocols import BY_PEOPLE, START, told_of
 from .requests import Asked, AskedPicture
@@ -348,8 +348,8 @@ def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
     if not path.exists():
         for old in path.parent.glob("features-*.npy"):  # of an earlier dataset
             remove(old)
-        with replacing(path) as beside:
-            read_features(index, FEATURE, into=beside)
+        with replacing(path) as temporary:
+            read_features(index, FEATURE, into=temporary)
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
@@ -367,12 +367,12 @@ def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.n
         column = "vector" if "vector" in rows.column_names else "feature"
         row_of = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
         found = 0
-        with replacing(path) as beside:
+        with replacing(path) as temporary:
             values: np.ndarray | None = None
             for table, vectors in zip(rows.batches(["key"]), rows.arrays(column), strict=True):
                 if values is None:
                     shape = (len(index), vectors.shape[1])
-                    values = np.lib.format.open_memmap(beside, mode="w+", dtype=np.float32, shape=shape)
+                    values = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
                 at = np.array([row_of.get(key, -1) for key in table["key"].to_pylist()], dtype=np.int64)
                 values[at[at >= 0]] = vectors[at >= 0]
                 found += int(np.count_nonzero(at >= 0))

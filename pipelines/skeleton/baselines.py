@@ -32,7 +32,7 @@ from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
 from ..metrics import with_metrics
 from ..names import quoted, reference_of
-from ..streams import Runs, in_settings, short, stream_training, with_remedy
+from ..stream_trainings import Runs, in_settings, short, stream_training, with_remedy
 from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for
 from .pipeline import layout_for
@@ -79,7 +79,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
 
 
 def check_settings(config: SkeletonConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a data set."""
+    """Raise ``WrongUse`` if the settings' own baselines do not fit, as far as that shows before there is a data set."""
     if isinstance(config.source, NtuNamesSource):
         return
     e, form = config.evaluation, config.tensor
@@ -171,7 +171,7 @@ def _trainings(
             )
         return
     facts = settings | {"orders": len(indices)}
-    # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
+    # What is learned in any order alike is learned once for each set of tasks, however many orders it is in.
     together = len(indices) if method.any_order else e.orders_per_part
     # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
     pieces = step(ranges_of_orders, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
@@ -213,7 +213,7 @@ def _parts(e: Evaluation, name: str, settings: dict[str, Any], shape: ArraysShap
         raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
     if method.attention and not attends(network):
         raise WrongUse(
-            f"method {name!r} weighs an attention over the graph's edges, and evaluation.network.architecture = "
+            f"method {name!r} computes attention over the graph's edges, but evaluation.network.architecture = "
             f"{e.network.architecture!r} has none: name gcn or st_gcn, or give the network a method topology(x)"
         )
     return reference, method, model, graph
@@ -225,6 +225,6 @@ def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:
     try:
         return reference, made(load(reference), settings)
     except (ValueError, LookupError) as error:
-        told = str(error).removeprefix(f"{reference.rpartition(':')[2]}: ")
+        message = str(error).removeprefix(f"{reference.rpartition(':')[2]}: ")
         table = f"evaluation.settings.{quoted(name)}"
-        raise WrongUse(f"{table}: {with_remedy(told, in_settings(table))}") from None
+        raise WrongUse(f"{table}: {with_remedy(message, in_settings(table))}") from None

@@ -1,4 +1,4 @@
-"""What a skeleton run publishes: shards, index, card, and the orders of learning beside them."""
+"""What a skeleton run publishes: shards, index, card, and the orders of learning next to them."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ def _summary(config: SkeletonConfig, index: pa.Table) -> list[str]:
         how = {"reject": "none may be missing", "hold": "held", "interpolate": "interpolated"}[form.missing]
         steps.insert(0, f"missing joints: {how}, {sum(filled):,} in {len(filled):,} sequences")
     actions = sum(map(len, names.values()))
-    told = [
+    texts = [
         f"{index.num_rows:,} sequences of {actions} actions in {len(names)} tasks. Tensors: {'; '.join(steps)}.",
         "\n".join(lines),
     ]
     if isinstance(config.source, DrawnSource):
-        told.append("The sequences are SYNTHETIC, generated from a seed.")
-    return told
+        texts.append("The sequences are SYNTHETIC, generated from a seed.")
+    return texts

@@ -1,4 +1,4 @@
-"""Settings of the skeleton pipeline. What the paper fixes has no default here: it stands in ``published.toml``.
+"""Settings of the skeleton pipeline. Values that the paper fixes have no default here: they are in ``published.toml``.
 
 Paper: order sensitivity and architecture sensitivity of continual graph learning.
 """
@@ -61,22 +61,24 @@ READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gem": {"forward": "memory"},
     },
 }
-"""How CGLB's code reads its methods, and how their papers do. Its slip in MAS's average is a setting, ``average="released"``,
-and in neither reading: from the third task on it weighs every parameter by about one half, so that nothing more is learned."""
+"""The methods as CGLB's code implements them, and as their papers describe them. The code's mistake in MAS's average is in
+neither: it is a setting, ``average="released"``, that from the third task on weights every parameter by about one half, so that
+nothing more is learned."""
 
 
 @dataclass(frozen=True, config=_STRICT)
 class SplitRules:
-    """What a sequence is for; see ``datasets/skeleton/splits.py``.
+    """The role of each sequence: training, validation or testing; see ``datasets/skeleton/splits.py``.
 
     Attributes:
-        rule: ``shares``; a published protocol; ``performer`` or ``camera``: those of ``test_groups`` test; ``source``: as the
-            source says; ``list``.
-        val: share of a class that validates, where nothing else says so; 0: none.
-        test: share of a class that tests, for ``shares``.
-        classes_per_task: in the order of the labels.
+        rule: what determines the roles. ``shares``: the last sequences of each class are for testing, those before them for
+            validation; ``x_sub``, ``x_view``, ``x_set``: the published protocol; ``performer`` or ``camera``: those in
+            ``test_groups`` are for testing; ``source``: the source; ``list``: the file ``roles``.
+        val: share of a class for validation, if ``rule`` and ``val_groups`` select none; 0: none.
+        test: share of a class for testing, with ``shares``.
+        classes_per_task: number of classes in each task, in the order of the labels.
         val_groups, test_groups: performers or cameras.
-        roles: for ``list``: table with the columns ``sequence`` and ``role``, or JSON with lists of names by role.
+        roles: for ``list``: table with columns ``sequence`` and ``role``, or JSON with a list of names for each role.
     """
 
     rule: SplitRule
@@ -95,12 +97,12 @@ class SplitRules:
 
 @dataclass(frozen=True, config=_STRICT)
 class OrderCounts:
-    """Orders of learning; see ``datasets/skeleton/orders.py``.
+    """Orders of tasks and classes; see ``datasets/skeleton/orders.py``.
 
     Attributes:
-        tasks: how many tasks there are.
-        classes: drawn orders of the classes.
-        task_orders: orders of the tasks, the default one and drawn ones; None: all of up to seven tasks.
+        tasks: number of tasks.
+        classes: number of random class orders.
+        task_orders: number of task orders: the default one and random ones; None: all (for up to seven tasks).
     """
 
     tasks: Annotated[int, Field(ge=1)]
@@ -110,15 +112,15 @@ class OrderCounts:
 
 @dataclass(frozen=True, config=_STRICT)
 class GraphNetwork:
-    """What learns.
+    """The network.
 
     Attributes:
-        architecture: ``gcn`` over joints whose features are their coordinates over time, ``st_gcn``, or a reference to a
+        architecture: ``gcn``, over joints whose features are their coordinates over time; ``st_gcn``; or a reference to a
             function that makes a network: ``make(init, *, sample, adjacency, width, depth)`` for samples (V, F), or with
-            ``partitions`` in place of ``adjacency`` for samples (C, T, V). See ``training/graph_streams/nets.py``; of several
-            bodies a sample is one of them, see ``training/core/build.py``, ``network_of``.
+            ``partitions`` in place of ``adjacency`` for samples (C, T, V). See ``training/graph_streams/nets.py``. With
+            several bodies, a sample is one body; see ``network_of`` in ``training/core/build.py``.
         width: units of each graph layer.
-        depth: graph layers.
+        depth: number of graph layers.
         settings: further settings of the network.
     """
 
@@ -130,15 +132,15 @@ class GraphNetwork:
 
 @dataclass(frozen=True, config=_STRICT)
 class TaskSchedule:
-    """How a task is learned.
+    """How a task is trained.
 
     Attributes:
-        epochs: of each task.
-        learning_rate: of Adam.
-        batch_size: of methods that learn one order at a time.
-        graph_batch_size: of methods that learn orders side by side: so many sequences a step, and no more in any other pass.
-            None: all, as in the paper, whose 100 epochs are then 100 steps a task. With it, what EWC, MAS, TWP and GEM take of
-            a past task is summed over batches, each by its own moments of batch norm.
+        epochs: epochs per task.
+        learning_rate: learning rate of Adam.
+        batch_size: batch size of methods that train one order at a time.
+        graph_batch_size: batch size, in sequences, of methods that train several orders together, for training and all other
+            passes. None: full batches, as in the paper, whose 100 epochs are then 100 steps per task. Otherwise EWC, MAS, TWP
+            and GEM sum their statistics of a past task over batches, each with its own batch-norm statistics.
     """
 
     epochs: Positive
@@ -152,9 +154,9 @@ class Architectures:
     """Architecture sensitivity on the default order.
 
     Attributes:
-        widths: units of a graph layer that are tried, each at the network's depth.
-        depths: numbers of graph layers that are tried, each at the network's width.
-        methods: that are tried; None: all of the evaluation.
+        widths: units of a graph layer to try, each at the network's depth.
+        depths: numbers of graph layers to try, each at the network's width.
+        methods: methods to train; None: all of ``evaluation.methods``.
     """
 
     widths: list[Positive]
@@ -164,27 +166,27 @@ class Architectures:
 
 @dataclass(frozen=True, config=_STRICT)
 class Evaluation:
-    """Training of streams in many orders, and what is measured of them.
+    """Training and evaluation in many orders of tasks and classes.
 
     Attributes:
-        preset: of the methods and the read-out, where CGLB's code does other than the papers say.
-        methods: which learn; ``settings`` has their settings.
-        experiments: what ``benchwright train`` runs where none is named: ``default`` (the default order), ``task_order``,
-            ``class_order``, ``architecture``, and ``grid`` (all of ``grid`` on the default order, for a choice by validation).
-        repeats: how often each is trained, from other seeds.
-        network: what learns.
-        schedule: how a task is learned.
-        task_orders: ``all`` orders of the tasks, or so many drawn from the seed, the default order first.
-        class_orders: so many orders of the classes, drawn from the seed.
+        preset: variant of the methods and the read-out, where CGLB's code differs from the papers.
+        methods: methods to train, with their settings in ``settings``.
+        experiments: experiments that ``benchwright train`` runs by default: ``default`` (the default order), ``task_order``,
+            ``class_order``, ``architecture``, and ``grid`` (all of ``grid`` on the default order, to choose by validation).
+        repeats: number of trainings of each, with different seeds.
+        network: the network.
+        schedule: how a task is trained.
+        task_orders: ``all`` task orders, or the number to use: the default order, then random ones.
+        class_orders: number of random class orders.
         architectures: widths and depths of the experiment ``architecture``.
         settings: method -> its settings.
-        grid: method -> setting -> values: each combination is tried by the experiment ``grid``.
-        paper: whose figures of Table 2 stand beside those trainings of this run that are as the paper's; None: none do.
-        memory: sequences that are kept by methods with exemplars that learn one order at a time.
-        metrics: of your own: see ``pipelines.metrics.measure_by``; of a training of several orders the mean over them.
+        grid: method -> setting -> values; the experiment ``grid`` tries every combination.
+        paper: dataset whose column of Table 2 is shown next to the trainings of this run that match the paper's; None: none.
+        memory: number of sequences that methods with exemplars keep, if they train one order at a time.
+        metrics: your own metrics: see ``pipelines.metrics.measure_by``; for trainings in several orders, the mean over them.
         device: ``cpu`` or ``cuda``.
-        workers: of earlier versions, and not used any more: see ``benchwright train --scheduler processes --workers``.
-        orders_per_part: orders that are trained together, sharing their common beginnings; a kill costs as many.
+        workers: no longer used: see ``benchwright train --scheduler processes --workers``.
+        orders_per_part: orders trained together, sharing their common first tasks, and lost together in a crash.
     """
 
     preset: Literal["as_released", "as_written"]
@@ -211,19 +213,20 @@ class SkeletonConfig:
     """All settings.
 
     Attributes:
-        seed: draws the class orders, and sequences that are drawn.
-        source: where the sequences come from; its ``kind`` says which of these tables it is.
-        layout: joints of a body and what connects them: one by name, or one of your own.
-        tensor: shape of the array that a sequence becomes.
-        split: which sequences train, validate and test, and the classes of each task.
-        orders: orders of classes and tasks that the data set lists.
+        seed: seed of the class orders, and of generated sequences.
+        source: source of the sequences; ``kind`` selects one of these tables.
+        layout: joints of a body and their connections: a packaged layout, or your own.
+        tensor: how a sequence becomes an array.
+        split: roles of the sequences, and the classes of each task.
+        orders: orders of tasks and classes that the dataset lists.
         shards: sizes of shards.
-        evaluation: what ``train`` learns, and in which orders.
-        bodies: of the ``.skeleton`` files that make a sequence: a preset, or a rule; see ``datasets/skeleton/bodies.py``.
-        only: protocol -> side that takes part, such as ``{x_sub = "train"}``.
-        classes: names of the actions that take part, in the order of their labels; a number: so many of the set, in its own
-            order; ``all``, or None: all, by name.
-        max_broken: files that cannot be used: a number, or a share below 1.
+        evaluation: what ``train`` trains, and in which orders.
+        bodies: which bodies of a ``.skeleton`` file form the sequence: a preset, or a rule; see
+            ``datasets/skeleton/bodies.py``.
+        only: protocol -> the side to use, such as ``{x_sub = "train"}``.
+        classes: actions to use: names, in the order of their labels; or the number to take, in the dataset's own order;
+            ``all`` or None: all, sorted by name.
+        max_broken: maximum number of unusable files, or a share below 1.
     """
 
     seed: int

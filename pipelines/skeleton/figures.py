@@ -52,7 +52,7 @@ from .results import (
 _MOST_IN_A_CHART = 8
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
-"""The paper's figures, by network and what they show. They have no numbers."""
+"""The paper's figures, by network and what they show. The paper does not print their numbers."""
 
 _MEASURES = {
     "aa": "AA",
@@ -60,9 +60,9 @@ _MEASURES = {
     "af_final_minus_diagonal": "now - just after",
 }
 _DEFINED = (
-    "AA: mean accuracy over all tasks at the end, a task's accuracy being the mean of its classes'. AF: mean over old tasks of "
-    "the best accuracy before the last task minus that at the end; higher is worse. The third column is what CGLB's code "
-    "prints: accuracy at the end minus that just after the task, of the opposite sign."
+    "AA: mean final accuracy over all tasks, where a task's accuracy is the mean over its classes. AF: mean over old tasks of "
+    "the best accuracy before the last task minus the final accuracy; higher is worse. The third column is what CGLB's code "
+    "prints: final accuracy minus the accuracy just after the task, which has the opposite sign."
 )
 
 
@@ -79,7 +79,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
         config: settings of the run.
         found: what was trained.
         names: of the classes.
-        data: why the data are not the paper's; "" where they are.
+        data: why the data are not the paper's; "" if they are.
     """
     found = [line for line in found if depends_on_orders(line)]
     kinds = {title: of_experiment(found, experiment) for experiment, title in _ORDERED.items()}
@@ -118,7 +118,7 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
     if tasks < 2:
         return []
     repeats = sorted({repeats_of(line) for one in mine for line in one.lines})
-    told = (
+    text = (
         "one repeat"
         if repeats == [1]
         else f"means over {' to '.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
@@ -132,7 +132,7 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
     for shown in [dict(list(kinds.items())[:1]), kinds][: len(kinds)]:
         figure = _FIGURES.get(first.model, {}).get("both" if len(shown) > 1 else "task" if "task orders" in shown else "")
         caption = (
-            f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {told}"
+            f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {text}"
             f"{f', as in Figure {figure} of the paper' if figure else ''}. No learner can be in the shaded area."
         )
         blocks.append(accuracy_forgetting_chart(shown, tasks=tasks, caption=caption))
@@ -161,8 +161,8 @@ def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) ->
         label_axis="method",
         value_axis="difference over orders",
         published={name: [each.get(label, math.nan) for label in mine] for name, each in papers.items() if each},
-        caption="Mean difference over orders, by task over task orders and by class over task and class orders. Where they are "
-        "far apart, a task's classes fare differently.",
+        caption="Mean difference over orders: by task over task orders, and by class over task and class orders. Where the two "
+        "are far apart, the classes of a task differ.",
     )
     return [chart]
 
@@ -178,7 +178,7 @@ def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dic
             other = furthest(one, orders)
             if other is None or not one.classes:
                 continue
-            told = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
+            lines = ["; ".join(_named(task, names) for task in each.tasks) for each in (one, other)]
             shown = {"default order" if label in first else f"order {one.number}": one, f"order {other.number}": other}
             classes = sorted(one.classes, key=int)
             found[f"{label}, {title}"] = dot_chart(
@@ -187,7 +187,7 @@ def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dic
                 label_axis="class",
                 value_axis="accuracy at the end",
                 caption=f"{label}, {network}: accuracy of each class after all tasks in two of the {title}, as "
-                f"in Figure 1 of the paper. Learned as {told[0]}; and as {told[1]}.",
+                f"in Figure 1 of the paper. The orders: {lines[0]}; and {lines[1]}.",
             )
     return found
 
@@ -231,7 +231,7 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
     if config.evaluation.paper:
         blocks.append(verdict)
     if any(over[one.label].orders != _ORDERS[by] for one in fair):
-        note = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
+        note = f"Table 2 covers {_ORDERS[by]} orders. With fewer orders, differences over them are smaller."
         blocks.append(Text([note], tone="note"))
     whole = next(iter(over.values())).names
     labels = [_named(group, names) for group in whole]
@@ -335,8 +335,8 @@ def grid_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | Non
         "": lambda one: Cell("chosen", tone="good") if best[one.method, network_of(one)] is one else "",
         "Table 3": lambda one: "best" if one.model == "gcn" and _is_best(one, papers) else None,
     }
-    told = "The setting with the highest validation AA is chosen; ties go to the first."
-    return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
+    text = "The setting with the highest validation AA is chosen; ties go to the first."
+    return Section("Grids", [Text([text]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
 
 
 def _is_best(one: Line, papers: Mapping[str, Mapping[str, float]]) -> bool:

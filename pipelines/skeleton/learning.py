@@ -21,7 +21,7 @@ from ...curation.rows import Sifted
 from ...datasets.skeleton.tensors import node_vectors
 from ...datasets.skeleton.view import ArraysShape, Orders, load_arrays, load_orders
 from ...eval.protocols.predictions import ONE_LABEL, ORDER, asked, columns, row
-from ...eval.protocols.streams import Position, Stream, Test
+from ...eval.protocols.stream_loop import Position, Stream, Test
 from ...training.core.devices import device_of
 from ...training.data.examples import ArrayExamples
 from ...training.graph_streams.learn import learn_next
@@ -29,7 +29,7 @@ from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches
 from ...training.methods.registry import made
 from ..experiments import LOGGER, told
-from ..streams import Prepared, diverged
+from ..stream_trainings import Prepared, diverged
 
 Order = tuple[Task, ...]
 PREDICTIONS = columns(ONE_LABEL).append(ORDER)

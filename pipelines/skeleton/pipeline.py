@@ -1,7 +1,7 @@
 """Graphs of skeletons whose actions come in tasks: UCLA-CIL, NTU-CIL, and anyone's own joints.
 
-``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row a sequence, in the order of the files, with
-its tensor, role and task; ``orders`` one row a class, with its place in every order of learning. Of names alone there are no
+``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row per sequence, in the order of the files, with
+its tensor, role and task; ``orders`` one row per class, with its place in every order of learning. Of names alone there are no
 tensors, and the plan ends before the shards.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 import posixpath
 from typing import Any
 
+from ...curation.bounded_reading import read_file
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
 from ...curation.rows import BLOB, Reject
 from ...curation.shard_assignment import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
-from ...curation.streams import read_file
 from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.bvh import layout_of_bvh
@@ -169,12 +169,12 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
             known = []
     if c.classes > len(known):
         order = f"{len(known)} have an order in a source of kind {s.kind!r}"
-        raise ConfigError(f"classes = {c.classes}: {order}: name them, or say classes = 'all' for all of them by name")
+        raise ConfigError(f"classes = {c.classes}: {order}: name them, or set classes = 'all' for all, sorted by name")
     return known[: c.classes]
 
 
 def layout_for(c: SkeletonConfig) -> Layout:
-    """The layout of the settings. Raises ``ConfigError`` where it is none."""
+    """The layout of the settings. Raises ``ConfigError`` if it is none."""
     told = c.layout
     if isinstance(told, PackagedLayout):
         return packaged()[told.name]

@@ -26,9 +26,9 @@ _PICTURES = 12
 """Classes that are drawn."""
 
 _BY_NAME = (
-    "source.lists is not set: sequences stand in the order of their names, so that nearly all that test are of one subject, "
-    "whom training does not see. No published figure stands beside such scores: those of Table 2 are reached in the order of "
-    "CTR-GCN's lists, source.lists = split_train_val.json."
+    "source.lists is not set: sequences are in the order of their names, so that nearly all test sequences are of one subject, "
+    "who is not in the training set. Scores are therefore shown without published figures: Table 2 uses the order of CTR-GCN's "
+    "lists, source.lists = split_train_val.json."
 )
 
 
@@ -38,7 +38,8 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     cards = run.cards(("listed", "sequences listed", "in the source"), ("shards", "in the benchmark", "with tensor and graph"))
     least = [(float(over.difference.aopd.mean()), one.label) for one, over in over_orders(run.lines, "task")]
     cards += [
-        Card("least difference over task orders", f"{100 * aopd:.1f} %", f"AOPD of {name}") for aopd, name in sorted(least)[:1]
+        Card("smallest difference over task orders", f"{100 * aopd:.1f} %", f"AOPD of {name}")
+        for aopd, name in sorted(least)[:1]
     ]
     sections: list[Section] = []
     names: list[str] = []
@@ -65,7 +66,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     net = config.evaluation.network
     trained_by = by_network([line for line in run.lines if line.protocol != "architecture"])
     network = " and ".join(trained_by) or f"{net.architecture} {net.depth} x {net.width}"
-    frames = f"{config.tensor.frames} frames" if config.source.kind != "ntu_names" else "names alone"
+    frames = f"{config.tensor.frames} frames" if config.source.kind != "ntu_names" else "names only"
     notes = {
         "drawn": ["The sequences of this run are SYNTHETIC, generated from the seed: scores say nothing about methods."],
         "nwucla": [] if getattr(config.source, "lists", None) else [_BY_NAME],
@@ -90,9 +91,9 @@ def _class_names(rows: pa.Table) -> list[str]:
 def _split(rows: pa.Table) -> Section:
     by_class = [_class_line(rows.filter(pc.equal(rows["label"], label))) for label in pc.unique(rows["label"]).sort()]
     framed = "source_frames" in rows.column_names
-    headings = ["class", "task", *ROLES, "all", *(["frames, least", "median", "most"] if framed else [])]
+    headings = ["class", "task", *ROLES, "all", *(["frames, min", "median", "max"] if framed else [])]
     classes = Table(headings, by_class, decimals=0)
-    title = "By class, with the frames of the source" if framed else "By class"
+    title = "By class, with numbers of frames in the source" if framed else "By class"
     return Section(
         "Split",
         [
@@ -126,8 +127,8 @@ def _pictures(out: str) -> Figure:
         sample = data[at]
         layout = sample["json"]["layout"]
         bodies[sample["class_name"]] = _moving(np.asarray(sample[TENSOR])[..., 0])
-    told = f"The first training sequence of {'each class' if len(first) <= _PICTURES else f'the first {_PICTURES} classes'}"
-    caption = f"{told}: body 1 of the stored tensor, frames in even steps from left to right; joints as in {layout['name']}."
+    text = f"The first training sequence of {'each class' if len(first) <= _PICTURES else f'the first {_PICTURES} classes'}"
+    caption = f"{text}: body 1 of the stored tensor, evenly spaced frames, left to right; joints of layout {layout['name']}."
     edges = [(int(one), int(other)) for one, other in layout["edges"]]
     return skeleton_chart(bodies, edges, caption=caption)
 

@@ -175,12 +175,12 @@ def furthest(one: LearnedOrder, others: Sequence[LearnedOrder]) -> LearnedOrder 
 
 def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OverOrders]]:
     """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
-    told: list[tuple[Series, OverOrders]] = []
+    texts: list[tuple[Series, OverOrders]] = []
     mine = [line for line in found if line.protocol in _KINDS[by] and depends_on_orders(line)]
     for one in series(mine, lambda name: name == "orders"):
         if (difference := _difference(one, by)) is not None:
-            told.append((one, difference))
-    return told
+            texts.append((one, difference))
+    return texts
 
 
 def _difference(one: Series, by: By) -> OverOrders | None:
@@ -211,7 +211,7 @@ _OF_THE_DATA = ("source.kind", "classes", "only", "bodies", "layout", "tensor", 
 
 
 def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) -> str:
-    """Why the data of a run are not those of the paper that ``evaluation.paper`` names; "" where they are.
+    """Why the data of a run are not those of the paper that ``evaluation.paper`` names; "" if they are.
 
     Args:
         config: settings that the run recorded.
@@ -219,24 +219,24 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
         values: the same as JSON-like values.
     """
     if config.evaluation.paper is None:
-        return "evaluation.paper names none"
+        return "evaluation.paper is not set"
     _, wanted, _ = _packaged(config)
     ours, theirs = flat(values), flat(wanted)
     for part in _OF_THE_DATA:
         for name in dict.fromkeys([*ours, *theirs]):
             if (name == part or name.startswith(f"{part}.")) and ours.get(name) != theirs.get(name):
-                return f"{name} = {ours.get(name)!r}, and not {theirs.get(name)!r}"
+                return f"{name} = {ours.get(name)!r} instead of {theirs.get(name)!r}"
     wanted_rows = facts().nwucla.sequences if config.evaluation.paper == "ucla" else facts().ntu_cil.sequences
     store = Store(out)
     shards = load_artifact(store, "shards")
     rows = 0 if shards is None else shards.rows
     if rows != wanted_rows:
-        return f"it has {rows:,} sequences, and not {wanted_rows:,}"
+        return f"it has {rows:,} sequences instead of {wanted_rows:,}"
     return _order_differs(store, ours.get("source.lists")) if config.evaluation.paper == "ucla" else ""
 
 
 def _order_differs(store: Store, lists: str | None) -> str:
-    """Why the sequences of a run of N-UCLA, as it recorded them, are not in the order of CTR-GCN's lists; "" where they are.
+    """Why the sequences of a run of N-UCLA, as it recorded them, are not in the order of CTR-GCN's lists; "" if they are.
 
     Table 2 was reproduced in that order alone. It decides what tests.
     """
@@ -255,10 +255,10 @@ def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], d
 
 
 def why_not_the_papers(config: SkeletonConfig, one: Series, by: By) -> str:
-    """Why a series is none of Table 2, by the records of its trainings; "" where it is."""
+    """Why a series is none of Table 2, by the records of its trainings; "" if it is."""
     e = _packaged(config)[0].evaluation
     if one.method not in _table_2(config, by):
-        return "no method of Table 2"
+        return "the method is not in Table 2"
     wanted = flat(training_settings(e, one.method, {}, e.network.width, e.network.depth))
     for line in one.lines:
         if line.model != e.network.architecture:

@@ -1,4 +1,4 @@
-"""Settings of where skeleton sequences come from, and of the joints that they have."""
+"""Settings of the sources of skeleton sequences, and of their joints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class NwuclaSource:
 
     Attributes:
         root: the folder.
-        lists: CTR-GCN's JSON file of lists, whose order then decides what tests; None: the order of the names.
+        lists: CTR-GCN's JSON file of lists, whose order determines which sequences are for testing; None: the order of the
+            names.
     """
 
     kind: Literal["nwucla"]
@@ -32,11 +33,11 @@ class NwuclaSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class NtuSource:
-    """NTU RGB+D's folder of ``.skeleton`` files, 60 or 120; see ``datasets/skeleton/ntu.py``.
+    """The folder of ``.skeleton`` files of NTU RGB+D 60 or 120; see ``datasets/skeleton/ntu.py``.
 
     Attributes:
         root: the folder.
-        missing: the authors' list of names without skeletons, which do not take part.
+        missing: the authors' list of sequences without skeletons, which are excluded.
     """
 
     kind: Literal["ntu"]
@@ -46,11 +47,11 @@ class NtuSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class NtuNamesSource:
-    """Names of NTU's sequences alone: the result is a table of the split, without tensors.
+    """Only the names of NTU's sequences: the result is a table of the split, without tensors.
 
     Attributes:
-        path: text file of the names, one a line.
-        missing: the authors' list of names without skeletons, which do not take part.
+        path: text file of the names, one per line.
+        missing: the authors' list of sequences without skeletons, which are excluded.
     """
 
     kind: Literal["ntu_names"]
@@ -60,14 +61,15 @@ class NtuNamesSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class ArraySource:
-    """Arrays in circulation; see ``datasets/skeleton/arrays.py``.
+    """Files of arrays in the forms that other projects publish; see ``datasets/skeleton/arrays.py``.
 
     Attributes:
         root: folder of the files.
-        files: which of them to read.
-        names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
-        protocol: which one the sides of the files belong to; with ``split.rule = "source"`` none is needed.
-        labels, pattern: as of ``folders``; sequences without a name are called ``file-train-000000``.
+        files: the files to read.
+        names: names of the classes, in the order of their numbers: those of a published dataset, or a list; None:
+            ``class000`` and so on.
+        protocol: protocol that the sides of the files belong to; not needed with ``split.rule = "source"``.
+        labels, pattern: as for ``folders``; sequences without a name are called ``file-train-000000``.
     """
 
     kind: Literal["arrays"]
@@ -81,14 +83,14 @@ class ArraySource:
 
 @dataclass(frozen=True, config=_STRICT)
 class FolderSource:
-    """Class folders of one's own ``.npy``, ``.json``, ``.bvh`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``.
+    """Class folders of your own ``.npy``, ``.json``, ``.bvh`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``.
 
     Attributes:
         root: folder of the class folders.
-        labels: table with a column ``sequence`` (the file, with or without its folder and ending), and some of ``class``,
+        labels: table with a column ``sequence`` (the file, with or without its folder and extension), and any of ``class``,
             ``camera``, ``performer``, ``side``.
-        pattern: regular expression whose named groups find the same in the names of files: ``(?P<performer>s\\d+)``.
-        other_joints: of BVH files, whether joints that the layout does not have reject the file, or are left out.
+        pattern: regular expression whose named groups extract these properties from file names: ``(?P<performer>s\\d+)``.
+        other_joints: for BVH files: whether joints that are not in the layout cause the file to be rejected, or are left out.
     """
 
     kind: Literal["folders"]
@@ -100,15 +102,15 @@ class FolderSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class TableSource:
-    """One's own joints in CSV or Parquet; see ``datasets/skeleton/tables.py``.
+    """Your own joints in CSV or Parquet; see ``datasets/skeleton/tables.py``.
 
     Attributes:
         path: a table of many sequences, or a folder of tables.
-        columns: names of its columns.
-        wide: of tables with a row a frame: how the columns of the joints are called, such as ``{joint}_{axis}``, or with
-            ``{number}`` for the number of the joint. None: tables with a row a joint.
-        delimiter: of CSV files.
-        labels, pattern, other_joints: as of ``folders``.
+        columns: names of the columns.
+        wide: for tables with one row per frame: pattern of the names of the joints' columns, such as ``{joint}_{axis}``, or
+            with ``{number}`` for the number of the joint. None: tables have one row per joint.
+        delimiter: delimiter of CSV files.
+        labels, pattern, other_joints: as for ``folders``.
     """
 
     kind: Literal["table"]
@@ -127,10 +129,12 @@ class NpzSource:
 
     Attributes:
         path: the file.
-        sequences: array of objects that holds them; None: each array is one, called ``class/name`` or found in ``labels``.
-        classes: with ``sequences``, the array of their classes.
-        names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
-        labels, pattern: as of ``folders``.
+        sequences: name of the object array of sequences; None: each array is one sequence, named ``class/name`` or listed in
+            ``labels``.
+        classes: with ``sequences``: name of the array of their classes.
+        names: names of the classes, in the order of their numbers: those of a published dataset, or a list; None:
+            ``class000`` and so on.
+        labels, pattern: as for ``folders``.
     """
 
     kind: Literal["npz"]
@@ -144,13 +148,14 @@ class NpzSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class PysklSource:
-    """A pickle of annotations as pyskl, MMPose and MMAction2 write it; see ``datasets/skeleton/archives.py``.
+    """A pickle of annotations in the format of pyskl, MMPose and MMAction2; see ``datasets/skeleton/archives.py``.
 
     Attributes:
         path: the pickle.
-        names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
-        sides: ``train``, ``val`` and ``test``, each the name of a list in the pickle's ``split``, such as ``xsub_train``.
-        labels, pattern: as of ``folders``.
+        names: names of the classes, in the order of their numbers: those of a published dataset, or a list; None:
+            ``class000`` and so on.
+        sides: ``train``, ``val`` and ``test`` -> name of a list in the pickle's ``split``, such as ``xsub_train``.
+        labels, pattern: as for ``folders``.
     """
 
     kind: Literal["pyskl"]
@@ -163,12 +168,12 @@ class PysklSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``.
+    """Sequences generated from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``.
 
     Attributes:
-        per_class: sequences of each of the ten classes.
+        per_class: sequences for each of the ten classes.
         noise_m: standard deviation of the sensor's noise, metres.
-        broken: further sequences of the first class that hold NaN, and are rejected.
+        broken: number of additional sequences of the first class that contain NaN, and are rejected.
     """
 
     kind: Literal["drawn"]
@@ -182,8 +187,8 @@ class PackagedLayout:
     """A layout of ``datasets/skeleton/layouts.toml``.
 
     Attributes:
-        name: ``kinect_v1`` has 20 joints (N-UCLA), ``kinect_v2`` 25 (NTU RGB+D), ``openpose`` 18 (Kinetics-Skeleton); of the
-            others the number is in the name.
+        name: ``kinect_v1`` has 20 joints (N-UCLA), ``kinect_v2`` 25 (NTU RGB+D), ``openpose`` 18 (Kinetics-Skeleton); the names
+            of the others contain the number.
     """
 
     kind: Literal["packaged"]
@@ -192,13 +197,13 @@ class PackagedLayout:
 
 @dataclass(frozen=True, config=_STRICT)
 class DeclaredLayout:
-    """A layout of one's own.
+    """Your own layout.
 
     Attributes:
-        name: what it is called in the card.
-        joints: names, in the order of the data.
-        edges: pairs of joints, numbered from 0; they connect all.
-        centre: joint from which ST-GCN's partitions count distance; bones lead to it.
+        name: name of the layout in the card.
+        joints: names of the joints, in the order of the data.
+        edges: pairs of joints, numbered from 0; every joint must be connected.
+        centre: number of the joint from which ST-GCN's partitions measure distance; all bones point to it.
     """
 
     kind: Literal["declared"]
@@ -210,7 +215,7 @@ class DeclaredLayout:
 
 @dataclass(frozen=True, config=_STRICT)
 class BvhLayout:
-    """The layout of a BVH file: its joints without their ends, and the root as the centre.
+    """The layout of a BVH file: its joints without the end sites, with the root as the centre.
 
     Attributes:
         file: the BVH file.

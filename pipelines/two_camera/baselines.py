@@ -1,4 +1,4 @@
-"""Baselines of a two-camera run in folds: networks on transforms, regression, estimators on pictures, one's own."""
+"""Baselines of a two-camera run in folds: networks on transforms, regression, estimators on pictures, your own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ChosenEstimator(NamedTuple):
 
 
 def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
-    """A training a method, of all its seeds and folds, which are trained side by side.
+    """A training per method, of all its seeds and folds, which are trained side by side.
 
     Args:
         config: settings of the run.
@@ -73,7 +73,7 @@ def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protoco
 
 
 def check_settings(config: TwoCameraConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own networks or estimators do not fit, before there is a dataset."""
+    """Raise ``WrongUse`` if the settings' own networks or estimators do not fit, before there is a dataset."""
     for name in [*config.evaluation.networks, *config.evaluation.baselines]:
         _made(config, name)
 
@@ -194,7 +194,7 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     if (network.parameters is None) == (network.hidden is None):
-        raise ValueError(f"evaluation.networks.{name}: give either parameters or hidden")
+        raise ValueError(f"evaluation.networks.{name}: set either parameters or hidden")
     own: dict[str, Any] = {"hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
     own |= {"hidden": network.hidden} if network.parameters is None else {"parameters": network.parameters}
     own |= {"activation": network.activation} if network.activation != "relu" else {}
@@ -211,7 +211,7 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
 
 
 def write_artifacts(out: str, folder: str) -> list[Path]:
-    """Write the files that estimators gave (weights, chosen settings) into ``folder``, one folder a training.
+    """Write the files that estimators gave (weights, chosen settings) into ``folder``, one folder per training.
 
     Args:
         out: the run.

@@ -1,4 +1,4 @@
-"""Settings of the two-camera pipeline. What the paper fixes has no default here: see ``published.toml`` and its variants."""
+"""Settings of the two-camera pipeline. Values that the paper fixes have no default: see ``published.toml`` and its variants."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 @dataclass(frozen=True, config=_STRICT)
 class Radiometric:
-    """Pairs drawn from spectra; see ``datasets/two_camera/radiometric.py``. Spectra that are not given are colour-science's.
+    """Pairs computed from spectra; see ``datasets/two_camera/radiometric.py``. Spectra not given are those of colour-science.
 
     Attributes:
         pairs: number of pairs.
-        cameras: names of the main camera and of the second, as the file of sensitivities has them.
+        cameras: names of the main and the second camera, as in the file of sensitivities.
         without: names of lights to exclude.
-        surfaces: in each picture, drawn without repetition; at most as many as there are reflectances.
+        surfaces: surfaces in each picture, drawn without repetition; at most the number of reflectances.
         step_nm: step of the common grid of wavelengths, nanometres.
-        columns: patches side by side in a picture; it divides ``surfaces``.
+        columns: patches per row of a picture; must divide ``surfaces``.
         patch_px: side of a patch, pixels; 0 writes no pictures.
         sensitivities: file of the cameras' spectral sensitivities.
         reflectances: file of the surfaces' spectra.
@@ -56,24 +56,24 @@ class RawPairs:
 
     Attributes:
         root: folder of the raw files; folders in it are further devices.
-        factor: raw pixels along the side of a pixel of the result (6 in the paper).
-        demosaic: how colours are interpolated; ``bin2`` averages 2 x 2 raw pixels instead, and is the fastest.
-        chart: where the colour chart is: ``listed`` in ``charts``, ``fixed`` by ``corners_1``, or ``found`` in each picture.
-        max_rejects: pairs that may be rejected, or a share below 1.
-        names: how the files of the first and of the second camera are named within ``root``; ``["main/{pair}.*",
-            "wide/{pair}.*"]`` are two folders with files of equal names.
-        pairs: CSV file in ``root`` in place of ``names``, with the columns ``file_1``, ``file_2`` and, where there are several,
+        factor: downsampling factor, in raw pixels per pixel of the result along each side (6 in the paper).
+        demosaic: demosaicing algorithm; ``bin2``, the fastest, averages 2 x 2 raw pixels instead.
+        chart: position of the colour chart: ``listed`` in ``charts``, ``fixed`` by ``corners_1``, or ``found`` in each picture.
+        max_rejects: maximum number of rejected pairs, or a share below 1.
+        names: patterns of the file names of the first and second camera in ``root``; ``["main/{pair}.*", "wide/{pair}.*"]``
+            are two folders with files of equal names.
+        pairs: CSV file in ``root`` that replaces ``names``, with columns ``file_1``, ``file_2`` and, for several devices,
             ``device``.
-        charts: CSV file in ``root`` with the chart's corners in each picture, for ``listed``.
-        corners_1: centres of the chart's corner patches (dark skin, bluish green, black, white) in the first camera, x and y
-            in turn, raw pixels; for ``fixed``.
-        corners_2: the same in the second camera; None: where the homography puts them.
-        saturated: share of full scale from which a value counts as saturated.
-        estimate_from: pairs of a device from which its homography is estimated.
-        homographies: device -> raw pixels of the second camera to those of the first, 3 x 3 row by row; a device is named by
-            its folder, "" where there is none. The others are estimated.
-        least_agreement: of the detail of both pictures once they are aligned, 1 for the same; a pair below it does not show one
-            scene, and is rejected. -1 rejects none.
+        charts: for ``listed``: CSV file in ``root`` with the chart's corners in each picture.
+        corners_1: for ``fixed``: centres of the chart's corner patches (dark skin, bluish green, black, white) in the first
+            camera, alternating x and y, raw pixels.
+        corners_2: likewise in the second camera; None: computed from the homography.
+        saturated: values at or above this share of full scale count as saturated.
+        estimate_from: number of pairs of a device from which its homography is estimated.
+        homographies: device -> homography from raw pixels of the second camera to those of the first, 3 x 3, row by row; a
+            device is named by its folder, or "" without one. The others are estimated.
+        least_agreement: minimum correlation of the details of the two aligned pictures, -1 to 1; a pair below it does not show
+            the same scene, and is rejected. -1: none is.
     """
 
     kind: Literal["raw_pairs"]
@@ -99,17 +99,17 @@ class RawPairs:
 
 @dataclass(frozen=True, config=_STRICT)
 class QuasiReal:
-    """Pictures of one camera, and what a second would have seen; see ``datasets/two_camera/quasi_real.py``.
+    """Pictures of one camera, and the simulated view of a second; see ``datasets/two_camera/quasi_real.py``.
 
     Attributes:
         root: folder with a folder for each camera, in the layout of NUS.
         main: name of the main camera.
         second: name of the second camera.
-        factor: pixels along the side of a pixel of the result.
-        lights: where the ground truth comes from: ``listed`` in the cameras' ``.mat`` files, or measured on the ``chart``.
-        max_rejects: pairs that may be rejected, or a share below 1.
-        charts: CSV file in ``root`` with the chart's corners in each picture; None: they are found.
-        saturated: share of full scale from which a value counts as saturated.
+        factor: downsampling factor, in pixels per pixel of the result along each side.
+        lights: source of the ground truth: ``listed`` in the cameras' ``.mat`` files, or measured on the ``chart``.
+        max_rejects: maximum number of rejected pairs, or a share below 1.
+        charts: CSV file in ``root`` with the chart's corners in each picture; None: they are detected.
+        saturated: values at or above this share of full scale count as saturated.
     """
 
     kind: Literal["quasi_real"]
@@ -125,18 +125,18 @@ class QuasiReal:
 
 @dataclass(frozen=True, config=_STRICT)
 class LitPictures:
-    """Small linear pictures with their lights, and what a second camera would have seen, by the sensitivities of both; see
-    ``datasets/two_camera/lit_pictures.py``.
+    """Small linear pictures with their illuminants, and the view of a second camera, simulated from the sensitivities of both;
+    see ``datasets/two_camera/lit_pictures.py``.
 
     Attributes:
         pictures: folder of ``.npz`` files with ``pictures``, ``lights`` and ``names``.
-        sensitivities: folder of the cameras' sensitivities.
+        sensitivities: folder of the cameras' spectral sensitivities.
         sensors: camera -> its file in that folder.
-        main: camera whose pictures are taken: those named ``<main>_<number>``.
-        second: camera that they are simulated for.
-        without: lights of colour-science that no picture is given.
-        max_rejects: pictures that may be rejected, or a share below 1.
-        saturated: share of full scale from which a value counts as saturated.
+        main: main camera; its pictures are those named ``<main>_<number>``.
+        second: the simulated camera.
+        without: lights of colour-science to exclude.
+        max_rejects: maximum number of rejected pictures, or a share below 1.
+        saturated: values at or above this share of full scale count as saturated.
     """
 
     kind: Literal["lit_pictures"]
@@ -155,9 +155,9 @@ class Metadata:
     """Released lights and transforms without pictures; see ``datasets/two_camera/metadata.py``.
 
     Attributes:
-        path: folder of ``.npy`` files, one a pair, or one ``.npy`` or ``.json`` file of all.
-        max_rejects: pairs that may be rejected, or a share below 1.
-        augmented: rows made from a pair that follow it in the file, and are left out (99 in the released augmented set).
+        path: folder of ``.npy`` files, one per pair, or a single ``.npy`` or ``.json`` file of all pairs.
+        max_rejects: maximum number of rejected pairs, or a share below 1.
+        augmented: number of augmented rows after each pair in the file, which are skipped (99 in the released augmented set).
     """
 
     kind: Literal["metadata"]
@@ -171,10 +171,10 @@ class Transform:
     """How T is fitted: see ``datasets/two_camera/transforms.py``.
 
     Attributes:
-        preset: ``as_written``: on raw values; ``as_released``: on chromaticities; ``weighted``: on chromaticities, where dark
-            pixels count less, by their noise, which is ours.
-        max_condition: pairs are rejected whose colours have a condition number above this.
-        darkest: pixels whose R + G + B is at or below this share of full scale in either camera are left out.
+        preset: ``as_written``: on raw values; ``as_released``: on chromaticities; ``weighted`` (ours): on chromaticities,
+            with pixels weighted by their noise, so that dark ones count less.
+        max_condition: pairs are rejected if the condition number of their colours is above this.
+        darkest: pixels whose R + G + B is at or below this share of full scale in either camera are ignored.
     """
 
     preset: Literal["weighted", "as_released", "as_written"] = "weighted"
@@ -184,7 +184,7 @@ class Transform:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rotating:
-    """Folds that are tested in turn: a permutation of numpy's legacy generator, cut into parts.
+    """Folds for cross-validation: a permutation by numpy's legacy generator, cut into parts of equal size.
 
     Attributes:
         count: number of folds.
@@ -198,11 +198,11 @@ class Rotating:
 
 @dataclass(frozen=True, config=_STRICT)
 class Fixed:
-    """Training, validation and test: shares of all pairs, or the released file of parts; one of the two is given.
+    """Training, validation and test set: shares of all pairs, or the released file; exactly one of the two.
 
     Attributes:
-        shares: of training, validation and test, drawn from the seed; they sum to 1.
-        released: the released ``.mat`` file of parts.
+        shares: shares of the training, validation and test set, drawn from the seed; they sum to 1.
+        released: the released ``.mat`` file of the sets.
     """
 
     kind: Literal["fixed"]
@@ -212,11 +212,12 @@ class Fixed:
 
 @dataclass(frozen=True, config=_STRICT)
 class Augmentation:
-    """Every picture under the lights of others; see ``datasets/two_camera/augment.py``.
+    """Re-illumination of every picture with the illuminants of others; see ``datasets/two_camera/augment.py``.
 
     Attributes:
-        count: other pictures whose light each is given; all where there are fewer. 0: none is re-illuminated.
-        targets: ``any`` other picture, as in the paper, or those of the ``same_fold``: no light of a test is then trained on.
+        count: number of other pictures whose illuminants are applied to each picture; all if there are fewer. 0: none.
+        targets: ``any`` other picture, as in the paper, or those of the ``same_fold``, so that no illuminant of a test picture
+            is trained on.
     """
 
     count: Annotated[int, Field(ge=0)]
@@ -232,18 +233,20 @@ class NetworkTraining:
     """One row of the tables: networks of one shape.
 
     Attributes:
-        parameters: of the paper's networks, with hidden layers of nine units: 90 a layer and 20. For other shapes ``hidden``.
-        hidden: units of each hidden layer, in place of ``parameters``.
+        parameters: number of parameters of a network of the paper, whose hidden layers have nine units: 90 for each layer, plus
+            20. For other shapes, set ``hidden``.
+        hidden: units of each hidden layer, instead of ``parameters``.
         activation: activation of the hidden units; ``relu`` in the paper.
         preset: table of ``training/two_camera/two_camera.toml``.
-        seeds: a run each; all are trained side by side.
+        seeds: seeds, one run for each; all are trained together.
         settings: changes to the preset.
-        augmented: whether the re-illuminated rows of the dataset are learned from, where it has any.
-        reilluminated: whether rows are added that ``training.two_camera.reillumination`` makes of transforms alone.
-        measured_times: how often a measured row counts.
-        taught_by: another network of the settings, trained on the same rows: the average of its seeds is learned instead of the
-            measured lights, by ``training.two_camera.distilled``; ``preset`` is one with a decay.
-        taught_rows: re-illuminated rows that each seed then learns from.
+        augmented: whether to train on the re-illuminated rows of the dataset, if it has any.
+        reilluminated: whether to add rows that ``training.two_camera.reillumination`` computes from the transforms only.
+        measured_times: weight of a measured row.
+        taught_by: name of another network of the settings, trained on the same rows, for distillation: the average over its
+            seeds replaces the measured illuminants as the target; ``preset`` must have a decay. See
+            ``training.two_camera.networks.distilled``.
+        taught_rows: with ``taught_by``: number of re-illuminated rows that each seed trains on.
         lights_of_test: keep training rows re-lit with the illuminant of a test pair, as the release does; results say so.
     """
 
@@ -266,17 +269,17 @@ class Evaluation:
     """What is trained and tested.
 
     Attributes:
-        direction: ``1to2`` estimates the light in the first camera from T to the second, or on the first camera's pictures;
-            ``2to1`` that in the second; ``both`` does both.
-        baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
-            of your own (``path/to/file.py:name``): see docs/illuminants.md.
-        networks: networks by the name shown in tables.
-        longest_px: pictures are averaged down to at most this before baselines see them.
-        relit_pictures: pictures under other lights, of those that ``augmentation`` makes, that baselines with something to
-            learn are given beside each training picture. The paper's 99 take 6 GB a thousand pictures of 256 x 256.
-        method_settings: of baselines by name, of your own without the folders of the file: on pictures the values that each
-            setting may have, else the settings.
-        metrics: further ones: functions that take ``Estimates`` of ``eval.protocols.cross_validation`` and give a number, or
+        direction: ``1to2`` estimates the illuminant in the first camera from the transform to the second, or from the first
+            camera's pictures; ``2to1`` the one in the second; ``both`` does both.
+        baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and your own
+            references (``path/to/file.py:name``): see docs/illuminants.md.
+        networks: networks, by the name shown in tables.
+        longest_px: maximum length of a picture's longer side for baselines, pixels; larger pictures are averaged down.
+        relit_pictures: number of re-illuminated copies, made by ``augmentation``, of each training picture for baselines that
+            are trained. The paper's 99 take 6 GB per thousand pictures of 256 x 256.
+        method_settings: baseline -> its settings; for baselines on pictures, setting -> list of values to choose from. Name
+            your own baselines without the folders of their file.
+        metrics: further metrics: functions of ``Estimates`` of ``eval.protocols.cross_validation`` that return a number, or
             numbers by name.
     """
 
@@ -296,14 +299,14 @@ class TwoCameraConfig:
     """All settings.
 
     Attributes:
-        seed: draws pairs, shares and re-illumination; rotating folds have a seed of their own.
+        seed: seed of generated pairs, shares and re-illumination; rotating folds have their own seed.
         source: source of the pairs; ``kind`` selects one of these tables.
         folds: training and test pairs.
         shards: sizes of shards.
         evaluation: what is trained and tested.
         transform: how the colour transform between the cameras is fitted.
         augmentation: re-illuminated copies of pictures with charts; None: none are made.
-        compare_with: dataset whose published table is shown next to ours; None: none.
+        compare_with: dataset whose published table is shown next to the results; None: none.
     """
 
     seed: int

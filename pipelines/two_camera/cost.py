@@ -18,11 +18,11 @@ def shape_in(settings: Mapping[str, Any]) -> NetworkShape | None:
 
 
 def cost_blocks(lines: Sequence[Line]) -> list[Block]:
-    """A table of the networks among the lines of a report; nothing where there is none."""
+    """A table of the networks among the lines of a report; nothing if there is none."""
     shapes = {line.method: shape_in(line.settings) for line in lines if line.model in ("network", "distilled")}
     rows = [[name, str(shape), shape.parameters, shape.operations] for name, shape in shapes.items() if shape is not None]
     caption = (
-        "Cost of an estimate when T is known; a multiplication comes with an addition. How long one takes, benchwright "
-        "export measures"
+        "Cost of an estimate when T is known; each multiplication comes with an addition. benchwright export measures the time "
+        "of an estimate"
     )
     return [Table(["network", "layers", "parameters", "multiplications"], rows, caption)] if rows else []

@@ -14,8 +14,8 @@ from ...eval.report.figures import line_chart
 
 
 def few_pairs(pairs: int) -> str:
-    """What is said besides where T seems not to depend on the light; "" where pairs are enough to tell."""
-    return "" if pairs >= ENOUGH else f" {pairs} pairs are few: below {ENOUGH}, a T that does depend is missed at times."
+    """A caveat where T seems not to depend on the illuminant; "" if there are enough pairs to be sure."""
+    return "" if pairs >= ENOUGH else f" With {pairs} pairs, below {ENOUGH}, a dependence is sometimes missed."
 
 
 def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
@@ -29,30 +29,32 @@ def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
             blocks.append(Text([f"From camera {first} to {second}: {error}."], tone="note"))
             continue
         best = int(found.explained.argmax())
-        of_chance = f"lights that are shuffled among the pairs explain as much in {100 * found.chance:.1f} % of trials"
+        of_chance = f"illuminants shuffled among the pairs explain as much in {100 * found.chance:.1f} % of trials"
         if found.depends:
-            told = (
-                f"T from camera {first} to {second} depends on the light, which explains {100 * found.explained[best]:.0f} % "
-                f"of the variance of its number {NUMBERS[best]}, more than of any other ({of_chance})."
+            text = (
+                f"T from camera {first} to {second} depends on the illuminant, which explains "
+                f"{100 * found.explained[best]:.0f} % of the variance of its element {NUMBERS[best]}, the highest share of all "
+                f"elements ({of_chance})."
             )
         else:
-            told = (
-                f"T from camera {first} to {second} does not depend on the light, as far as these {len(pairs)} pairs tell: the "
-                f"light moves none of its numbers by more than {100 * found.moved:.2f} % of the largest; {of_chance}. Networks "
-                "and regression on T have nothing to learn of these cameras: where they score well all the same, it is by "
-                "traces that noise and clipping leave in T, which other exposures do not have. So it is with cameras of one "
-                f"sensor, and where the sensitivities of one are mixtures of the other's.{few_pairs(len(pairs))}"
+            text = (
+                f"T from camera {first} to {second} does not depend on the illuminant, as far as these {len(pairs)} pairs "
+                f"show: the illuminant changes none of its elements by more than {100 * found.moved:.2f} % of the largest; "
+                f"{of_chance}. Networks and regression on T have nothing to learn from these cameras: if they score well "
+                "nevertheless, they use traces of noise and clipping in T, which other exposures do not have. This is the case "
+                "for cameras with the same sensor, and if the sensitivities of one are linear combinations of the other's."
+                f"{few_pairs(len(pairs))}"
             )
-        blocks.append(Text([told], tone="plain" if found.depends else "note"))
+        blocks.append(Text([text], tone="plain" if found.depends else "note"))
         blocks.append(
             line_chart(
                 NUMBERS,
-                {"spread over the pairs": found.spread, "left when the light is known": found.left},
-                label_axis="number of T, from a channel of one camera to one of the other",
+                {"over the pairs": found.spread, "residual, given the illuminant": found.left},
+                label_axis="element of T, from a channel of one camera to one of the other",
                 value_axis="standard deviation",
-                caption=f"How far the light explains T, camera {first} to {second}. Where both curves run together, T says "
-                "nothing of the light.",
+                caption=f"How far the illuminant explains T, camera {first} to {second}. Where the curves coincide, T carries "
+                "no information on the illuminant.",
                 limits=(0.0, 1.05 * float(np.maximum(found.spread, found.left).max()) or 1.0),
             )
         )
-    return Section("T and the light", blocks)
+    return Section("T and the illuminant", blocks)

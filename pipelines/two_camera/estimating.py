@@ -32,7 +32,7 @@ _WIDE_PX, _BESIDE_PX = 640, 460
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What is told of a pair.
+    """What is reported of a pair.
 
     Attributes:
         light: R, G, B of the light in the camera of ``camera``, G at 1.
@@ -59,7 +59,7 @@ class Estimate:
 
     @property
     def doubt(self) -> str:
-        """What is said where numbers of T are outside; "" where none is."""
+        """What is said where numbers of T are outside; "" if none is."""
         each = ", ".join(f"{name} {value:.4f} ({low:.4f} to {high:.4f})" for name, (value, low, high) in self.outside.items())
         count = f"{len(self.outside)} of the {len(NUMBERS)} numbers of T"
         return f"{count} are outside the training range, where the estimate is a guess: {each}" if each else ""
@@ -85,7 +85,7 @@ def estimate(
         first: raw file, or linear 16-bit PNG, of the first camera.
         second: of the second, of the same scene.
         folder: files of these names in it are written over.
-        device: whose homography of the training is taken; may be left out where there is one.
+        device: whose homography of the training is taken; may be left out if there is one.
         align: by the ``training``'s homography, the default where it had one; by what this ``pair`` tells, the default where
             not; or not at all: ``none``, for pictures that lie on one grid already.
         least_agreement: of the detail of both pictures, -1 to 1, below which they do not show one scene; None: that of the
@@ -110,7 +110,7 @@ def estimate(
         bright = np.minimum(*(view.sum(axis=2) for view in views)) > facts.transform.darkest
         keep = usable & bright
         if keep.sum() < FEWEST_PIXELS:
-            raise Reject("too_few_pixels", f"{int(keep.sum())} valid pixels, {FEWEST_PIXELS} wanted")
+            raise Reject("too_few_pixels", f"{int(keep.sum())} valid pixels, expected at least {FEWEST_PIXELS}")
         ordered = views if facts.direction == "1to2" else views[::-1]
         T, condition = checked_fit(
             *(np.clip(view[keep], 0, 1) for view in ordered),
@@ -151,7 +151,7 @@ def _reading(model: str, facts: Model, factor: int | None, demosaic: Demosaic | 
         return facts.reading
     if factor is None or demosaic is None:
         raise WrongUse(
-            f"{model}: it learned from no raw pictures (source {facts.source}): say how they are read, by {_BY_HAND}"
+            f"{model}: it was not trained on raw pictures (source {facts.source}): say how to read them, with {_BY_HAND}"
         )
     return Reading(factor, demosaic, SATURATED, {})
 
@@ -176,7 +176,7 @@ def _homography(reading: Reading, pictures: list[Linear], device: str | None, al
     """The matrix, and where it is from."""
     known = reading.homographies
     if align == "none":
-        return np.eye(3), "the user, align = none: the pictures lie on one grid"
+        return np.eye(3), "the user, align = none: the pictures are on the same grid"
     if align == "pair" or (align is None and not known):
         found = homography_of(lambda: [(pictures[0], pictures[1])])
         return found.matrix, f"this pair: {found.points} points, {found.residual_px:.2f} raw pixels apart"
@@ -215,10 +215,10 @@ def _write(found: Estimate, facts: Model, picture: np.ndarray, files: tuple[str,
 
 def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: tuple[str, str]) -> Report:
     light = ", ".join(f"{value:.3f}" for value in found.light)
-    told = [
-        f"Light in camera {found.camera}, raw R, G, B: {light}, by {facts.network}. Estimators of its settings erred by "
-        f"{found.expected_deg:.2f} degrees on average on pairs that they had not seen.",
-        f"T is of {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
+    lines = [
+        f"Illuminant in camera {found.camera}, raw R, G, B: {light}, by {facts.network}. Estimators with its settings have a "
+        f"mean error of {found.expected_deg:.2f} degrees on unseen pairs.",
+        f"T was computed from {found.valid_share:.0%} of the pixels; homography of {found.homography_from}.",
     ]
     thumbs = [Thumb(image, caption) for image, caption in zip(pictures, ("as the camera gave it", "corrected"), strict=True)]
     T = [[name, *row] for name, row in zip("RGB", np.reshape(found.transform, (3, 3)).tolist(), strict=True)]
@@ -229,7 +229,7 @@ def _page(found: Estimate, facts: Model, pictures: tuple[bytes, bytes], files: t
             Section(
                 "Before and after",
                 [
-                    Text(told),
+                    Text(lines),
                     *([Text([f"{found.doubt}."], tone="note")] if found.doubt else []),
                     ImageGrid("Raw colours with the gamma of sRGB", thumbs, side_px=_BESIDE_PX),
                     Table(["T from", *"RGB"], T, decimals=4),

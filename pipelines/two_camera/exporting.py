@@ -101,10 +101,10 @@ def export(
         config: settings of the run.
         out: the run, finished and trained.
         folder: new, empty, or of an earlier export.
-        network: its name in the settings, or ``linear_regression``; may be left out where there is one network, or none.
+        network: its name in the settings, or ``linear_regression``; may be left out if there is one network, or none.
         direction: of the settings; may be left out where they have one.
         average: the average of all seeds, as one file; otherwise the network of the first seed.
-        progress: told one line a step.
+        progress: called with one line per step.
 
     Returns:
         The ONNX file.
@@ -170,7 +170,7 @@ def _chosen(config: TwoCameraConfig, out: str, network: str | None, direction: D
     if network is not None and network not in [*names, LINEAR]:
         if network in config.evaluation.baselines:
             raise WrongUse(
-                f"{network}: networks become ONNX files, {', '.join(names)}, and {LINEAR}; others are there to compare with"
+                f"{network}: networks become ONNX files, {', '.join(names)}, and {LINEAR}; others are only for comparison"
             )
         raise unknown("network", network, [*names, *regression])
     if direction is None and len(ways) > 1:
@@ -209,15 +209,15 @@ def _expected(line: Line, *, average: bool) -> dict[str, list[float]]:
 
 def _check_folder(folder: str) -> None:
     if Path(folder).is_dir() and any(Path(folder).iterdir()) and not (Path(folder) / FACTS).is_file():
-        raise WrongUse(f"{folder}: it holds files, and no {FACTS} of an earlier export: choose a new or empty folder")
+        raise WrongUse(f"{folder}: it contains files, but no {FACTS} of an earlier export: choose a new or empty folder")
 
 
 def _on_all_pairs(config: TwoCameraConfig, chosen: ChosenEstimator, *, average: bool) -> ChosenEstimator:
     """The same without folds: of the first seed alone, unless the average is wanted."""
     if chosen.settings["looks_at_test"]:
         raise WrongUse(
-            f"{chosen.change.removesuffix('.settings')}: preset with keep = 'test_fold': of all pairs there is no test fold "
-            "that could choose the weights: export a network of another preset"
+            f"{chosen.change.removesuffix('.settings')}: preset with keep = 'test_fold': without folds there is no test fold "
+            "to select the weights: export a network of another preset"
         )
     own = chosen.settings["estimator"]
     if "seeds" not in own:
@@ -245,7 +245,7 @@ def _rows(out: str, settings: Mapping[str, Any]) -> PairExamples:
 
 
 def _depends(rows: PairExamples) -> bool | None:
-    """Whether T depends on the light; None where that cannot be told."""
+    """Whether T depends on the light; None if that cannot be told."""
     try:
         return light_dependence(rows.X[rows.original].reshape(-1, 3, 3).astype(np.float64), rows.gt[rows.original]).depends
     except ValueError:
@@ -273,7 +273,7 @@ def _measured(data: bytes, learned: _Learned, X: np.ndarray) -> bytes:
     theirs, ours = network(rows), learned.ratios(rows)
     difference = float((np.abs(theirs - ours) / np.maximum(ours, 1e-6)).max())
     if not difference <= MOST_DIFFERENCE:
-        raise RuntimeError(f"onnxruntime is {difference:.2g} of a ratio off what {learned.by} says, limit {MOST_DIFFERENCE:g}")
+        raise RuntimeError(f"onnxruntime is {difference:.2g} of a ratio away from {learned.by}, limit {MOST_DIFFERENCE:g}")
     told = {
         "max_difference": {f"onnxruntime and {learned.by}": difference, "share of": "a ratio", "transforms": len(rows)},
         "latency_us": {**network.latency_us(rows), "threads": 1, "transforms a call": 1},
@@ -296,7 +296,7 @@ def _tell(model: Model, measured: Mapping[str, Any], tell: Callable[[str], None]
     tell(f"{model.network} ({model.shape}), trained on all {model.pairs} pairs, {model.rows:,} rows")
     tell(f"expected error on unseen pairs: {with_deviation(mean, deviation)} degrees on average, by the folds")
     if model.depends is False:
-        nothing = "T does not depend on the light, as far as these pairs tell: there was nothing to learn of these cameras."
+        nothing = "T does not depend on the illuminant, as far as these pairs show: these cameras offer nothing to learn."
         tell(f"{nothing}{few_pairs(model.pairs)}".removesuffix("."))
     [held_against, difference], *_ = measured["max_difference"].items()
     tell(f"{held_against} differ by {difference:.1e} of a ratio at most")

@@ -28,7 +28,7 @@ class Reading:
         factor: raw pixels of the first camera along the side of a pixel.
         demosaic: see ``curation.stages.raw``.
         saturated: share of full scale from which a value counts as saturated.
-        homographies: device -> second to first camera (9,); none where the pictures came on one grid.
+        homographies: device -> second to first camera (9,); none if the pictures came on one grid.
         least_agreement: of two pictures that show one scene; see ``curation.stages.alignment.agreement``.
     """
 
@@ -41,20 +41,20 @@ class Reading:
 
 @dataclass(frozen=True, config=_STRICT)
 class Model:
-    """A network that is told apart, and what it expects.
+    """A network of a run, and what it expects.
 
     Attributes:
         benchmark: ``two_camera``.
         network: its name in the settings; ``shape`` its layers; ``networks`` how many of them are averaged.
         direction: ``1to2``: the light in the first camera, from T to the second.
         transform: how T is fitted.
-        reading: how raw pictures are read; None where none were learned from, but transforms, spectra or linear pictures.
+        reading: how raw pictures are read; None if none were learned from, but transforms, spectra or linear pictures.
         low, high: least and greatest of each number of T among what was learned from.
         pairs, rows: measured pairs, and rows with re-illuminated ones, that were learned from.
         source, dataset: what they were, and their content digest.
         validated: whether a part of the pairs chose the weights.
         expected: statistic -> mean over the folds in degrees of networks that had not seen the pairs, and its deviation.
-        depends: whether T depends on the light in what was learned from; None where that cannot be told.
+        depends: whether T depends on the light in what was learned from; None if that cannot be told.
         parameters, operations: of one estimate; ``file_bytes`` of the ONNX file, and ``sha256``.
     """
 
@@ -103,5 +103,5 @@ def load_model(folder: str) -> tuple[Model, OnnxNetwork]:
         raise ValueError(f"{path}: {place or 'the file'}: {first['msg']}: export the model again") from None
     data = (Path(folder) / NETWORK).read_bytes()
     if hashlib.sha256(data).hexdigest() != found.sha256:
-        raise ValueError(f"{Path(folder) / NETWORK} is not the file that {FACTS} tells of: export the model again")
+        raise ValueError(f"{Path(folder) / NETWORK} is not the file described by {FACTS}: export the model again")
     return found, OnnxNetwork(data)

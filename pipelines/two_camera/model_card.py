@@ -18,22 +18,22 @@ library_name: onnx
 tags: [colour-constancy, white-balance, illuminant-estimation]
 ---
 
-# The light in camera {first} from its colour transform to camera {second}
+# The illuminant in camera {first} from its colour transform to camera {second}
 
-{_shape(model)}, {model.parameters:,} parameters. The 3 x 3 transform between the raw colours of two cameras that see one scene
-tells it the colour of the light. The idea, and the networks of nine units a layer, are of A. Abdelhamed, A. Punnappurath,
-M. S. Brown, *Leveraging the Availability of Two Cameras for Illuminant Estimation* (CVPR 2021).
+{_shape(model)}, {model.parameters:,} parameters. It estimates the illuminant from the 3 x 3 transform between the raw colours
+of two cameras that see the same scene. The idea, and the networks with nine units per layer, are from A. Abdelhamed,
+A. Punnappurath, M. S. Brown, *Leveraging the Availability of Two Cameras for Illuminant Estimation* (CVPR 2021).
 
 ## Data
 
-{model.pairs:,} pairs (source {model.source}), {model.rows:,} rows with those under other lights; content digest of the dataset
-`{model.dataset}`. All of them were learned from{", save those that chose when training ended" if model.validated else ""}.
+{model.pairs:,} pairs (source {model.source}), {model.rows:,} rows including re-illuminated ones; content digest of the dataset
+`{model.dataset}`. It was trained on all of them{", except those used for early stopping" if model.validated else ""}.
 
-## What to expect
+## Expected errors
 
-Angular errors in degrees on pairs that estimators of the same settings had not seen, as they were trained on the other folds:
-means over the folds, ± one standard deviation over seeds. What is exported has seen all pairs, so that none is left to test it
-on. Other cameras, also of the same model, have other transforms.{_depends(model)}
+Angular errors in degrees of estimators with the same settings, each tested on a fold that it was not trained on: means over the
+folds, ± one standard deviation over seeds. The exported model was trained on all pairs, so that none is left to test it. Other
+cameras, even of the same model, have other transforms.{_depends(model)}
 
 {_table(list(model.expected), [[with_deviation(*each) for each in model.expected.values()]])}
 
@@ -43,27 +43,28 @@ on. Other cameras, also of the same model, have other transforms.{_depends(model
 over the pixels that saturate in neither camera, by the rules `{model.transform.preset}` of benchwright's
 `datasets/two_camera/transforms.py`. {_reading(model)}
 
-`ratios`, float32 (n, 2): R/G and B/G of the light in the raw colours of camera {first}: divide its picture by (R/G, 1, B/G).
+`ratios`, float32 (n, 2): R/G and B/G of the illuminant in the raw colours of camera {first}: divide its picture by
+(R/G, 1, B/G).
 
-Where a number of T lies outside of what was learned from, the estimate is a guess:
+If an element of T is outside the range of the training data, the estimate is unreliable:
 
-{_table(["number of T", "least", "greatest"], [[name, f"{low:.4f}", f"{high:.4f}"] for name, low, high in ranges])}
+{_table(["element of T", "min", "max"], [[name, f"{low:.4f}", f"{high:.4f}"] for name, low, high in ranges])}
 
 ## Cost
 
 {model.parameters:,} parameters; {model.operations:,} multiplications, each with an addition, for an estimate; `{NETWORK}` has
-{model.file_bytes:,} bytes. How long an estimate took where it was exported, and how far onnxruntime is from what was trained,
-stands in `{MEASURED}`, which alone depends on the machine. T costs more than that: it is a sum over all pixels.
+{model.file_bytes:,} bytes. The time of an estimate on the exporting machine, and the difference between onnxruntime and the
+trained model, are in `{MEASURED}`, the only file that depends on the machine. T costs more: it is a sum over all pixels.
 
-`benchwright estimate FOLDER FIRST SECOND --to LOOKED` reads `{FACTS}`, which says the same to programs.
+`benchwright estimate FOLDER FIRST SECOND --to LOOKED` reads `{FACTS}`, which has the same information for programs.
 """
 
 
 _NOTHING = """
 
-**T does not depend on the light here, as far as these pairs tell: there was nothing to learn of these cameras.** Where the
-errors are small all the same, it is by traces that noise and clipping leave in T, which other exposures do not have. So it is
-with two cameras of one sensor, and where the sensitivities of one are mixtures of the other's."""
+**T does not depend on the illuminant here, as far as these pairs show: there was nothing to learn from these cameras.** If
+errors are small nevertheless, they come from traces of noise and clipping in T, which other exposures do not have. This is the
+case for cameras with the same sensor, and if the sensitivities of one are linear combinations of the other's."""
 
 
 def _depends(model: Model) -> str:
@@ -88,8 +89,8 @@ def _table(columns: list[str], rows: list[list[str]]) -> str:
 def _reading(model: Model) -> str:
     if model.reading is None:
         return (
-            f"No raw pictures were learned from (source {model.source}), so that nothing here says how they become T: "
-            "`benchwright estimate` is told by `--factor` and `--demosaic`."
+            f"It was not trained on raw pictures (source {model.source}), so their processing is not defined here: set "
+            "`--factor` and `--demosaic` of `benchwright estimate`."
         )
     return (
         "Pictures are linear raw R, G, B, black taken off, brought onto the first camera's grid and averaged down by "

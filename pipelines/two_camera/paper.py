@@ -1,4 +1,4 @@
-"""What of a two-camera run stands beside the paper's figures, by the run's own record."""
+"""What of a two-camera run is shown next to the paper's figures, by the run's own record."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ UNFAIR = {
     "lights_of_test": "training rows are re-lit with the illuminants of test pairs, as in the released augmentation",
 }
 _ON_LEARNED = (
-    "Methods that are learned from pictures are fitted to the training pictures and their lights, as the networks are, and see "
-    "pictures where the networks see the nine numbers of T. The chromagenic lights, no row of the paper, can only name lights "
-    "that training pictures have shown."
+    "Methods that learn from pictures are fitted to the training pictures and their illuminants, as the networks are; they see "
+    "pictures, and the networks the nine numbers of T. The chromagenic methods, which are not in the paper, can "
+    "only return illuminants of training pictures."
 )
 
 
 def _paper_name(line: Line) -> str:
-    """Row of the published tables that a method of ours stands beside."""
+    """Row of the published tables that a method of ours is shown next to."""
     if line.model == "network":
         return f"ours-{line.settings.get('estimator.parameters')}"
     return row_of(line.method)
 
 
 def row_of(method: str) -> str:
-    """Row of the published tables that a baseline stands beside, if there is one of that name."""
+    """Row of the published tables that a baseline is shown next to, if there is one of that name."""
     return {"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(method, method.removesuffix("_published").replace("_", " "))
 
 
@@ -52,7 +52,7 @@ def kind_of(line: Line) -> str:
     if line.model == LINEAR:
         return "regression on T"
     if ":" in line.model:
-        return "of your own"
+        return "user-defined"
     origin = {entry.name: entry.origin for entry in ESTIMATORS.entries()}.get(line.model, "a package that is not installed")
     if origin != BUILT_IN:
         return f"of {origin}"
@@ -70,20 +70,20 @@ def warnings_of(line: Line) -> list[str]:
 
 
 def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
-    """Why published figures are of other data than this run's; "" where the run's record says that they are of the same."""
+    """Why published figures are of other data than this run's; "" if the run's record says that they are of the same."""
     if config.compare_with is None:
-        return "the settings name no published set"
+        return "the settings do not name a published dataset"
     known = facts().sets[config.compare_with].get("folded_sha256")
     if isinstance(config.source, LitPictures):
-        return "pictures are thumbnails, and the second camera's are made by spectra and not by charts"
+        return "pictures are thumbnails, and the second camera's are computed from spectra instead of charts"
     if known is None:
         return "its transforms were not released, so this run's cannot be shown to be the same"
     found = made["folded"].digest if "folded" in made else ""
-    return "" if found == known else "the lights, transforms or folds of this run are not those that were released"
+    return "" if found == known else "the illuminants, transforms or folds of this run are not the released ones"
 
 
 def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
-    """Why a training is none of the paper's, by its record; "" where it is."""
+    """Why a training is none of the paper's, by its record; "" if it is."""
     own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
     if changed := record_differences(own, wanted):
         return changed[0]
@@ -92,25 +92,25 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
             return why
         return _other_training(own)
     if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
-        return "no method of the paper's table"
+        return "the method is not in the paper's table"
     if _learns(line) and own.get("relit_pictures") != facts().targets:
-        return f"it learned without the paper's {facts().targets} re-illuminated pictures beside each"
+        return f"it was trained without the paper's {facts().targets} re-illuminated copies of each picture"
     return ""
 
 
 def _other_training(own: Mapping[str, Any]) -> str:
-    """What a network has other than the released ones; "" where it has nothing."""
+    """What a network has other than the released ones; "" if it has nothing."""
     if "estimator.hidden" in own or "estimator.activation" in own:
-        return f"a network of another shape, {shape_in(own)}"
+        return f"the network has a different shape, {shape_in(own)}"
     paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
     return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
 
 
 def _other_augmentation(config: TwoCameraConfig, line: Line) -> str:
-    """Why a network has not learned from re-illuminated rows as the paper's have; "" where it has."""
+    """Why a network has not learned from re-illuminated rows as the paper's have; "" if it has."""
     if augmentation_of(config, line) == "of pictures" and config.augmentation and config.augmentation.count == facts().targets:
         return ""
-    return f"no {facts().targets} re-illuminated pictures stand beside each"
+    return f"the dataset does not have {facts().targets} re-illuminated copies of each picture"
 
 
 def augmentation_of(config: TwoCameraConfig, line: Line) -> str:
@@ -127,7 +127,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
         "kind": kind_of,
         **whole_columns(dict(zip(STATISTICS, SHOWN, strict=True))),
     }
-    same = "lights, transforms, folds and settings of the paper"
+    same = "illuminants, transforms, folds and settings of the paper"
     fair, verdict = comparable(found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line), same)
     rows: list[PublishedRow] = []
     beside: list[Sequence[Value]] = []
@@ -156,17 +156,17 @@ def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[B
         return []
     table = facts().tables[config.compare_with]
     names = [name for name in dict.fromkeys(map(_paper_name, found)) if name in table]
-    told = (
-        f"Of the same set at full size; how ours differ: {data_differs(config, {})}. They say of which order errors are there, "
-        "and are no target."
+    text = (
+        f"Results on the same dataset at full size; ours differ: {data_differs(config, {})}. They indicate only the magnitude "
+        "of the errors, and are not a target."
     )
     rows: list[Sequence[Value]] = [[name, *table[name]] for name in names]
-    title = f"{TABLE[config.compare_with]} of the paper, of other pictures"
-    return [Details(title, [Text([told]), Table(["row", *STATISTICS], rows, decimals=2)])] if rows else []
+    title = f"{TABLE[config.compare_with]} of the paper, for other pictures"
+    return [Details(title, [Text([text]), Table(["row", *STATISTICS], rows, decimals=2)])] if rows else []
 
 
 def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:
-    """The column that says which lines are unfair; none where none is."""
+    """The column that says which lines are unfair; none if none is."""
     if not any(map(warnings_of, found)):
         return {}
     return {"comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes"}
@@ -180,10 +180,10 @@ def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     for row in facts().tables[config.compare_with or "s20"]:
         why = "not among this run's methods"
         if isinstance(config.source, Metadata) and row not in on_transforms:
-            why = "it needs pictures, and this run has none"
+            why = "needs pictures, and this run has none"
         if row not in ours:
             rows.append([row, facts().not_run.get(row, why)])
-    return Details("Rows of the paper's table that this run has not", [Table(["row", "why"], rows)])
+    return Details("Rows of the paper's table that this run does not have", [Table(["row", "why"], rows)])
 
 
 def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
@@ -202,7 +202,7 @@ def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence
 
     def why(line: Line) -> str:
         if line.settings["direction"] != "1to2" or line.settings.get("estimator.parameters") != facts().parameters[0]:
-            return f"Table 4 is of {facts().parameters[0]} parameters, in direction 1to2"
+            return f"Table 4 is for {facts().parameters[0]} parameters and direction 1to2"
         other = "" if kinds[line.label] == "none" else _other_augmentation(config, line)
         return other or _other_training(line.settings)
 

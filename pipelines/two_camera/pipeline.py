@@ -117,7 +117,7 @@ def _with_folds(flow: Flow, c: TwoCameraConfig) -> Flow:
     if isinstance(c.folds, Rotating):
         return flow.whole("folded", step(assign_folds, folds=c.folds.count, seed=c.folds.seed), gives=Folded)
     if (c.folds.shares is None) == (c.folds.released is None):
-        raise ConfigError("folds: give shares or released, one of the two")
+        raise ConfigError("folds: set either shares or released")
     if c.folds.shares is not None:
         return flow.whole("folded", step(assign_parts, shares=c.folds.shares, seed=c.seed), gives=Folded)
     return flow.whole("folded", step(released_parts, path=where(c.folds.released or "")), gives=Folded)

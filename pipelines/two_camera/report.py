@@ -53,8 +53,8 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         sections += _results(config, run, pictures, pairs)
     cards = run.cards(
         ("listed", "pairs listed", "raw or matched files"),
-        ("measured", "pairs measured", "lights and transforms"),
-        ("augmented", "rows with re-illuminated ones", "each pair under the lights of others"),
+        ("measured", "pairs measured", "illuminants and transforms"),
+        ("augmented", "rows, re-illuminated ones included", "each pair under the illuminants of others"),
         ("shards", "rows in the shards", "as published"),
     )
     return write_page(
@@ -64,32 +64,33 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         cards=cards,
         notes=_notes(config),
         sections=sections,
-        drawn=f"spectra that colour-science ships, seed {config.seed}",
+        drawn=f"spectra of the package colour-science, seed {config.seed}",
         first=first,
     )
 
 
 def _notes(config: TwoCameraConfig) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if isinstance(config.source, Radiometric):
         cameras = " and ".join(config.source.cameras)
-        told.append(
-            f"Pictures of this run are made from spectra, for {cameras}. The paper names neither its cameras nor its seed, and "
-            "its 87 lights are not available: its figures are of other pairs."
+        lines.append(
+            f"Pictures of this run are computed from spectra, for {cameras}. The paper names neither its cameras nor its seed, "
+            "and its 87 illuminants are not available: its figures are for other pairs."
         )
     if isinstance(config.source, LitPictures):
-        told.append(
-            f"Pictures of {config.source.second} are simulated: each is one of {config.source.main} times the transform of a "
-            "chart under its light, by spectra. Such transforms are more regular than measured ones: networks gain by it."
+        lines.append(
+            f"Pictures of {config.source.second} are simulated: each is a picture of {config.source.main} times the transform "
+            "of a chart under its illuminant, computed from spectra. Such transforms are more regular than measured ones, "
+            "which favours networks."
         )
     if isinstance(config.source, Metadata):
-        told.append("Lights and transforms are the released ones. Without the pictures, baselines that need them cannot run.")
+        lines.append("Illuminants and transforms are the released ones. Baselines that need pictures cannot run.")
     if config.augmentation is not None and config.augmentation.targets == "any":
-        told.append(
-            "Re-illumination takes any other picture, as in the paper. Training rows re-lit with the illuminant of a test pair "
-            "are left out all the same, unless a result says otherwise."
+        lines.append(
+            "Re-illumination uses any other picture, as in the paper. Nevertheless, training rows re-lit with the illuminant "
+            "of a test pair are left out, unless a result says otherwise."
         )
-    return told
+    return lines
 
 
 def _alignment(rows: Rows) -> Section:
@@ -102,8 +103,8 @@ def _alignment(rows: Rows) -> Section:
         matrix = "; ".join(" ".join(f"{value:.6g}" for value in row["homography"][at : at + 3]) for at in (0, 3, 6))
         how = "estimated" if row["points"] else "given"
         lines.append([device or "(one device)", how, row["residual_px"], row["points"], row["share"], Cell(matrix, code=True)])
-    caption = "Homography from raw pixels of the second camera to those of the first, one a device"
-    headings = ["device", "how", "residual, raw pixels", "points that agree", "share of all", "matrix, row by row"]
+    caption = "Homography from raw pixels of the second camera to those of the first, for each device"
+    headings = ["device", "how", "residual, raw pixels", "inliers", "share of all points", "matrix, row by row"]
     return Section("Alignment", [Table(headings, lines, caption)])
 
 
@@ -124,8 +125,8 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
             what = f"{'chart' if name else 'picture'}, {way.replace('to', ' to ')}"
             beside = [published.get(told) if way == "1to2" else None] if published else []
             lines.append([what, float(errors.mean()), float(np.median(errors)), float(errors.max()), *beside])
-    headings = ["T of the", "mean", "median", "largest", *(["released T, mean"] if published else [])]
-    caption = "Angle between the light in one camera, under T, and the light in the other, in degrees"
+    headings = ["T of the", "mean", "median", "max", *(["released T, mean"] if published else [])]
+    caption = "Angle between the illuminant in one camera, transformed by T, and the illuminant in the other, in degrees"
     blocks: list[Block] = [Table(headings, lines, caption, decimals=2)]
     conditions = [index.table[f"condition_{number}"].drop_null().to_numpy() for number in (1, 2)]
     if all(len(values) for values in conditions):
@@ -133,7 +134,7 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
             [f"camera {number}", *(float(np.quantile(values, at)) for at in (0.5, 0.9, 1.0))]
             for number, values in enumerate(conditions, 1)
         ]
-        blocks.append(Table(["colours of", "median", "90 %", "largest"], rows, "Condition number of the colours", decimals=1))
+        blocks.append(Table(["colours of", "median", "90 %", "max"], rows, "Condition number of the colours", decimals=1))
     return Section("Transforms", [*blocks, lights_figure(pairs)])
 
 
@@ -143,7 +144,7 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
 def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pairs: TransformPairs) -> list[Section]:
     skipped = [[name, why] for name, why in skipped_trainings(run.out).items()]
     left_out: list[Block] = (
-        [Table(["method", "why"], skipped, "Skipped: they cannot be fitted to this data")] if skipped else []
+        [Table(["method", "why"], skipped, "Skipped methods: they cannot be fitted to this data")] if skipped else []
     )
     if not run.lines:
         return [Section("Results", left_out)] if left_out else []
@@ -156,15 +157,15 @@ def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pair
         *settings_details(found),
     ]
     if warnings := sorted({told for line in found for told in warnings_of(line)}):
-        blocks.append(Text([f"Not comparable with the other lines: {told}." for told in warnings], tone="note"))
+        blocks.append(Text([f"Not comparable with the other rows: {told}." for told in warnings], tone="note"))
     tested = {(one["method"], canonical(one["settings"])): rows for one, rows in predictions(run.out) if rows.num_rows}
     estimates = {line.label: estimates_of(tested[line.method, line.rows["settings"][0].as_py()]) for line in found}
     chart = box_chart(
         {name: all_errors(mine) for name, mine in estimates.items()},
         group_axis="method",
         value_axis="angular error, degrees",
-        caption="Errors of every method over all tested pairs: quartiles and median, 5 to 95 per cent, and the mean as a dot; "
-        "of networks with several seeds, those of every seed.",
+        caption="Errors of every method over all tested pairs: median and quartiles, whiskers from the 5th to the 95th "
+        "percentile, and the mean as a dot; for networks with several seeds, the errors of all seeds.",
     )
     sections = [Section("Results", blocks), Section("Errors", [chart])]
     if pictures.there:
@@ -177,7 +178,7 @@ def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pair
 
 
 def _compared(found: Sequence[Line]) -> list[Line]:
-    """The methods whose corrections are shown: the best of each kind, then the next best; fair ones where there are any."""
+    """The methods whose corrections are shown: the best of each kind, then the next best; fair ones if there are any."""
     fair = [line for line in found if not warnings_of(line)] or [*found]
     mine = [line for line in fair if line.settings["direction"] == fair[0].settings["direction"]]
     best = {kind_of(line).partition(",")[0]: line for line in reversed(mine)}

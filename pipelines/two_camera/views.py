@@ -28,11 +28,11 @@ _WIDE_PX = 640
 _SHEET_PX = 150
 _CORRECTED_PX = 114  # seven beside each other on a page
 COMPARED = 5
-"""Methods whose corrections stand beside each other, as in the paper's Figure 9."""
+"""Methods whose corrections are shown next to each other, as in the paper's Figure 9."""
 
 
 class Pictures:
-    """Pictures of measured pairs, read when asked for; none where the dataset has none."""
+    """Pictures of measured pairs, read when asked for; none if the dataset has none."""
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
         source = config.source
@@ -55,14 +55,15 @@ class Pictures:
 
 def pairs_section(pictures: Pictures, pairs: TransformPairs) -> Section:
     if not pictures.there:
-        return Section("Pairs", [Text(["This dataset holds no pictures."])])
+        return Section("Pairs", [Text(["This dataset has no pictures."])])
     chosen = np.unique(np.linspace(0, len(pairs) - 1, min(_PAIRS, len(pairs))).astype(int)).tolist()
     blocks: list[Block] = [
         Text(
             [
-                "A chequered picture shows squares of both cameras in turn, the second brought to the first's colours by T: "
-                "where the pair is aligned, lines run on from square to square. Black in a mask is not valid: saturated, seen "
-                "by one camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
+                "A chequerboard alternates squares of both cameras, with the second one converted to the first's colours by T: "
+                "where the pair is aligned, lines continue from square to square. Black pixels of a mask are invalid: "
+                "saturated, visible to one camera only, or part of the chart. Pictures are raw colours, divided by the "
+                "illuminant, with the gamma of sRGB."
             ]
         )
     ]
@@ -71,13 +72,13 @@ def pairs_section(pictures: Pictures, pairs: TransformPairs) -> Section:
         over = two @ np.linalg.inv(pairs.transform_1to2[row])
         light = pairs.gt_1[row]
         top = white_level(one / light)
-        told = f"{pairs.name[row]}: both cameras in turn, in squares"
-        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
+        text = f"{pairs.name[row]}: chequerboard of both cameras"
+        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), text, f"{text}."))
         thumbs = [
             Thumb(png(one / light, top), "first camera"),
             Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera"),
             *(
-                _swatch(getattr(pairs, f"gt_{n}")[row], f"light in the {which} camera")
+                _swatch(getattr(pairs, f"gt_{n}")[row], f"illuminant in the {which} camera")
                 for n, which in ((1, "first"), (2, "second"))
             ),
         ]
@@ -117,10 +118,10 @@ def lights_figure(pairs: TransformPairs) -> Figure:
         lights[:, [0, 2]] / lights[:, 1:2],
         np.repeat([0, 1], len(pairs)),
         ["first camera", "second camera"],
-        axes=("R/G of the light", "B/G of the light"),
+        axes=("R/G of the illuminant", "B/G of the illuminant"),
         group_axis="camera",
         ticks=True,
-        caption="The light of every measured pair in both cameras: where they lie apart, the cameras' sensitivities differ.",
+        caption="The illuminant of every measured pair in both cameras: they differ as the cameras' sensitivities differ.",
     )
 
 
@@ -128,7 +129,7 @@ def lights_figure(pairs: TransformPairs) -> Figure:
 
 
 def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) -> list[Section]:
-    """Two pairs, each under the light of the other, as in the paper's Figure 3; nothing where the run has no such two.
+    """Two pairs, each under the light of the other, as in the paper's Figure 3; nothing if the run has no such two.
 
     Args:
         pictures: of the measured pairs.
@@ -152,15 +153,15 @@ def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) ->
             np.maximum(views[n] @ change[of[str(pairs.key[own]), str(pairs.key[light])]], 0)
             for n, (own, light) in enumerate(((one, other), (other, one)))
         ]
-        told = (*names, f"{names[0]} as {names[1]}", f"{names[1]} as {names[0]}")
-        rows.append((which, [Thumb(png(v, white_level(v)), t) for v, t in zip((*views, *changed), told, strict=True)]))
-    told = (
-        "Two pairs, each under the light of the other, by the 3 x 3 matrix between the colours of their charts. Raw colours "
-        "with the gamma of sRGB. Networks learn from the transforms of such pictures, and baselines with something to learn "
-        "from the pictures, as many as evaluation.relit_pictures says."
+        text = (*names, f"{names[0]} as {names[1]}", f"{names[1]} as {names[0]}")
+        rows.append((which, [Thumb(png(v, white_level(v)), t) for v, t in zip((*views, *changed), text, strict=True)]))
+    text = (
+        "Two pairs, each under the illuminant of the other, by the 3 x 3 matrix between the colours of their charts. Raw "
+        "colours with the gamma of sRGB. Networks are trained on the transforms of such pictures; baselines that are trained "
+        "use the pictures themselves, as many as evaluation.relit_pictures."
     )
     columns = [("picture", names[0]), ("picture", names[1]), ("re-lit", names[0]), ("re-lit", names[1])]
-    return [Section("Re-illumination", [Text([told]), Sheet(columns, rows, side_px=_SHEET_PX)])]
+    return [Section("Re-illumination", [Text([text]), Sheet(columns, rows, side_px=_SHEET_PX)])]
 
 
 # ------------------------------------------------------------------------------------------------------------ corrected
@@ -195,21 +196,21 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
     at = {key: row for row, key in enumerate(pairs.key.tolist())}
     rows: list[tuple[str, list[Thumb | None]]] = []
     degrees: list[Sequence[Value]] = []
-    for what, key in (("least", ranked[0]), ("median", ranked[len(ranked) // 2]), ("largest", ranked[-1])):
+    for what, key in (("smallest", ranked[0]), ("median", ranked[len(ranked) // 2]), ("largest", ranked[-1])):
         row = at[key]
         picture = pictures.read(row)[0 if first else 1]
-        thumbs: list[Thumb | None] = [Thumb(png(picture, white_level(picture)), "as the camera gave it")]
+        thumbs: list[Thumb | None] = [Thumb(png(picture, white_level(picture)), "raw")]
         for mine in errors.values():
-            thumbs.append(_corrected(picture, mine[key][1], f"{mine[key][0]:.2f} degrees off") if key in mine else None)
-        thumbs.append(_corrected(picture, (pairs.gt_1 if first else pairs.gt_2)[row], "by the truth"))
+            thumbs.append(_corrected(picture, mine[key][1], f"{mine[key][0]:.2f} degrees error") if key in mine else None)
+        thumbs.append(_corrected(picture, (pairs.gt_1 if first else pairs.gt_2)[row], "ground truth"))
         rows.append((f"{pairs.name[row]}: {what} error", thumbs))
         degrees.append([str(pairs.name[row]), *(mine[key][0] if key in mine else None for mine in errors.values())])
-    told = (
-        "The same pictures, divided by the light that each method estimates and by the true one: those of the least, the "
-        f"median and the largest error of {leading}. Of several seeds it is the network of the first, which `benchwright "
-        "export` gives, too."
+    text = (
+        "The pictures with the smallest, the median and the largest error of "
+        f"{leading}, divided by the illuminant that each method estimates, and by the true one. With several seeds, the "
+        "network is that of the first, which `benchwright export` also exports."
     )
     names = [name.replace("_", " ") for name in errors]  # so that headings are no wider than pictures
-    sheet = Sheet([("raw", ""), *((name, "") for name in names), ("truth", "")], rows, side_px=_CORRECTED_PX)
+    sheet = Sheet([("raw", ""), *((name, "") for name in names), ("ground truth", "")], rows, side_px=_CORRECTED_PX)
     table = Table(["picture", *names], degrees, "Errors of these pictures, in degrees", decimals=2)
-    return Section("Corrected pictures", [Text([told]), sheet, table])
+    return Section("Corrected pictures", [Text([text]), sheet, table])

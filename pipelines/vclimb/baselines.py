@@ -25,7 +25,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, places_of, short, trainings_of, weights_sha256
+from ..stream_trainings import Runs, places_of, short, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
@@ -83,12 +83,12 @@ def _trainings(
 
 
 def check_settings(config: VclimbConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` if the settings' own baselines do not fit, as far as that shows before there is a dataset."""
     _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
 
 
 def split_file(out: str) -> str | None:
-    """SHA-256 of the split file, or other list in one file, that a run read; None where it read none."""
+    """SHA-256 of the split file, or other list in one file, that a run read; None if it read none."""
     listed = load_artifact(Store(out), "listed")
     value = None if listed is None else listed.recipe["settings"].get("path")
     return value["content"] if isinstance(value, Mapping) and "content" in value else None
@@ -149,8 +149,8 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     changes = e.settings
     if settings["consistency"] is None and "consistency" in changes:
         if not any(each.endswith(CONSISTENT) for each in e.methods):
-            told = f"no name of evaluation.methods ends in {CONSISTENT}, such as {name}{CONSISTENT}"
-            raise WrongUse(f"evaluation.settings.consistency: {told}")
+            message = f"no name of evaluation.methods ends in {CONSISTENT}, such as {name}{CONSISTENT}"
+            raise WrongUse(f"evaluation.settings.consistency: {message}")
         changes = {table: values for table, values in changes.items() if table != "consistency"}
     if e.model not in (None, MODEL):
         settings["model"] = dict(e.model_settings)

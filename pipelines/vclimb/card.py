@@ -15,7 +15,7 @@ from .config import DrawnVideos, VclimbConfig
 
 
 def split_stage(made: Iterable[str]) -> str | None:
-    """The stage that has all clips of the split with task and role, of those that are made; None where none is yet."""
+    """The stage that has all clips of the split with task and role, of those that are made; None if none is yet."""
     names = list(made)
     return next((name for name in ("split", "untrimmed", "unique") if name in names), None)
 
@@ -62,17 +62,17 @@ def _summary(config: VclimbConfig, index: Any, chosen: str) -> str:
 def _warnings(config: VclimbConfig, artifacts: Sequence[Artifact], index: Any) -> list[str]:
     role = config.evaluation.roles[2]
     about = cut_warning(config), leak_warning(index, role) or unknown_warning(config, index, role)
-    told = [warning for warning in about if warning]
+    lines = [warning for warning in about if warning]
     if isinstance(config.source, DrawnVideos):
-        told.append("The videos are SYNTHETIC, generated from a seed.")
+        lines.append("The videos are SYNTHETIC, generated from a seed.")
     lost = sum(sum(a.rejects.values()) for a in artifacts if a.stage in ("matched", "probed", "sampled"))
     if lost:
-        told.append(f"{lost:,} clips of the split are not in it: no video, or none that can be used.")
-    return told
+        lines.append(f"{lost:,} clips of the split are not in it: no video, or none that can be used.")
+    return lines
 
 
 def cut_warning(config: VclimbConfig) -> str:
-    """What must be said where train and test are pieces of the same recordings; "" where they are not."""
+    """What must be said where train and test are pieces of the same recordings; "" if they are not."""
     if isinstance(config.split.roles, str):
         return ""
     return (
@@ -82,7 +82,7 @@ def cut_warning(config: VclimbConfig) -> str:
 
 
 def leak_warning(clips: Any, role: str) -> str:
-    """What must be said where groups stand in train and in the role that is reported; "" where none does."""
+    """What must be said where groups are in train and in the role that is reported; "" if none does."""
     found = leaks(clips, role=role)
     if not found.clips:
         return ""
@@ -97,7 +97,7 @@ _BY_YOUTUBE = ("activitynet", "activitynet_csv", "kinetics", "split_file")
 
 
 def unknown_warning(config: VclimbConfig, clips: Any, role: str) -> str:
-    """What must be said where nobody knows whether clips share recordings; "" where that is known of all."""
+    """What must be said where nobody knows whether clips share recordings; "" if that is known of all."""
     youtube = config.source.kind in _BY_YOUTUBE or config.videos.names == "youtube"
     unknown = clips_of_unknown_recordings(clips, youtube=youtube)
     if not unknown:

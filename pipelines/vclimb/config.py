@@ -1,4 +1,4 @@
-"""Settings of the vCLIMB pipeline. What the paper fixes has no default: it stands in ``published.toml`` and its variants."""
+"""Settings of the vCLIMB pipeline. Values that the paper fixes have no default: they are in ``published.toml`` and variants."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Role = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, config=_STRICT)
 class SplitFileSource:
-    """A released split file: it says classes, tasks and roles.
+    """A released split file, which gives classes, tasks and roles.
 
     Attributes:
         path: the file.
-        sha256: hexadecimal SHA-256 that the file must have; None: any file of that form.
-        max_rejects: items of it that may be bad, or a share below 1.
+        sha256: hexadecimal SHA-256 that the file must have; None: any file in this format.
+        max_rejects: maximum number of invalid items, or a share below 1.
     """
 
     kind: Literal["split_file"]
@@ -45,8 +45,8 @@ class Ucf101Source:
 
     Attributes:
         root: folder of the lists.
-        split: which of the three official splits gives the listed roles.
-        max_rejects: lines of them that may be bad, or a share below 1.
+        split: number of the official split that gives the listed roles, 1 to 3.
+        max_rejects: maximum number of invalid lines, or a share below 1.
     """
 
     kind: Literal["ucf101"]
@@ -61,7 +61,7 @@ class ActivityNetSource:
 
     Attributes:
         path: the JSON file.
-        max_rejects: entries that may be bad, or a share below 1; videos without annotation do not count.
+        max_rejects: maximum number of invalid entries, or a share below 1; videos without annotations do not count.
     """
 
     kind: Literal["activitynet"]
@@ -76,7 +76,7 @@ class TspSource:
     Attributes:
         root: folder of the files.
         files: role -> name of its file.
-        max_rejects: lines that may be bad, or a share below 1; regions without action do not count.
+        max_rejects: maximum number of invalid lines, or a share below 1; segments without an action do not count.
     """
 
     kind: Literal["activitynet_csv"]
@@ -92,8 +92,8 @@ class KineticsSource:
     Attributes:
         root: folder of the files.
         files: the lists, each with its split.
-        max_rejects: lines of them that may be bad or without a label, or a share below 1.
-        id_pattern: regular expression of a whole video id; that of YouTube by default.
+        max_rejects: maximum number of lines that are invalid or have no label, or a share below 1.
+        id_pattern: regular expression that a video id must match in full; by default YouTube's.
     """
 
     kind: Literal["kinetics"]
@@ -105,7 +105,7 @@ class KineticsSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class VideoFolder:
-    """The videos themselves, without a list. How many of them may be rejected is said by ``videos.max_rejects``.
+    """The videos themselves, without a list. ``videos.max_rejects`` limits how many of them may be rejected.
 
     Attributes:
         layout: ``class_folders``: ``[train/]<class>/<video>``; ``flat``: ``<class>.<extension>``.
@@ -120,8 +120,8 @@ class CsvSource:
     """A CSV file of clips.
 
     Attributes:
-        path: the file, with columns video, label and, where there are any, t_start, t_end (seconds), role, group.
-        max_rejects: lines of it that may be bad, or a share below 1.
+        path: the file, with columns video, label and, optionally, t_start, t_end (seconds), role, group.
+        max_rejects: maximum number of invalid lines, or a share below 1.
     """
 
     kind: Literal["csv"]
@@ -131,13 +131,13 @@ class CsvSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnVideos:
-    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``.
+    """Videos generated from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``.
 
     Attributes:
         classes: number of classes.
         groups: groups per class.
         clips_per_group: clips per group.
-        broken: whether to add two unusable ones.
+        broken: whether to add two unusable videos.
     """
 
     kind: Literal["drawn"]
@@ -165,18 +165,18 @@ class Videos:
     """A copy of the videos.
 
     Attributes:
-        root: their folder; None where they are drawn.
-        names: how lists name them; see ``datasets/videos/inventory.py``.
-        bare: what a file named by a YouTube id alone holds.
-        form: ``files``, or ``frames``: a folder of pictures a video, as the released code reads them.
-        fps: of folders of frames, which do not say it: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
-        max_rejects: files and folders that cannot be listed, or a share below 1; those that are hidden or no videos do not
-            count.
-        max_missing: clips without a video that may be rejected: rows, or a share below 1.
-        max_broken: unusable clips, likewise.
-        stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
-        cpu_limit_s: seconds of processor time for one file; what takes more is rejected.
-        wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is rejected.
+        root: folder of the videos; None for generated ones.
+        names: how lists name the files; see ``datasets/videos/inventory.py``.
+        bare: content of a file whose name is only a YouTube id: the ``whole`` video, or the ``clip``.
+        form: ``files``, or ``frames``: one folder of pictures per video, as in the released code.
+        fps: frame rate of folders of frames: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
+        max_rejects: maximum number of files and folders that cannot be listed, or a share below 1; hidden ones and those that
+            are not videos do not count.
+        max_missing: maximum number of clips without a video, or a share below 1.
+        max_broken: maximum number of unusable clips, or a share below 1.
+        stream: video stream of a file: ``best``, the one that the ffmpeg command would choose, or its number in the file.
+        cpu_limit_s: processor time per file, seconds; files that take longer are rejected.
+        wall_limit_s: wall-clock time per file, seconds; a file that takes longer stops the run, and is not rejected.
     """
 
     max_missing: Rejects
@@ -202,8 +202,9 @@ class Untrim:
 
     Attributes:
         min_coverage: share of a video that its longest segment must exceed.
-        several_labels: what becomes of a video with several labels: rejected, as released, or given the one that lasts longest.
-        max_rejects: videos that may be rejected, or a share below 1; of the published lists these are 0.15 %.
+        several_labels: how videos with several labels are treated: rejected, as in the release, or given the label that lasts
+            longest.
+        max_rejects: maximum number of rejected videos, or a share below 1; in the published lists 0.15 % are.
     """
 
     min_coverage: Annotated[float, Field(ge=0)] = 0.0
@@ -213,19 +214,19 @@ class Untrim:
 
 @dataclass(frozen=True, config=_STRICT)
 class ClassSplit:
-    """Classes, tasks and roles; of a split file only ``untrim`` is looked at.
+    """Classes, tasks and roles; for a split file, only ``untrim`` is used.
 
     Attributes:
         tasks: number of tasks.
         roles: ``listed``, ``by_class`` or ``by_group``, or a list of roles: every video is then cut into as many segments.
-            Drawn roles are drawn over the clips that can be used.
-        order: order of classes: ``drawn`` (random), ``sorted``, or their names.
-        classes: the only ones used; None: all.
-        train_share: share of the groups or clips of a class that train, where roles are drawn.
-        val_share: likewise, share of the validation set.
-        untrim: None: every segment is a clip.
-        on_lost_role: what to do where a class has no usable clip left of a role of ``evaluation.roles``: stop (``error``), or
-            go on (``keep``).
+            Roles are drawn among the usable clips.
+        order: order of the classes: ``drawn`` (random), ``sorted``, or a list of their names.
+        classes: the classes to use; None: all.
+        train_share: share of the groups or clips of a class for training, when roles are drawn.
+        val_share: likewise, share for validation.
+        untrim: how whole videos replace their segments; None: every segment is a clip.
+        on_lost_role: if a class has no usable clip left for a role of ``evaluation.roles``: stop (``error``), or continue
+            (``keep``).
     """
 
     tasks: Annotated[int, Field(ge=1)]
@@ -245,11 +246,11 @@ class Frames:
     Attributes:
         kind: ``uniform``, ``segments`` or ``all``.
         n: number of frames; None for ``all``.
-        fps: clock on which they are counted; None: the file's own frames.
-        min_frames: clips with fewer are rejected.
-        short_side_px: scaled to this shorter side; None: unscaled.
-        jpeg_quality: 1 to 100.
-        decoder: ``pyav`` or ``ffmpeg``, whose frames are the same; on a processor.
+        fps: rate at which frames are counted, frames per second; None: the file's own frames.
+        min_frames: clips with fewer frames are rejected.
+        short_side_px: length of the shorter side after scaling, pixels; None: unscaled.
+        jpeg_quality: JPEG quality, 1 to 100.
+        decoder: ``pyav`` or ``ffmpeg``, both on the CPU; their frames are identical.
     """
 
     kind: Literal["uniform", "segments", "all"]
@@ -267,22 +268,22 @@ class VclimbEvaluation:
 
     Attributes:
         dataset: dataset whose settings in the paper are used.
-        preset: where paper and code differ.
-        methods: names of ``training.baselines.vclimb``, of any other method, or references, each with ``+tc`` for temporal
-            consistency on top.
-        frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
-        seeds: a run each.
-        roles: which train, choose the epoch (``none``: the last is taken) and are reported.
-        variant: variant of temporal consistency, if not the paper's.
+        preset: which to follow where paper and code differ.
+        methods: names of ``training.baselines.vclimb``, of any other method, or references, each optionally with ``+tc`` for
+            temporal consistency.
+        frames: frames used of a stored clip, one run for each: 4, 8, 16, or ``all``.
+        seeds: seeds, one run for each.
+        roles: role for training, role for choosing the epoch (``none``: the last epoch is used), and role that is reported.
+        variant: variant of temporal consistency, if not that of ``preset``.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``, and,
             of those with ``+tc``, ``consistency``: ``weight``, and ``frames`` and ``variant`` of the second view.
-        method_settings: likewise for single methods; those of a method that the paper does not have, in ``method``.
-        model: another one than the paper's, by name or reference; ``settings.model`` is of the paper's alone.
-        model_settings: its keyword arguments.
+        method_settings: likewise for individual methods; settings of methods that are not in the paper are in ``method``.
+        model: replaces the paper's model, by name or reference; ``settings.model`` applies only to the paper's.
+        model_settings: keyword arguments of ``model``.
         metrics: your own, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         weights: file of the model's weights; None: random ones.
         device: ``cpu`` or ``cuda``.
-        workers: threads that load batches ahead.
+        workers: threads that load batches in advance.
     """
 
     dataset: Literal["ucf101", "kinetics400", "activitynet_trim", "activitynet_untrim"]
@@ -309,14 +310,14 @@ class VclimbConfig:
     """All settings.
 
     Attributes:
-        seed: draws what a split by rule draws, the order within shards, and frames of ``segments``.
-        source: the list of clips.
-        videos: the files.
+        seed: seed of drawn roles and class orders, of the order within shards, and of the frames of ``segments``.
+        source: the list of clips; ``kind`` selects one of these tables.
+        videos: the video files.
         split: classes, tasks and roles.
         frames: which frames are stored.
         shards: sizes of shards.
         evaluation: what ``train`` trains.
-        near_duplicates: clips of near-equal frames, of which the report tells across roles; None: they are not looked for.
+        near_duplicates: clips with near-equal frames; the report lists those across roles. None: off.
         rows_per_part: rows computed, and lost in a crash, together; does not affect results.
     """
 

@@ -1,7 +1,7 @@
 """vCLIMB (Villa et al., CVPR 2022), and any collection of labelled videos: classes that come in tasks, frames as shards.
 
-``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
-Roles that a list gives stand in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
+``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for your own videos.
+Roles that a list gives are in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
 used, is rejected after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
 Either way stage ``usable`` says which class lost which role, before frames are decoded.
 """
@@ -15,9 +15,9 @@ from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.stages.picture_hash import hash_clip
 from ...curation.stages.unique_keys import take_first
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import VideoLimits
-from ...curation.video.plans import FramePlan
 from ...datasets.kinetics.inventory import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.vclimb.samples import PlacedClip, place, sample
@@ -115,7 +115,7 @@ def _untrimmed(flow: Flow, c: VclimbConfig) -> Flow:
     # All others would lose every clip: how much of a video its segments cover is not known of them.
     if not isinstance(c.source, SplitFileSource | ActivityNetSource | TspSource):
         raise ConfigError(
-            f"split.untrim: a source of kind {c.source.kind!r} lists no lengths of whole videos: leave it out"
+            f"split.untrim: a source of kind {c.source.kind!r} has no lengths of whole videos: remove it"
             + (", and times of whole videos empty" if c.source.kind == "csv" else "")
         )
     whole = step(untrim, min_coverage=rule.min_coverage, several_labels=rule.several_labels)

@@ -47,8 +47,8 @@ def write_report(config: VclimbConfig, out: str) -> str:
         sections += [_frames(sampled), _sheets(sampled, run.store)]
     frames, chosen = config.frames, "all frames"
     if frames.kind != "all":
-        chosen = f"{frames.n} frames a clip ({frames.kind})"
-    cards = run.cards((split_stage(run.made) or "", "clips in the split", "before any is missing"))
+        chosen = f"{frames.n} frames per clip ({frames.kind})"
+    cards = run.cards((split_stage(run.made) or "", "clips in the split", "missing clips included"))
     if (rows := run.rows("shards")) is not None:
         table = rows.table(["label", "role", "group", "frames"])
         cards.append(Card("in the benchmark", table.num_rows, f"{pc.sum(table['frames']).as_py():,} frames"))
@@ -67,21 +67,21 @@ def write_report(config: VclimbConfig, out: str) -> str:
 
 
 def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
-    told = [cut_warning(config)]
+    lines = [cut_warning(config)]
     if isinstance(config.source, DrawnVideos):
-        told.append(
+        lines.append(
             "The videos of this run are SYNTHETIC, generated from the seed: coloured squares. Scores say nothing about methods."
         )
     if (rows := run.rows("shards")) is not None:
-        told.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
-    return [warning for warning in told if warning]
+        lines.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
+    return [warning for warning in lines if warning]
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
 def _split(config: VclimbConfig, clips: pa.Table) -> Section:
-    table = task_table(clips, ROLES, "Clips of the split, before any is missing")
+    table = task_table(clips, ROLES, "Clips of the split, missing ones included")
     blocks: list[Block] = [table]
     if isinstance(config.source, SplitFileSource):
         blocks += _table_1(config, clips, len(table.rows))
@@ -89,9 +89,8 @@ def _split(config: VclimbConfig, clips: pa.Table) -> Section:
     counts = [(pl.col("role") == role).sum().cast(pl.Int64).alias(role) for role in ROLES]
     by_class = frame.group_by("label", pl.col("task", "class_index").cast(pl.String)).agg(*counts)
     order = by_class.sort(pl.col("class_index").cast(pl.Int64)).rows()
-    return Section(
-        "Split", [*blocks, Details("Classes in the order of learning", [Table(["class", "task", "index", *ROLES], order)])]
-    )
+    classes = Table(["class", "task", "index", *ROLES], order)
+    return Section("Split", [*blocks, Details("Classes, in the order in which they are learned", [classes])])
 
 
 def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int) -> list[Block]:
@@ -102,9 +101,9 @@ def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int) -> list[Block]:
     ours = table_1(clips, facts_of.per_task_rule)
     rows: list[Sequence[Value]] = [["this run", *(ours.get(r) for r in ROLES)], ["Table 1", *(published.get(r) for r in ROLES)]]
     same = ours == dict(published)
-    verdict = "Table 1 of the paper, to the digit." if same else "These are not the counts of Table 1."
+    verdict = f"The counts {'equal' if same else 'differ from'} those of the paper's Table 1."
     return [
-        Table(["", *ROLES], rows, f"Clips a task, {tasks} tasks (mean, {facts_of.per_task_rule} as in the table)"),
+        Table(["", *ROLES], rows, f"Clips per task, {tasks} tasks (mean, {facts_of.per_task_rule}, as in Table 1)"),
         Text([verdict], tone="good" if same else "note"),
     ]
 
@@ -116,8 +115,8 @@ def _leaks(config: VclimbConfig, clips: pa.Table) -> Section:
         [what, one.of, one.groups, one.classes, one.tested, one.clips, 100 * one.clips / one.tested if one.tested else None]
         for what, one in (("group", by_group), ("video", by_video))
     ]
-    headings = ["by", "there are", f"in train and {role}", "classes with one", f"{role} clips", "of them leaked", "%"]
-    blocks: list[Block] = [Table(headings, rows, f"What train and {role} share", decimals=1)]
+    headings = ["by", "number", f"in train and {role}", "classes affected", f"{role} clips", "of them leaked", "%"]
+    blocks: list[Block] = [Table(headings, rows, f"Groups and videos shared by train and {role}", decimals=1)]
     if by_group.groups:
         lines = [list(row.values()) for row in by_group.by_class.to_pylist() if row["shared"]]
         table = Table(["class", "groups", "shared", f"{role} clips", "leaked"], lines)
@@ -125,7 +124,7 @@ def _leaks(config: VclimbConfig, clips: pa.Table) -> Section:
     elif told := unknown_warning(config, clips, role):
         blocks.append(Text([told], tone="note"))
     else:
-        blocks.append(Text([f"No group stands in train and in {role}."], tone="good"))
+        blocks.append(Text([f"No group is in both train and {role}."], tone="good"))
     return Section("Leaks", blocks)
 
 
@@ -136,10 +135,10 @@ def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
     table = coverage(clips, rejects)
     reasons = [name for name in table.column_names if name not in ("task", "label", "role", "listed", "usable")]
     if not reasons:
-        told = "The copy has every clip of the split, and every one can be used."
+        text = "The copy contains every clip of the split, and all are usable."
         if rejects.num_rows:
-            told = f"Roles were drawn over what can be used: {rejects.num_rows:,} clips, which cannot, are not in the split."
-        return Section("Coverage", [Text([told], tone="note" if rejects.num_rows else "good")])
+            text = f"Roles were drawn among the usable clips: {rejects.num_rows:,} unusable clips are not in the split."
+        return Section("Coverage", [Text([text], tone="note" if rejects.num_rows else "good")])
     frame = pl.DataFrame(pl.from_arrow(table))
     sums = frame.group_by("task", maintain_order=True).agg(pl.col("listed", "usable", *reasons).sum())
     headings = ["listed", "usable", *(reason.replace("_", " ") for reason in reasons)]
@@ -148,7 +147,7 @@ def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
     short = frame.filter(pl.col("usable") < pl.col("listed"))
     lacking: list[Sequence[Value]] = [[row[1], str(row[0]), *row[2:]] for row in short.rows()]
     fold = Details(
-        f"Classes that lack clips ({short['label'].n_unique()})", [Table(["class", "task", "role", *headings], lacking)]
+        f"Classes with unused clips ({short['label'].n_unique()})", [Table(["class", "task", "role", *headings], lacking)]
     )
     empty = frame.filter(pl.col("usable") == 0)
     blocks: list[Block] = [
@@ -157,7 +156,7 @@ def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
     ]
     if empty.height:
         gone = ", ".join(f"{row[1]} ({row[2]})" for row in empty.head(10).rows())
-        blocks.insert(0, Text([f"Without any clip: {gone}{' and more' if empty.height > 10 else ''}."], tone="bad"))
+        blocks.insert(0, Text([f"No clip left: {gone}{' and more' if empty.height > 10 else ''}."], tone="bad"))
     return Section("Coverage", blocks)
 
 
@@ -171,8 +170,8 @@ def _frames(rows: Rows) -> Section:
     return Section(
         "Frames",
         [
-            Table(["of a clip", "least", "mean", "most"], _ranges(frame), "Frames and sizes", decimals=1),
-            Table(["container", "codec", "clips"], files.rows(), "What the files are"),
+            Table(["per clip", "min", "mean", "max"], _ranges(frame), "Frames and sizes", decimals=1),
+            Table(["container", "codec", "clips"], files.rows(), "Containers and codecs"),
         ],
     )
 
@@ -181,10 +180,10 @@ def _ranges(frame: pl.DataFrame) -> list[Sequence[Value]]:
     shown = {
         "frames in the video or segment": frame["n_available"],
         "frames stored": frame["stored"],
-        "frames a second": frame["fps"],
-        "width stored, pixels": frame["width_px"],
-        "height stored, pixels": frame["height_px"],
-        "bytes of JPEG": frame["frame_sizes"].list.sum(),
+        "frames per second": frame["fps"],
+        "stored width, pixels": frame["width_px"],
+        "stored height, pixels": frame["height_px"],
+        "JPEG bytes": frame["frame_sizes"].list.sum(),
     }
     return [[name, c.min(), c.mean(), c.max()] for name, c in shown.items()]  # type: ignore[list-item]
 
@@ -202,9 +201,9 @@ def _sheets(rows: Rows, store: Store) -> Section:
         thumbs.setdefault(row["label"], {})[f"{row['role']}: {row['key']}, {len(jpegs)} frames"] = _strip(row, jpegs)
     intro = (
         f"The first clip of each role of {'each class' if len(thumbs) < _CLASSES else f'the first {_CLASSES} classes'}: up to "
-        f"{_FRAMES} of its stored frames, with their place in the file and their time."
+        f"{_FRAMES} of its stored frames, with their index in the file and their time."
     )
-    return contact_section(thumbs, title="What the sampler chose", intro=intro, side_px=_THUMB_PX, facets=["class", "role"])
+    return contact_section(thumbs, title="Sampled frames", intro=intro, side_px=_THUMB_PX, facets=["class", "role"])
 
 
 def _strip(row: Mapping[str, Any], jpegs: Sequence[bytes]) -> list[Thumb]:

@@ -54,31 +54,31 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     """
     blocks: list[Block] = []
     if any(_selected_on_test(line) for line in lines):
-        told = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
-        blocks.append(Text([told], tone="note"))
+        text = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
+        blocks.append(Text([text], tone="note"))
     names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
     same = "released split file, settings of the paper, ImageNet weights"
     fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
     blocks += [verdict, *metric_blocks(lines, _METRICS, published=published(fair, data.dataset, len(names)))]
-    blocks.append(Text(["BWF is the accuracy that tasks lost since they were learned: lower is better."]))
+    blocks.append(Text(["BWF is the loss of accuracy of tasks since they were learned: lower is better."]))
     if data.dataset:
         bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
-        told = "of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
-        blocks.append(Text([f"The upper bound is {bound} %, {told}; `joint` is the bound of this run's own settings."]))
+        text = "that of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
+        blocks.append(Text([f"The upper bound is {bound} %, {text}; `joint` is the bound for this run's own settings."]))
     caption = "Accuracy over all classes seen so far, after each task"
     blocks += position_curves(lines, "acc_class_weighted", lambda line: names, value_axis="accuracy", caption=caption)
-    caption = "Backward forgetting (BWF) after each task: the accuracy that earlier tasks lost since they were learned"
+    caption = "Backward forgetting (BWF) after each task: the loss of accuracy of earlier tasks since they were learned"
     blocks += position_curves(lines, "bwf_class_weighted", lambda line: names, value_axis="BWF", caption=caption)
-    blocks.append(lines_table(lines, _HELD, "What the memory holds after the last task"))
+    blocks.append(lines_table(lines, _HELD, "Contents of the memory after the last task"))
     matrices = {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}
     blocks += switch("method", position_matrices(matrices, of="task"))
     blocks += _consistency(lines)
     blocks.append(Details("By class", [_classes(lines, clips)]))
-    return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
+    return Section(f"Baselines, {protocol.removeprefix('frames ')} frames per stored clip", blocks)
 
 
 def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
-    """Methods with each number of frames of a stored clip together, where there are several: the forms of Tables 3 and 4, of
+    """Methods with each number of frames of a stored clip together, if there are several: the forms of Tables 3 and 4, of
     Figure 3, and of Figures 1 to 3 of the supplement. A method without a memory is shown once.
 
     Args:
@@ -94,14 +94,14 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
             found.setdefault((line.label, protocol if with_memory else ""), dataclasses.replace(line, label=label))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
     names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
-    caption = "By method and by the frames that a stored clip keeps, as in Tables 3 and 4: percent, ± one standard deviation"
+    caption = "By method and by frames per stored clip, as in Tables 3 and 4: percent, ± one standard deviation"
     blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(_METRICS)}, caption)]
     for metric, axis, told in (
         ("acc_class_weighted", "accuracy", "Accuracy over all classes seen so far, after each task"),
         ("bwf_class_weighted", "BWF", "Backward forgetting (BWF) after each task"),
     ):
         blocks += position_curves(together, metric, lambda line: names, value_axis=axis, caption=told)
-    return [Section("Baselines by frames of a stored clip", blocks)]
+    return [Section("Baselines by frames per stored clip", blocks)]
 
 
 def _place(protocol: str) -> float:
@@ -127,7 +127,7 @@ def _held(number: Callable[[int, int], float]) -> Callable[[Line], float | None]
 _HELD = {
     "clips": _held(lambda clips, frames: clips),
     "frames": _held(lambda clips, frames: frames),
-    "frames a clip": _held(lambda clips, frames: frames / clips),
+    "frames per clip": _held(lambda clips, frames: frames / clips),
 }
 
 
@@ -155,7 +155,7 @@ _CLASSES = 25
 
 def _consistency(lines: Sequence[Line]) -> list[Block]:
     """The classes on which a method alone is worst after the last task, with temporal consistency and without: Figure 4 of the
-    supplement. Nothing where no method was trained in both ways."""
+    supplement. Nothing if no method was trained in both ways."""
     of = {line.label: line for line in lines}
     figures: dict[str, Block] = {}
     for label, plain in of.items():
@@ -164,13 +164,13 @@ def _consistency(lines: Sequence[Line]) -> list[Block]:
         last = [{name: float(values[-1]) for (_, name), values in by_class(line).items()} for line in (plain, other)]
         worst = sorted(last[0], key=lambda name: (last[0][name], name))[:_CLASSES]
         shown = sorted(worst, key=lambda name: (-last[1][name], name))
-        told = "every class" if len(shown) == len(last[0]) else f"the {len(shown)} classes on which {label} is worst"
+        text = "all classes" if len(shown) == len(last[0]) else f"the {len(shown)} classes on which {label} is worst"
         figures[label] = dot_chart(
             shown,
             {line.label: [found[name] for name in shown] for line, found in zip((plain, other), last, strict=True)},
             label_axis="class",
             value_axis="accuracy",
-            caption=f"Accuracy after the last task on {told}, by the accuracy with temporal consistency.",
+            caption=f"Accuracy after the last task on {text}, sorted by the accuracy with temporal consistency.",
         )
     return switch("method", figures)
 
@@ -185,7 +185,7 @@ def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
 
 
 def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
-    """What memories hold in frames: this run's settings, and the paper's.
+    """Size of memories in frames: with this run's settings, and with the paper's.
 
     Args:
         config: whose first method states the memory.
@@ -217,8 +217,8 @@ def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
         ]
         for line in lines
     ]
-    share = ["frames a clip", "capacity", "clips held at most", "frames held", "% of the training frames"]
-    headings = ["data set", "videos", "frames a video", "frames, computed", "frames in the paper"]
+    share = ["frames per clip", "capacity", "clips, at most", "frames, at most", "% of the training frames"]
+    headings = ["dataset", "videos", "frames per video", "frames, computed", "frames in the paper"]
     headings += ["% of the training frames", "% in the paper"]
     return Section(
         "Memory in frames",
@@ -234,7 +234,7 @@ def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
 
 _PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "er", "iCaRL": "icarl", "BiC": "bic"}
 _BROKEN_IN_TABLE_1 = "bad_segment"
-"""Segments of no or negative length, which Table 1 counts and nobody can use."""
+"""Segments of zero or negative length, which Table 1 counts although they are unusable."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Data:
     Attributes:
         dataset: which data set of the paper it is, "" for none.
         split_file: SHA-256 of its split file.
-        why: why it is none of the paper's, "" where it is one.
+        why: why it is none of the paper's, "" if it is one.
     """
 
     dataset: str
@@ -259,7 +259,7 @@ def data_of(made: Mapping[str, Artifact]) -> Data:
     digest = str(path.get("content", "")) if isinstance(path, Mapping) else ""
     released = {one.sha256: one.dataset for one in facts().split_files}
     if digest not in released:
-        return Data("", digest, "the split is not a released one")
+        return Data("", digest, "the split is not one of the released ones")
     untrimmed = made.get("untrimmed")
     name = released[digest]
     if name == "activitynet":
@@ -283,17 +283,17 @@ def _sampled(stage: Artifact | None, released: str) -> str:
         return differences[0]
     side = (made.get("settings") or made.get("stored") or {}).get("short_side_px")
     small = side is not None and side < view["side_px"]
-    return f"frames.short_side_px is {side}, and the paper takes crops of {view['side_px']} pixels" if small else ""
+    return f"frames.short_side_px is {side}, but the paper uses crops of {view['side_px']} pixels" if small else ""
 
 
 def _lacking(made: Mapping[str, Artifact]) -> str:
     stages = [made[name] for name in ("matched", "probed", "sampled", "near") if name in made]
     count = sum(n for stage in stages for reason, n in stage.rejects.items() if reason != _BROKEN_IN_TABLE_1)
-    return f"{count:,} clips of the split are missing, cannot be used or were dropped" if count else ""
+    return f"{count:,} clips of the split are missing, unusable or were dropped" if count else ""
 
 
 def why_unfair(line: Line, data: Data) -> str:
-    """Why the results of some trainings may not stand beside the paper's; "" where they may."""
+    """Why the results of some trainings may not be shown next to the paper's; "" if they may."""
     if data.why:
         return data.why
     if line.settings.get("split_file") != data.split_file:
@@ -301,7 +301,7 @@ def why_unfair(line: Line, data: Data) -> str:
     if line.model != MODEL:
         return f"the model is {line.model}"
     if line.method.removesuffix(CONSISTENT) not in paper_methods():
-        return "no method of the paper"
+        return "the method is not in the paper"
     weights = line.settings.get("weights")
     if weights is None:
         return "no ImageNet weights were given"

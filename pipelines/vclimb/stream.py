@@ -10,7 +10,7 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.class_incremental import class_stream
 from ...training.core.learner import SecondView, View
 from ...training.data.clips import ClipView, consistent, for_memory, shard_clips
-from ..streams import Prepared
+from ..stream_trainings import Prepared
 
 
 def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:

@@ -42,7 +42,7 @@ from .table import Refused
 _MOST_BODY = 1 << 16
 _MOST_FIELDS = 2000
 _PICTURES = 32
-"""Pictures that are kept in memory: those that come next are asked for before they are shown."""
+"""Pictures that are kept in memory: those that come next are requested before they are shown."""
 _AHEAD = 3
 BUSY = "another `benchwright qa serve` asks this round of questions: end it first"
 
@@ -99,7 +99,7 @@ class Asking:
         return self._found
 
     def address(self, key: str) -> str:
-        """Of what annotators open to judge it; "" where they are shown an image."""
+        """Of what annotators open to judge it; "" if they are shown an image."""
         image = self.images.get(key, "")
         return image if isinstance(image, str) else ""
 
@@ -112,7 +112,7 @@ class Asking:
         return import_votes(self.desk.asked, self.out, [self.journal()], salt=self.salt)
 
     def run(self) -> None:
-        """Let the run go on, beside the server."""
+        """Let the run continue, beside the server."""
         if self.runs is not None and self.runs.is_alive():
             raise NotPossible("the run is already in progress")
         self.going = "The run is in progress."
@@ -165,8 +165,8 @@ def _for(asking: Asking, roles: Roles, answer: Answering) -> Any:
     def endpoint(request: Request) -> Response:
         try:
             if not {*roles} & {*request.scope["visitors"]}:
-                told = f"This page is for the {' or the '.join(roles)}: open the link that you were given."
-                return _page(pages.error_page(told), 403)
+                text = f"This page is for the {' or the '.join(roles)}: open the link that you were given."
+                return _page(pages.error_page(text), 403)
             return answer(asking, request)
         except (NotPossible, Refused) as error:
             return _page(pages.error_page(str(error)), 400)
@@ -256,8 +256,8 @@ def _answer(asking: Asking, request: Request) -> Response:
     labels, sensitive = _chosen(desk.asked, form)
     chosen = {"chosen": labels, "nothing": "none" in form, "sensitive": sensitive}
     if bool(labels) == ("none" in form):
-        told = "Choose an answer" if not labels else "Choose classes, or none of the above: not both"
-        return _next(asking, request, key=key, status=400, problem=f"{told}.", **chosen)
+        text = "Choose an answer" if not labels else "Choose classes, or none of the above: not both"
+        return _next(asking, request, key=key, status=400, problem=f"{text}.", **chosen)
     if sensitive is None and "sensitive" in desk.asked.forms:
         return _next(asking, request, key=key, status=400, problem="Answer the second question, too: Yes or No.", **chosen)
     seen, since = asking.shown.get(name, ("", 0.0))
@@ -324,8 +324,8 @@ def _decide(asking: Asking, request: Request) -> Response:
     labels, sensitive = _chosen(desk.asked, form)
     given = labels or None if "none" not in form else []
     if (labels and "none" in form) or (given is None and sensitive is None):
-        told = "Choose classes, or none of the above." if "label" in form or "none" in form else "Nothing is chosen."
-        return _page(pages.decide_page(desk, key=key, problem=told, address=asking.address), 400)
+        text = "Choose classes, or none of the above." if "label" in form or "none" in form else "Nothing is chosen."
+        return _page(pages.decide_page(desk, key=key, problem=text, address=asking.address), 400)
     desk.decide(key, given, sensitive)
     return RedirectResponse("/decide", 303)
 
@@ -405,7 +405,7 @@ def serve(
             answers, see ``rounds.export_questions``; ``gold_every``, of so many questions one is a gold question.
 
     Returns:
-        What the import gave; None where nobody has answered.
+        What the import gave; None if nobody has answered.
 
     Raises:
         Busy: another server asks this round.

@@ -73,9 +73,9 @@ def question_page(
     Args:
         desk: who is asked what.
         name: of the annotator.
-        key: of the image; "" where there is none left.
+        key: of the image; "" if there is none left.
         ahead: those that come next, whose pictures are fetched now.
-        address: of what is opened to judge an image; "" where its picture is shown.
+        address: of what is opened to judge an image; "" if its picture is shown.
         chosen, nothing, sensitive: what is ticked; by default what the annotator has said of this image before.
         problem: what is wrong with the answer that was given.
         note: something else that the annotator should know.

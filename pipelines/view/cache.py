@@ -25,7 +25,7 @@ class Cache(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> T | None:
-        """The value, None where it is not there."""
+        """The value, None if it is not there."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

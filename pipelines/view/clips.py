@@ -9,8 +9,8 @@ import threading
 from ...curation.extras import lacking
 from ...curation.rows import MachineFault, Reject
 from ...curation.video.child import in_child
+from ...curation.video.frame_plans import FramePlan
 from ...curation.video.limits import VideoLimits
-from ...curation.video.plans import FramePlan
 from ...curation.video.work import FrameSettings
 from .cache import Cache
 from .query import Refused

@@ -43,8 +43,8 @@ def compare_page(first: ShownRun, second: ShownRun, stage: str) -> str:
             same = same and found.same
             rows.append(_line(found))
     headings = ["stage", "rows here", "rows there", "only here", "only there", "changed", ""]
-    told = "The runs are the same." if same else "Stages that differ lead to their rows."
-    sections = [Section("Stages", [Text([told], tone="good" if same else "note"), Table(headings, rows)])]
+    message = "The runs are the same." if same else "Stages that differ lead to their rows."
+    sections = [Section("Stages", [Text([message], tone="good" if same else "note"), Table(headings, rows)])]
     return sections_page(first, "Two runs", f"{first.out} beside {second.out}", sections)
 
 
@@ -52,13 +52,13 @@ def _line(found: Difference) -> list[Value]:
     changed = len({key for keys in found.changed.values() for key in keys})
     more = [f"columns of one alone: {', '.join(found.columns)}"] * bool(found.columns)
     more += ["other order"] * found.moved
-    told = "the same" if found.same else "; ".join(more) or None
+    text = "the same" if found.same else "; ".join(more) or None
     name = Cell(found.stage, href="" if found.same else f"/compare?stage={found.stage}")
-    return [name, *found.rows, len(found.only_first), len(found.only_second), changed, told]
+    return [name, *found.rows, len(found.only_first), len(found.only_second), changed, text]
 
 
 def _not_compared(first: ShownRun, second: ShownRun, stage: str) -> str:
-    """Why a stage is not compared here, "" where it is."""
+    """Why a stage is not compared here, "" if it is."""
     here, there = first.artifact(stage), second.artifact(stage)
     if here is None or there is None:
         return f"not finished {'here' if here is None else 'there'}"
@@ -121,7 +121,7 @@ def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str])
     for run in runs:
         try:
             row = run.row(stage, key)
-        except NotThere:  # made again meanwhile
+        except NotThere:  # recomputed meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
         pictures: list[ShownPicture] = [ShownPicture.of(run, stage, key, name) for name in names]

@@ -70,7 +70,7 @@ def _measured(lines: Sequence[Line]) -> list[tuple[str, str]]:
 
 
 def _unique(line: Line, metric: str, split: str, column: str) -> list[Any]:
-    """What a column says at positions, in order where these are numbers, else as it first stands in the results."""
+    """What a column says at positions, in order where these are numbers, else as it first is in the results."""
     rows = line.select(metric, split=split)
     found = pc.unique(rows.filter(pc.is_valid(rows["position"]))[column]).to_pylist()
     return sorted(found) if column == "position" else found

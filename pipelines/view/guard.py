@@ -40,7 +40,7 @@ class Guard:
             and ``body`` is what was posted.
         host: the address that the server listens at.
         port: and the port.
-        visitor: role and name of the bearer of a token; None where it is none. A token stands in a link, and afterwards in a
+        visitor: role and name of the bearer of a token; None if it is none. A token is in a link, and afterwards in a
             cookie, one for each role. It is compared in a time that tells nothing.
         takes: paths that take POST, and the bytes of a body at most.
     """

@@ -222,5 +222,5 @@ def _by_value(column: pa.Array) -> tuple[NDArray[np.uint8], Legend]:
     encoded = column.dictionary_encode()
     table = np.array([codes.get(value, OTHERS) for value in encoded.dictionary.to_pylist()] + [NO_VALUE], dtype=np.uint8)
     at = encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
-    told = [("yes" if value else "no") if isinstance(value, bool) else str(value)[:80] for value in named]
-    return table[at], Legend(told, others=sum(count for _, count in counts[COLOURS:]), missing=missing)
+    lines = [("yes" if value else "no") if isinstance(value, bool) else str(value)[:80] for value in named]
+    return table[at], Legend(lines, others=sum(count for _, count in counts[COLOURS:]), missing=missing)

@@ -19,7 +19,7 @@ from ...curation.rows import is_array, is_blob
 from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
 from ...eval.report.html import filled
 from ...eval.report.label_trees import tree_figure
-from ...eval.report.plans import pipeline_section, plan_chart
+from ...eval.report.plan_chart import pipeline_section, plan_chart
 from ...eval.results import Line
 from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections
@@ -97,7 +97,7 @@ def error_page(run: ShownRun, why: str) -> str:
 
 
 def plan_page(run: ShownRun) -> str:
-    """The plan as a drawing whose boxes lead to their rows; of a run that is not finished how far it is."""
+    """The plan as a diagram whose boxes link to their rows and, for an unfinished run, its progress."""
     record, stages = run.record, run.stages()
     plan = [
         dataclasses.replace(plan_stage(run.store, name, made), href=f"{run.base}/stage/{name}") for name, made in stages.items()
@@ -106,13 +106,13 @@ def plan_page(run: ShownRun) -> str:
     made = [one for one in stages.values() if one is not None]
     lost = sum(sum(one.rejects.values()) for one in made)
     cards = [
-        Card("stages made", f"{len(made)} of {len(stages)}"),
-        Card("rows of the last of them", made[-1].rows if made else 0, f"stage {made[-1].stage}" if made else ""),
+        Card("stages finished", f"{len(made)} of {len(stages)}"),
+        Card("rows of the last one", made[-1].rows if made else 0, f"stage {made[-1].stage}" if made else ""),
         Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain"),
     ]
     section = pipeline_section(plan)
     blocks = [_with_links(run, block) if isinstance(block, Table) else block for block in section.blocks]
-    caption = "Each box leads to the rows of its stage. Bands are as wide as there are rows; to the right are rejected rows."
+    caption = "Each box links to the rows of its stage. The width of a band is the number of rows; on the right: rejected rows."
     with drawing():
         drawn = plan_chart(plan, caption=caption)
         sections = [
@@ -154,14 +154,14 @@ def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Seq
     above = stages[earlier[-1]] if earlier else None
     total = f" of {above.rows:,}" if above and so_far["done"] <= above.rows else ""
     reasons = sorted(so_far["rejects"].items(), key=lambda each: (-each[1], each[0]))
-    told = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons) or "none"
+    text = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons) or "none"
     lines: list[Sequence[Value]] = [
         [
             Cell(name, href=f"{run.base}/stage/{name}"),
             so_far["parts"],
             f"{so_far['done']:,}{total}",
             None if so_far["rate"] is None else f"{so_far['rate']:,.0f} rows/s",
-            Cell(told, href=f"{run.base}/stage/{name}/rejects" if reasons else ""),
+            Cell(text, href=f"{run.base}/stage/{name}/rejects" if reasons else ""),
             None if so_far["since"] is None else f"{so_far['since']:,.0f} s ago",
         ]
     ]
@@ -363,8 +363,8 @@ def results_page(run: ShownRun) -> str:
     reported, waiting = ReportedRun.of(run.out), training_blocks(run)
     at_work = [Section("Trainings", waiting)] if waiting else []
     if not reported.lines:
-        told = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
-        return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([told])])], live=bool(waiting))
+        text = f"Nothing is trained on this run yet: `benchwright train {run.out}`."
+        return sections_page(run, "Results", "", at_work or [Section("Trainings", [Text([text])])], live=bool(waiting))
     with drawing():
         sections = [*at_work, *results_sections(reported, _metrics(run, reported.lines))]
         for protocol, lines in reported.protocols.items():

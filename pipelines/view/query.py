@@ -47,14 +47,14 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """Which rows of a table, and in which order: all of it stands in the address.
+    """Which rows of a table, and in which order: all of it is in the address.
 
     Attributes:
         conditions: all of which hold.
         sort: a column; "" for the order of the stage.
         down: whether the largest come first.
         group: a column whose values are counted in place of the rows; "" for the rows.
-        histogram: a column whose histogram is drawn beside them, or "all"; "" for none.
+        histogram: a column whose histogram is drawn next to them, or "all"; "" for none.
         page: from 1.
         size: rows of a page.
         vectors: a column of vectors; "" for the first.
@@ -129,13 +129,13 @@ class Query:
     def pairs(self, **changed: Any) -> list[tuple[str, str]]:
         """Names and values in the address of this view, or of one that differs in these attributes."""
         one = dataclasses.replace(self, **{"page": 1, **changed})
-        told = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
-        told += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
-        told += [("group", one.group)] if one.group else []
-        told += [("histogram", one.histogram)] if one.histogram else []
-        told += [("size", str(one.size))] if one.size != Query.size else []
-        told += [("page", str(one.page))] if one.page != 1 else []
-        return told + [(name, value) for name in _TEXTS if (value := getattr(one, name))]
+        lines = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
+        lines += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
+        lines += [("group", one.group)] if one.group else []
+        lines += [("histogram", one.histogram)] if one.histogram else []
+        lines += [("size", str(one.size))] if one.size != Query.size else []
+        lines += [("page", str(one.page))] if one.page != 1 else []
+        return lines + [(name, value) for name in _TEXTS if (value := getattr(one, name))]
 
     def address(self, **changed: Any) -> str:
         """What stands after the "?" in that address."""

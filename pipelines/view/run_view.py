@@ -107,8 +107,8 @@ class ShownRun:
         out: the folder.
         base: what the addresses of its pages begin with.
         database: reads its tables.
-        compared: whether another run is shown beside it.
-        recent: rows that were shown lately, by stage, content digest and key: their pictures are asked for next.
+        compared: whether another run is shown next to it.
+        recent: rows that were shown lately, by stage, content digest and key: their pictures are requested next.
         pictures: that visitors sent to look for rows like them, by digest.
     """
 
@@ -139,7 +139,7 @@ class ShownRun:
         return {name: self.artifact(name) for name in self.record.stages}
 
     def artifact(self, stage: str) -> Artifact | None:
-        """That of a stage; None where it is not finished. Raises ``NotThere`` for a name that is no stage of the run."""
+        """That of a stage; None if it is not finished. Raises ``NotThere`` for a name that is not a stage of the run."""
         names = self.record.stages
         if stage not in names:
             raise NotThere(f"no stage {stage[:80]!r}: there are {', '.join(names)}")
@@ -204,7 +204,7 @@ class ShownRun:
         return load_made(self.store, stage).get("seconds")
 
     def file(self, name: str) -> str:
-        """Full path of a file that the records name. Raises ``StoreError`` where a link leads out of the run."""
+        """Full path of a file that the records name. Raises ``StoreError`` if a link leads out of the run."""
         path = os.path.realpath(self.store.path(name))
         if os.path.commonpath([path, os.path.realpath(self.out)]) != os.path.realpath(self.out):
             raise StoreError(f"{name} is a link that leaves the run: nothing is read through it")
@@ -213,7 +213,7 @@ class ShownRun:
     # ---------------------------------------------------------------------------------------------------- one row
 
     def row(self, stage: str, key: str) -> dict[str, Any]:
-        """The row of that key. Raises ``NotThere`` where there is none."""
+        """The row of that key. Raises ``NotThere`` if there is none."""
         artifact = self.artifact(stage)
         if (row := self.recent.get((stage, artifact.digest if artifact else "", key))) is not None:
             return row
@@ -282,7 +282,7 @@ class ShownRun:
         return read_sample(self.store.read(name, row["offset"], row["size"]), row["key"], place=name, base=row["offset"])
 
     def payload(self, stage: str, key: str, name: str) -> Payload:
-        """One payload of a row. Raises ``NotThere`` where it has none of that name."""
+        """One payload of a row. Raises ``NotThere`` if it has none of that name."""
         found = self.payloads(stage, self.row(stage, key), name)
         if name not in found:
             raise NotThere(
@@ -324,8 +324,8 @@ class ShownRun:
                 if not mine and "source_key" in rows.schema.names:
                     mine = rows.by_key(one, "source_key", _MOST_MADE)
                 for row in mine:
-                    told = f"shard {row['shard']}.tar, byte {row['offset']:,}" if artifact.kind == "shards" else ""
-                    found.append(RelatedRow(name, row["key"], told))
+                    text = f"shard {row['shard']}.tar, byte {row['offset']:,}" if artifact.kind == "shards" else ""
+                    found.append(RelatedRow(name, row["key"], text))
                     keys.setdefault(name, []).append(row["key"])
                 if not mine:
                     gone = self.rejects(name).by_key(one)
@@ -345,7 +345,7 @@ def pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list
 
 
 def row_address(run: ShownRun, stage: str, key: str) -> str:
-    """Where a row is shown. A key may be any text, ".." among it, so that it is no part of the path."""
+    """Where a row is shown. A key may be any text, ".." among it, so that it is not a part of the path."""
     return f"{run.base}/stage/{stage}/row?{urlencode({'key': key})}"
 
 

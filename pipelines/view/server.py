@@ -47,7 +47,7 @@ Answer = Callable[[ShownRun, Request], Response]
 
 
 def make_app(out: str, other: str | None = None, *, host: str, port: int, token: str) -> Starlette:
-    """The pages of a run, and of another beside it, for those who have the token."""
+    """The pages of a run, and of another next to it, for those who have the token."""
     database = Database()
     first = ShownRun(out, "", database, compared=other is not None)
     second = ShownRun(other, "/other", database, compared=True, pictures=first.pictures) if other is not None else None

@@ -120,7 +120,7 @@ class ParquetRows:
         return dataclasses.replace(self, chosen=chosen, schema=schema, count=len(chosen.numbers))
 
     def fitting(self, query: Query) -> NDArray[np.bool_] | None:
-        """Of every row whether the conditions hold that say something of it; None where there are none."""
+        """Of every row whether the conditions hold that say something of it; None if there are none."""
         conditions = tuple(one for one in query.conditions if one.column in self.plain)
         where, values = self._where(dataclasses.replace(query, conditions=conditions))
         return self._column(f"coalesce({where.removeprefix(' WHERE ')}, false)", values).to_numpy() if where else None
@@ -138,12 +138,12 @@ class ParquetRows:
         if self.chosen is None:
             return _FROM
         own = self.schema.names[:-1] if self.chosen.shown else self.schema.names
-        told = [f"r.{_quoted(name)}" for name in own] + [f"chosen.{SIMILARITY}"] * self.chosen.shown
+        lines = [f"r.{_quoted(name)}" for name in own] + [f"chosen.{SIMILARITY}"] * self.chosen.shown
         numbered = f"(SELECT *, row_number() OVER () - 1 AS {_AT} FROM {_FROM})"
-        return f"(SELECT {', '.join(told)}, chosen.{_RANK} FROM {numbered} AS r JOIN chosen ON r.{_AT} = chosen.{_AT})"
+        return f"(SELECT {', '.join(lines)}, chosen.{_RANK} FROM {numbered} AS r JOIN chosen ON r.{_AT} = chosen.{_AT})"
 
     def _ordered(self, query: Query) -> str:
-        """What comes first: as asked for, else the most similar, else as it stands in the stage."""
+        """What comes first: as asked for, else the most similar, else as it is in the stage."""
         if query.sort:
             return f" ORDER BY {_quoted(query.sort)} {'DESC' if query.down else 'ASC'} NULLS LAST"
         return f" ORDER BY {_RANK}" if self.chosen is not None else ""
@@ -246,7 +246,7 @@ class ParquetRows:
         return (Condition(column, "eq", text),) if len(text) <= LONGEST_VALUE else ()
 
     def being(self, column: str, value: Any) -> tuple[Condition, ...]:
-        """Conditions that choose the rows of one value; none where that cannot be said."""
+        """Conditions that choose the rows of one value; none if that cannot be said."""
         return () if pa.types.is_nested(self.schema.field(column).type) else self._being(column, value)
 
     def _where(self, query: Query) -> tuple[str, dict[str, Any]]:

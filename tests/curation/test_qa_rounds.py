@@ -152,8 +152,8 @@ def test_a_round_is_asked_of_people_after_another_was_simulated(tmp_path: Path, 
     [
         ({"stage": "others"}, "the round of questions is about stage 'others', and its votes are counted after 'tiles'"),
         ({"question": "label"}, "question = 'label': stage 'tiles' has no such column: there are key, picture, believed"),
-        ({"question": "part"}, "question = 'part': a column of text is needed, and it holds int64"),
-        ({"image": "shade"}, r"image = 'shade': a column of encoded images \(Blob\) is needed, and it holds string"),
+        ({"question": "part"}, "question = 'part': expected a column of text, but it contains int64"),
+        ({"image": "shade"}, r"image = 'shade': expected a column of encoded images \(Blob\), but it contains string"),
         ({"group": "shade", "name": "x"}, "round of questions 'x': group = 'shade': a column of whole numbers is needed"),
     ],
 )

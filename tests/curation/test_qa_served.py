@@ -318,7 +318,7 @@ def test_seconds_of_strangers_are_none(tmp_path: Path) -> None:
 def test_what_is_no_journal_of_answers_is_told_so(tmp_path: Path) -> None:
     waiting(tmp_path)
     path = give(tmp_path, {"something": "else"})
-    with pytest.raises(ValueError, match=r"not a journal of `benchwright qa serve`: record 1 is none of answers"):
+    with pytest.raises(ValueError, match=r"not a journal of `benchwright qa serve`: record 1 is not an answer"):
         import_votes(ASKED, str(tmp_path), [path], salt="s")
     with pytest.raises(ValueError, match=r"or one \.jsonl"):
         import_votes(ASKED, str(tmp_path), [path, path], salt="s")

@@ -213,7 +213,7 @@ def test_shards_go_on_over_parts() -> None:
     assert _shard_bounds(rows) == [(0, 100), (100, 130), (130, 270), (270, 360), (360, 361)]
     assert _shard_bounds(Rows.of(pa.table({"shard": pa.array([], pa.string())}))) == [(0, 0)]
     for apart in (["a"] * 90 + ["b"] * 90 + ["a"], ["a", "b", "a"]):
-        with pytest.raises(StepFailed, match="do not stand together"):
+        with pytest.raises(StepFailed, match="are not contiguous"):
             _shard_bounds(parted(pa.table({"shard": apart})))
 
 

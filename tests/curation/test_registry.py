@@ -13,7 +13,7 @@ import pytest
 from benchwright.curation.code_loading import UnknownName, load, load_file
 from benchwright.curation.flow import Step
 from benchwright.curation.keys import as_json
-from benchwright.curation.reach import code_digest
+from benchwright.curation.reachable_code import code_digest
 from benchwright.curation.registry import Entry, Registry, described, file_of, load_entry, load_name
 
 from tests.installed import Install

@@ -497,7 +497,7 @@ def test_no_rows_at_all(tmp_path: Path) -> None:
 def test_wrong_input_is_named(tmp_path: Path) -> None:
     rows = stored(tmp_path, count=40, buckets=2, seed=23)
     rule = Rule(candidates=5, per_class=5, overlap="as_released")
-    with pytest.raises(ValueError, match="4 prompts stand in the plan"):
+    with pytest.raises(ValueError, match="4 prompts are in the plan"):
         list(retrieve_by_vectors(rows, unit(3, 32, 0), concepts=CONCEPTS, rule=rule))
     long = unit(4, 32, 0)
     long[1] *= 2

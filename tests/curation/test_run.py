@@ -418,7 +418,7 @@ def test_a_store_by_url(numbers: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheduler", ["processes", "tcp://127.0.0.1:9"])
 def test_workers_elsewhere_cannot_write_to_the_memory_of_this_process(numbers: Path, scheduler: str) -> None:
-    with pytest.raises(PlanError, match="memory://apart lies in the memory of this process"):
+    with pytest.raises(PlanError, match="memory://apart is in the memory of this process"):
         run(numbers_flow(numbers), "memory://apart", scheduler=scheduler)
 
 

@@ -69,7 +69,7 @@ def test_missing_extra_and_short_files_are_found(out: Path) -> None:
     text = [str(problem) for problem in verify(str(out))]
     assert len(text) == 3
     assert "part-00000.blobs: the file is missing" in text[0]
-    assert "stray.txt: the file is there, but the record says nothing of it" in text[1]
+    assert "stray.txt: the file exists, but the record says nothing of it" in text[1]
     assert "s00.tar: 0 bytes" in text[2]
 
 
@@ -116,12 +116,12 @@ def test_strays_and_times_are_looked_at(out: Path) -> None:
     (out / "stages/listed/made.json").unlink()
     text = [str(problem) for problem in verify(str(out))]
     assert "made.json is missing" in text[0]
-    assert "stages/drawn/sub: the folder is there, but the record says nothing of it" in text[1]
+    assert "stages/drawn/sub: the folder exists, but the record says nothing of it" in text[1]
 
 
 def test_the_folder_of_a_stage_that_left_the_plan_is_found(out: Path) -> None:
     (out / "stages" / "older").mkdir()
-    assert [(one.place, one.found) for one in verify(str(out))] == [("stages/older", "the folder is there")]
+    assert [(one.place, one.found) for one in verify(str(out))] == [("stages/older", "the folder exists")]
 
 
 def test_a_source_within_the_run_is_checked(numbers: Path, tmp_path: Path) -> None:

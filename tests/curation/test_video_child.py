@@ -20,9 +20,9 @@ from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import MachineFault, Reject
 from benchwright.curation.run import run
 from benchwright.curation.video import child, decoders
+from benchwright.curation.video.frame_plans import FramePlan
 from benchwright.curation.video.frames import Clip, probe_clip, sample_frames
 from benchwright.curation.video.limits import VideoLimits
-from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
 
 from tests.curation.clips import read_clip
@@ -144,7 +144,7 @@ def test_silence_is_no_fault_of_the_file(videos: Path, monkeypatch: pytest.Monke
     assert len(set(asked)) == 2
     monkeypatch.undo()
     hit(monkeypatch, signal.SIGSTOP, lambda *_: True)
-    with pytest.raises(MachineFault, match=r"no answer within 0\.5 s of wall clock, twice.*videos\.wall_limit_s"):
+    with pytest.raises(MachineFault, match=r"did not answer within 0\.5 s of wall clock, twice.*videos\.wall_limit_s"):
         read_clip(ROW, root=str(videos), plan=EIGHT, wall_limit_s=0.5)
 
 

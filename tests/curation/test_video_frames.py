@@ -18,6 +18,7 @@ from benchwright.curation.keys import where
 from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
 from benchwright.curation.video import child, decoders, nal
+from benchwright.curation.video.frame_plans import FramePlan
 from benchwright.curation.video.frames import (
     Clip,
     frame_members,
@@ -28,7 +29,6 @@ from benchwright.curation.video.frames import (
 from benchwright.curation.video.index import read_index
 from benchwright.curation.video.limits import CpuBudget, VideoLimits
 from benchwright.curation.video.pixels import RgbConverter, orientation_of, scaled_size
-from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
 from PIL import Image
 

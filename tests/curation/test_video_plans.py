@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from benchwright.curation.rng import rng
 from benchwright.curation.rows import Reject
-from benchwright.curation.video.plans import (
+from benchwright.curation.video.frame_plans import (
     FramePlan,
     choose_frames,
     dense_frames,

@@ -271,15 +271,15 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
 @pytest.mark.parametrize(
     ("path", "text", "told"),
     [
-        ("class_names.txt", None, "neither class_names.txt nor train/class_names.txt is there"),
+        ("class_names.txt", None, "neither class_names.txt nor train/class_names.txt found"),
         ("class_names.txt", "bus\nbus", "class_names.txt: expected one name a line, each once"),
         ("class_names.txt", "", "class_names.txt: expected one name a line, each once"),
         ("training_folder/bucket_indices.json", '["1", "two"]', "bucket 'two': expected whole numbers from 0, each once"),
         ("training_folder/bucket_indices.json", '["1", "1"]', "bucket '1': expected whole numbers from 0, each once"),
         ("training_folder/bucket_indices.json", '{"1"', "training_folder/bucket_indices.json is not JSON"),
         ("training_folder/bucket_indices.json", '{"1": 2}', "bucket_indices.json holds dict, expected list"),
-        ("training_folder/bucket_indices.json", '["1", "2", "3"]', "filelists/3/all.txt is not there.*source.buckets"),
-        ("training_folder/filelists/2/all.txt", None, "filelists/2/all.txt is not there.*source.buckets"),
+        ("training_folder/bucket_indices.json", '["1", "2", "3"]', "filelists/3/all.txt not found.*source.buckets"),
+        ("training_folder/filelists/2/all.txt", None, "filelists/2/all.txt not found.*source.buckets"),
         (
             "training_folder/testset_ratio_0.3/split_0/2/train_indices.json",
             "[1]",
@@ -310,9 +310,7 @@ def test_a_broken_list_is_one_error_that_names_it(root: Path, path: str, text: s
 def test_splits_of_another_share_are_named(root: Path) -> None:
     folder = root / "training_folder"
     (folder / "testset_ratio_0.3").rename(folder / "testset_ratio_0.25")
-    with pytest.raises(
-        ValueError, match=r"testset_ratio_0.3 is not there, testset_ratio_0.25 is: set source.test_share = 0.25"
-    ):
+    with pytest.raises(ValueError, match=r"testset_ratio_0.3 not found, testset_ratio_0.25 is: set source.test_share = 0.25"):
         read(root)
     assert {seeds_of(row) for row in read(root, test_share=0.25)[0]} == set(made_parts(root, 0.25))
     shutil.rmtree(folder / "testset_ratio_0.25/split_3")
@@ -396,7 +394,7 @@ class _Runs:
     ("held", "told"),
     [
         ((torch.zeros(20, 6), [0] * 7 + [1] * 7 + [2] * 6), "20 vectors where number 20 of the bucket's list"),
-        ((torch.zeros(21, 6), [0] * 21), "has label 0 where number 7 of the bucket's list.* of label 1: .* of another list"),
+        ((torch.zeros(21, 6), [0] * 21), "has label 0 where number 7 of the bucket's list.* of label 1: .* to another list"),
         ((torch.zeros(22, 6), [0] * 7 + [1] * 7 + [2] * 7), "22 vectors and 21 labels"),
         ((torch.zeros(21), [0] * 7 + [1] * 7 + [2] * 7), r"holds float32 of shape \(\), expected vectors"),
         ((torch.zeros(21, 6, dtype=torch.complex64), [0] * 7 + [1] * 7 + [2] * 7), "holds complex64 of shape"),

@@ -228,7 +228,7 @@ DAMAGED: dict[str, tuple[Callable[[State], Any], dict[str, Any], str]] = {
         {},
         r"layer4\.2\.conv1\.weight is in it, which resnet18 does not have",
     ),
-    "no tensors": (lambda s: {"epoch": 3}, {}, "there is no tensor in it, it is dict"),
+    "no tensors": (lambda s: {"epoch": 3}, {}, "no tensor in it, it is dict"),
     "a program": (lambda s: {"model": Program()}, {}, "is not a torch file of plain tensors: nothing else is loaded from it"),
     "a sparse weight": (
         lambda s: {**s, "fc2": torch.ones(1), "conv1.weight": s["conv1.weight"].to_sparse()},
@@ -369,7 +369,7 @@ def test_images_without_features_and_numbers_that_are_none_stop_the_run(tmp_path
         extract([Pictured("strip", Blob(jpeg(700, 5)))])
     state = resnet18.state_dict()
     torch.save({**state, "bn1.weight": torch.full((64,), float("nan"))}, tmp_path / "nan.pth")
-    with pytest.raises(ValueError, match="resnet18 gives numbers that are not finite"):
+    with pytest.raises(ValueError, match="resnet18 returned numbers that are not finite"):
         extract_images(rows(1), encoder=encoder, checkpoint=str(tmp_path / "nan.pth"))
     torch.save({**state, "layer4.1.bn2.weight": torch.full((512,), 1e7)}, tmp_path / "large.pth")
     with pytest.raises(ValueError, match="a feature is beyond 65504, the largest float16: change stored to float32"):

@@ -217,10 +217,10 @@ def test_bad_weights_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "text.pt").write_text("no weights")
     resnet = Backbone("state_dict", model="resnet18")
     for backbone, file, says in [
-        (resnet, "other.pt", "holds no weights of resnet18"),
-        (resnet, "evil.pt", "holds no weights of resnet18"),
-        (resnet, "text.pt", "holds no weights of resnet18"),
-        (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has none"),
+        (resnet, "other.pt", "has no weights of resnet18"),
+        (resnet, "evil.pt", "has no weights of resnet18"),
+        (resnet, "text.pt", "has no weights of resnet18"),
+        (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has no such model"),
         (Backbone("state_dict", model="resnet18", head="top"), "other.pt", "no such layer"),
         (Backbone("torchscript", run_code_from_weights=True), "text.pt", "not a TorchScript"),
         (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "not a TorchScript"),
@@ -277,7 +277,7 @@ def test_files_of_torch_export_are_not_loaded(kind: str, tmp_path: Path) -> None
     made = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))
     torch.export.save(made, tmp_path / "model.pt2")
     backbone = Backbone(kind, model="resnet18", run_code_from_weights=True)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"model\.pt2 (is not a TorchScript model|holds no weights of resnet18)") as told:
+    with pytest.raises(ValueError, match=r"model\.pt2 (is not a TorchScript model|has no weights of resnet18)") as told:
         load_backbone(backbone, checkpoint=str(tmp_path / "model.pt2"))
     assert "\n" not in str(told.value)
 
@@ -296,7 +296,7 @@ def test_weights_in_safetensors(tmp_path: Path) -> None:
     whole = (tmp_path / "weights.safetensors").read_bytes()
     for broken in (whole[:1000], b"", whole[:8] + b"\xff" * 100 + whole[108:]):
         (tmp_path / "weights.safetensors").write_bytes(broken)
-        with pytest.raises(ValueError, match="holds no weights of resnet18") as told:
+        with pytest.raises(ValueError, match="has no weights of resnet18") as told:
             load_backbone(resnet, checkpoint=str(tmp_path / "weights.safetensors"))
         assert "\n" not in str(told.value)
 
@@ -310,7 +310,7 @@ def test_damaged_torch_files_are_one_line(seed: int, tmp_path: Path) -> None:
     for at in draw.integers(0, len(data), 40):
         data[at] ^= int(draw.integers(1, 256))
     (tmp_path / "weights.pt").write_bytes(data[: int(draw.integers(0, 2 * len(data)))])
-    with pytest.raises(ValueError, match=r"weights\.pt holds no weights of resnet18"):
+    with pytest.raises(ValueError, match=r"weights\.pt has no weights of resnet18"):
         load_backbone(Backbone("state_dict", model="resnet18"), checkpoint=str(tmp_path / "weights.pt"))
 
 
@@ -321,7 +321,7 @@ def test_broken_and_odd_clips(tmp_path: Path) -> None:
     assert [row.reason for row in found if isinstance(row, Rejected)][1] == "frame_sizes"
     assert all(isinstance(row, Rejected) for row in found)
     write_shard_file(tmp_path / "s.tar", [("good", clip(1, 2))])
-    with pytest.raises(ValueError, match=r"gives \(448,\), expected finite numbers \(7,\)"):
+    with pytest.raises(ValueError, match=r"returned \(448,\), expected finite numbers \(7,\)"):
         extract(tmp_path, [place(tmp_path, "good")], width=7)
 
 
@@ -398,11 +398,11 @@ def test_kowl_from_frames_to_measures_by_transform(finished: Callable[[str], Pat
     todo = api.job_of(out)
     page = Path(kowl.BENCHMARK.report(todo.config, out)).read_text()
     assert ">Visual transforms<" in page
-    assert ">What clips show<" not in page
+    assert ">Content of the clips<" not in page
     assert "built-in backbone" in page
     # The whole set was seen through the transform apart from the stream.
     stages = {stage["name"]: stage["rows"] for stage in api.show(out)["stages"]}
     assert stages["vectors_rotation"] == table.num_rows
-    assert ">Tolerance to nuisances<" in page
-    assert ">Clips through transforms<" in page
+    assert ">Robustness to nuisances<" in page
+    assert ">Transformed clips<" in page
     assert re.search(r"ann, model = features: [a-z ]+, (right|wrong)", page)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchwright.curation.rows import Reject
+from benchwright.curation.video.frame_plans import FramePlan
 from benchwright.curation.video.frames import Clip, FrameSettings, unpack_frames
-from benchwright.curation.video.plans import FramePlan
 from benchwright.datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from benchwright.datasets.videos.inventory import VideoFile
 from PIL import Image

@@ -224,7 +224,7 @@ def test_files_of_a_split_are_cut_by_size_and_an_interrupted_push_goes_on(tmp_pa
 
 def test_what_cannot_be_pushed_is_told_in_one_line(tmp_path: Path) -> None:
     two = published(tmp_path / "two", {"k": {"png": picture("PNG", 0), "jpg": picture("JPEG", 0)}})
-    with pytest.raises(ShardError, match=r"sample 'k' has the members .*, two of which would be its 'image'"):
+    with pytest.raises(ShardError, match=r"sample 'k' has the members .*, two of which would become its 'image'"):
         write_parquet(str(two), Store(str(tmp_path / "hub")))
     left = published(tmp_path / "left", {"k": {"txt": b"x"}}, configurations={"default": {"test": {"role": "test"}}})
     with pytest.raises(ValueError, match="configuration 'default' leaves out 1 rows, such as 'k'"):

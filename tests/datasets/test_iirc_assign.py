@@ -182,7 +182,7 @@ def test_all_data_so_far_with_all_labels(table: pa.Table) -> None:
     assert set(seen(view, first)) == {("top",)}
     with pytest.raises(ValueError, match="they need complete information"):
         view.training(1, reach="so_far")
-    with pytest.raises(ValueError, match="role 'test': a learner sees"):
+    with pytest.raises(ValueError, match="role 'test': learners see only"):
         view.training(1, role="test")
 
 

@@ -151,10 +151,10 @@ def test_json_of_names_and_labels(tmp_path: Path) -> None:
         table, rejects = read(tmp_path, json.dumps(form))
         assert (clips(table), rejects) == ([GOLF], [])
     entry = {"has_skeleton": True, "label": "playing golf", "label_index": 7}
-    says = rf"list 'list.csv': .* the first, '{ID}', has 'has_skeleton', 'label', 'label_index', but no 'segment'\. Wanted are"
+    says = rf"list 'list.csv': .* the first, '{ID}', has 'has_skeleton', 'label', 'label_index', but no 'segment'\. Expected"
     with pytest.raises(ValueError, match=says):
         read(tmp_path, json.dumps({ID: entry, OTHER: entry}))
-    with pytest.raises(ValueError, match=r"the first is not an object with names. Wanted are 'label' and 'segment'"):
+    with pytest.raises(ValueError, match=r"the first is not an object with names. Expected 'label' and 'segment'"):
         read(tmp_path, json.dumps({ID: 3}))
 
 

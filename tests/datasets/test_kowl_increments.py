@@ -132,7 +132,7 @@ def test_a_share_can_be_held_out(tmp_path: Path) -> None:
     [
         ([Turn("old", "train", "dev")], "role 'dev'"),
         ([Turn("old", "train", "train", 1.0)], "held_out 1.0"),
-        ([TURNS[0], TURNS[0]], "had its turn"),
+        ([TURNS[0], TURNS[0]], "is listed twice"),
         ([Turn("newest", "train", "train")], "no release 'newest'"),
     ],
 )

@@ -147,7 +147,7 @@ def test_times_may_be_fractions_of_seconds(name: str, tmp_path: Path) -> None:
             r"no column 'label' \(source.columns.label\): it has clip, what",
         ),
         (TableFile("a.csv"), COLUMNS, "say its release"),
-        (TableFile("a.csv", "new"), ListColumns("clip", "what", release="part"), "and not both"),
+        (TableFile("a.csv", "new"), ListColumns("clip", "what", release="part"), "but not both"),
         (TableFile("a.xlsx", "new"), COLUMNS, "are read"),
         (TableFile("../a.csv", "new"), COLUMNS, "a path within"),
         (TableFile("a.csv", "new", split="dev"), COLUMNS, "is not one of train, validate, test"),

@@ -498,7 +498,7 @@ def test_a_missing_or_short_shard_is_seen_before_the_first_sample(own_folder: Pa
 def test_an_index_of_other_shards_is_noticed(own_folder: Path) -> None:
     one, other = own_folder / "bucket01-00000.tar", own_folder / "bucket02-00000.tar"
     one.write_bytes(other.read_bytes())
-    with pytest.raises(ShardError, match=r"byte 0: member 'photo-001\..*' stands where the index has sample 'photo-000'"):
+    with pytest.raises(ShardError, match=r"byte 0: member 'photo-001\..*' is where the index has sample 'photo-000'"):
         ShardDataset(own_folder)[0]
 
 

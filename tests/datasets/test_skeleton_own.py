@@ -126,7 +126,7 @@ def test_joints_that_no_rule_can_fill_are_turned_away() -> None:
     assert reason(completed, np.ones((4, 1, 3, 2)), LINE, fill) == "wrong_axis_count"
     assert reason(completed, np.ones((4, 1, 2, 3)), LINE, fill) == "wrong_joint_count"
     for changed, message in (
-        ({"confidence": "score"}, "none of tensor axes, x, y, z"),
+        ({"confidence": "score"}, "not in tensor.axes, x, y, z"),
         ({"axes": ("x", "x")}, "different names"),
         ({"axes": ("x",), "confidence": "x"}, "1 to 10 different names"),
         ({"least_confidence": 0.5}, "tensor confidence names no axis"),
@@ -249,7 +249,7 @@ def test_wide_tables_bodies_and_numbers_of_joints(tmp_path: Path) -> None:
     assert np.isnan(two.read()[..., 0, 0]).tolist() == [[False, False], [False, False], [True, True], [False, False]]
     assert not two.read()[0, 1].any()
     for wide, message in (
-        ("{axis}", "several joints or axes one column"),
+        ("{axis}", "several joints or axes to the same column"),
         ("{joint}_{x}", "expected .*: 'x'"),
         ("{joint}", "one column"),
     ):

@@ -298,8 +298,8 @@ def test_protocols_say_what_tests() -> None:
     assert away.kept["position"].to_pylist() == [0, 1, 2, 3]
     assert away.rejected["reason"].to_pylist() == ["outside_subset"] * 2
     for settings, message in (
-        ({"classes": ["a", "z"], "only": {}}, "class 'z': no sequence of it"),
-        ({"classes": ["a", "a"], "only": {}}, "each is named once"),
+        ({"classes": ["a", "z"], "only": {}}, "class 'z': the source has no sequence of it"),
+        ({"classes": ["a", "a"], "only": {}}, "each may be named only once"),
         ({"classes": None, "only": {"x_sub": "val"}}, "no sequence of it"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -138,7 +138,7 @@ def test_cameras_that_are_not_there_are_told(source, changes, told):
 
 def test_files_of_another_form_are_told(source, tmp_path):
     (tmp_path / "sensors").symlink_to(source / "sensors")
-    with pytest.raises(FileNotFoundError, match=r"no \.npz file of pictures is there"):
+    with pytest.raises(FileNotFoundError, match=r"no \.npz file of pictures found"):
         read(tmp_path)
     (tmp_path / "all.npz").write_bytes(b"PK\x03\x04 and then nothing")
     with pytest.raises(ValueError, match=r"all\.npz: expected an \.npz file with names, pictures and lights"):

@@ -256,7 +256,7 @@ PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 
         ({"valid": npy(np.ones((4, 5)))}, "bad_mask", r"valid is float64 \(4, 5\): expected bool"),
         ({"gt_1": [1.0, -1.0, 1.0]}, "bad_numbers", "above zero in every channel"),
         ({"gt_2": None}, "no_light", "gt_2: give the light, or the colours of a chart"),
-        ({"patches_1": [0.5] * 72}, "bad_numbers", "of one camera alone"),
+        ({"patches_1": [0.5] * 72}, "bad_numbers", "of one camera only"),
         ({"patches_1": [0.5] * 72, "patches_2": [0.5] * 9}, "bad_numbers", "patches_2: expected 72 finite numbers"),
         ({"gt_1": None, "patches_1": [1.0] * 72, "patches_2": [0.5] * 72}, "chart_saturated", "all grey patches"),
     ],
@@ -276,5 +276,5 @@ def test_pictures_come_as_floats_or_as_levels_and_the_light_from_the_chart():
     assert array_of(pair.image_1).tolist() == array_of(pair.image_2).tolist() == levels.tolist()
     assert array_of(pair.valid).all()
     assert pair.gt_1 == pytest.approx([0.5, 1, 0.25])
-    with pytest.raises(Reject, match="leave it out, or give patches"):
+    with pytest.raises(Reject, match="remove it, or give patches"):
         check_pair(PAIR, charts=True)

@@ -121,7 +121,7 @@ def test_one_list_named_many_times_is_counted(tmp_path: Path, monkeypatch: pytes
         ({"train": [{"Run": "v_Run"}]}, "task 0: no table of class name -> list"),
         ({"train": [{"Run": []}], "test": []}, "'test' has 0 tasks, 'train' has 1"),
         ({"train": [{"Run": []}], "test": [{"Jump": []}]}, "'test', task 0: other classes than 'train' has there"),
-        ({"train": [{"Run": []}, {"Run": []}]}, "class 'Run' stands in task 0 and again in task 1"),
+        ({"train": [{"Run": []}, {"Run": []}]}, "class 'Run' is in task 0 and again in task 1"),
     ],
 )
 def test_other_structures_are_told(tmp_path: Path, content: Any, said: str) -> None:

@@ -126,7 +126,7 @@ def test_extra_columns_that_are_not_there(tmp_path: Path) -> None:
         read(path, extra=("colour",))
     with pytest.raises(ValueError, match="23 columns has no column 'hash'"):
         read(path, extra=("hash",))
-    with pytest.raises(ValueError, match="extra columns title, device, title: each can be asked for once"):
+    with pytest.raises(ValueError, match="extra columns title, device, title: each may be requested only once"):
         read(path, extra=("title", "device", "title"))
     assert {"title", "hash", "secret_original"} <= set(EXTRA)
 
@@ -142,19 +142,19 @@ BROKEN = {
 UNUSABLE = {
     "bad_marker": ({"marker": "2"}, "marker '2' is not 0 or 1"),
     "not_a_photo": ({"marker": "1"}, "marker '1' is not 0: a video"),
-    "null_date_taken": ({"date_taken": "null"}, "date_taken 'null' is no time"),
+    "null_date_taken": ({"date_taken": "null"}, "date_taken 'null' is not a time"),
     "bad_date_taken": (
         {"date_taken": "2006-02-30 20:33:06.0"},
         "date_taken '2006-02-30 20:33:06.0' is not like 2006-02-28 20:33:06.0",
     ),
-    "null_date_uploaded": ({"date_uploaded": "null"}, "date_uploaded 'null' is no time"),
+    "null_date_uploaded": ({"date_uploaded": "null"}, "date_uploaded 'null' is not a time"),
     "bad_date_uploaded": ({"date_uploaded": "1141639556.5"}, "date_uploaded '1141639556.5' is not seconds since 1970"),
     "taken_not_before_upload": (
         {"date_taken": "2006-03-06 10:05:56.0"},
         "date_taken 2006-03-06 10:05:56.0 is not before date_uploaded 2006-03-06 10:05:56.000000",
     ),
     "no_url": ({"url": ""}, "url is empty"),
-    "licence_not_wanted": ({"licence": "All rights reserved"}, "licence 'All rights reserved' is not among those asked for"),
+    "licence_not_wanted": ({"licence": "All rights reserved"}, "licence 'All rights reserved' is not among those requested"),
 }
 
 
@@ -387,7 +387,7 @@ def test_sqlite(tmp_path: Path, piece_bytes: int) -> None:
     assert sorted((reject["key"], reject["reason"], reject["detail"]) for reject in rejects) == sorted(
         [
             ("1000000185", "not_a_photo", "marker '1' is not 0: a video"),
-            ("1000000222", "null_date_taken", "date_taken '' is no time"),
+            ("1000000222", "null_date_taken", "date_taken '' is not a time"),
             ("m.db:1000000259", "bad_utf8", "rowid 1000000259: b'\\xff' at byte 1 of a field is not UTF-8"),
             ("m.db:1000000296", "nul_byte", "rowid 1000000296: NUL at byte 1 of a field"),
             ("m.db:-4", "bad_id", "rowid -4: id '-4' is not a positive whole number of at most 18 digits"),

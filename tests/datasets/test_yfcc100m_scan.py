@@ -117,7 +117,7 @@ def test_what_was_found_stays_when_more_is_scanned(count: int) -> None:
 
 @pytest.mark.parametrize("data", [b"a", b"\na"])
 def test_a_line_without_its_newline_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="that end with a newline are needed"):
+    with pytest.raises(ValueError, match="ending with a newline"):
         list(scan.Scanner(LAYOUT, NAMES, GIVEN, None)(data))
 
 

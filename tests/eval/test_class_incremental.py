@@ -15,7 +15,7 @@ from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.eval.metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
 from benchwright.eval.protocols.class_incremental import class_stream, hits, measure_classes
 from benchwright.eval.protocols.predictions import ONE_LABEL, Predictions, columns
-from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream
 from benchwright.pipelines.vclimb.stream import clip_view, narrowings
 from benchwright.training.baselines.vclimb import paper_settings
 from benchwright.training.core.build import parts_of

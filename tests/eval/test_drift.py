@@ -80,7 +80,7 @@ def test_drift_is_the_distance_from_the_first_domain() -> None:
     assert between[0, 1] == pytest.approx(1 - (np.cos(0.1) + np.cos(0.2)) / 2)
     assert (between == between.T).all()
     assert isinstance(told, Text)
-    assert "are 0.0000 apart" in told.paragraphs[1]
+    assert "a mean distance of 0.0000" in told.paragraphs[1]
 
 
 def test_a_class_that_a_domain_lacks_and_one_of_no_domain() -> None:
@@ -104,7 +104,7 @@ def test_of_many_classes_those_that_move_furthest_have_a_curve() -> None:
     ]
     shown = [name for figure in figures if figure.data is not None for name in figure.data.columns[1:]]
     assert shown == names[3:]
-    assert f"The {CLASSES} of {len(names)} classes that move furthest." in figures[0].caption
+    assert f"The {CLASSES} of {len(names)} classes that move most." in figures[0].caption
 
 
 def test_maps_of_classes_and_of_domains_are_the_same_bytes_twice() -> None:

@@ -336,7 +336,7 @@ def test_a_limit_keeps_the_newest(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("wanted", "says"),
-    [(["1-train-0"] * 50, "1 different ones"), (["x"], "'x' is none of them"), ([], "0 different ones")],
+    [(["1-train-0"] * 50, "1 different ones"), (["x"], "'x' is not one of them"), ([], "0 different ones")],
 )
 def test_a_request_that_names_no_rows_is_refused(tmp_path: Path, wanted: list[str], says: str):
     with pytest.raises(ValueError, match=says):

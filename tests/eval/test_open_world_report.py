@@ -152,7 +152,7 @@ def test_hollow_points_are_filled_with_the_page(tidy):
     assert both.light.count(b"fill: #ffffff") > 0
     assert after.light.count(b"fill: #ffffff") == 0
     assert "before feedback" in both.caption
-    assert "Points are after feedback" in after.caption
+    assert "Measured after feedback" in after.caption
 
 
 def samples_table() -> pa.Table:
@@ -195,7 +195,7 @@ def test_same_table_same_bytes(tidy):
 
 def test_sections_hold_every_task_and_a_page_can_be_made(sections):
     assert [section.title for section in sections] == [
-        "Class density", "Classification", "Classes as they are", "Novelty detection", "Novelty recognition",
+        "Class density", "Classification", "Unmapped classes", "Novelty detection", "Novelty recognition",
         "Novelty reaction time", "Over all increments",
     ]  # fmt: skip
     assert all(any(isinstance(block, Figure) for block in blocks_of(section)) for section in sections[:-1])

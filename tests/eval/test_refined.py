@@ -13,7 +13,7 @@ import pytest
 from benchwright.eval.metrics.label_sets import co_predictions
 from benchwright.eval.protocols.predictions import Predictions
 from benchwright.eval.protocols.refined_classification import measure_sets, refined_stream, sets_after
-from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream
 
 from tests.eval.test_streams import Table
 

@@ -37,7 +37,7 @@ from benchwright.eval.report.blocks import (
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.maps import scatter_chart
-from benchwright.eval.report.plans import PlanStage, pipeline_section
+from benchwright.eval.report.plan_chart import PlanStage, pipeline_section
 from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
 from benchwright.eval.report.trainings import (
     PublishedRow,
@@ -470,7 +470,7 @@ def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_recor
     assert changed_settings(other, [paper], apart=["b"]) == []
     found, told = comparable([fair, other], "", why, "all of it")
     assert found == [fair]
-    assert told == Text(["Fair comparison: all of it. Not of er, b = 3: b."], tone="good")
+    assert told == Text(["Fair comparison: all of it. Not for er, b = 3: b."], tone="good")
     none, told = comparable([fair, other], "other photos", why, "all of it")
     assert none == []
     assert told == Text(["Not a fair comparison: other photos; the paper's figures are not shown."], tone="note")
@@ -505,7 +505,7 @@ def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     assert "frame" not in heat.caption  # what was learned last is not tested
     assert isinstance(known, Figure)
     assert "the frame marks the bucket learned last" in known.caption
-    assert alone == Text(["nap: there is no later bucket to test on."])
+    assert alone == Text(["nap: not tested on a later bucket, since there is none."])
     assert f'aria-label="{heat.alt}"' in html.render(Report("r", "", [Section("s", [heat])]))
 
 
@@ -514,7 +514,7 @@ def test_matrices_as_tables_have_one_scale_of_colours():
     future = np.array([[[math.nan, 0.5], [math.nan, math.nan]]])
     lines = {"nap <b>": whole, "er": future, "lost": np.full((1, 2, 2), math.nan)}
     heats, told = accuracy_heats(lines, ["2009", "2010"], of="bucket", scale=(0.5, 1.0))
-    assert told == Text(["lost: there is no later bucket to test on."])
+    assert told == Text(["lost: not tested on a later bucket, since there is none."])
     assert [(heat.title, heat.framed) for heat in heats.heats] == [("nap <b>", True), ("er", False)]
     page = html.render(Report("r", "", [Section("s", [heats])]))
     cells = re.findall(r'<td style="--v:(\d+)%" class="([ df]*)">([^<]*)</td>', page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from benchwright.eval.report.plans import PlanStage, plan_chart
+from benchwright.eval.report.plan_chart import PlanStage, plan_chart
 
 STAGES = (
     PlanStage("listed", "source", "read_files", (), 1200, {}),
@@ -19,7 +19,7 @@ def test_words_and_numbers_of_a_plan() -> None:
     figure = plan_chart(STAGES, caption="as wide as rows")
     assert figure.alt == (
         "Stages from top to bottom: listed 1,200 rows; "
-        "checked 1,000 rows, 200 rejected: truncated 150, tiny 30, odd 15, ...; split 1,000 rows; shards not made."
+        "checked 1,000 rows, 200 rejected: truncated 150, tiny 30, odd 15, ...; split 1,000 rows; shards not run yet."
     )
     assert figure.data is not None
     assert [list(row) for row in figure.data.rows][1:] == [
@@ -67,5 +67,5 @@ def test_what_is_rejected_stays_within_the_picture() -> None:
 
 
 def test_a_plan_of_nothing_but_stages_to_come() -> None:
-    assert plan_chart([PlanStage("a$b")]).alt.endswith("a$b not made.")
+    assert plan_chart([PlanStage("a$b")]).alt.endswith("a$b not run yet.")
     assert plan_chart([PlanStage("empty", "source", "f", (), 0, {"odd": 1})]).alt.endswith("empty 0 rows, 1 rejected: odd 1.")

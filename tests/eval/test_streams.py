@@ -14,7 +14,7 @@ import torch
 from benchwright.curation.store import Rows
 from benchwright.eval.protocols.domain_incremental import accuracy_matrix, iid_stream, measure_domains, streaming_stream
 from benchwright.eval.protocols.predictions import Predictions
-from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream
 from benchwright.training.baselines.clear import paper_settings
 from benchwright.training.core.build import parts_of
 from benchwright.training.core.learner import Learner

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from benchwright.curation.bounded_reading import MAX_LINES, line_blocks
 from benchwright.curation.pickles import UnsafePickle, load_plain
 from benchwright.curation.qa.mturk import read_json_file as read_qa_json
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.stages.tar_sources import read_tar, tar_pieces
-from benchwright.curation.streams import MAX_LINES, line_blocks
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.activitynet import annotations as activitynet
 from benchwright.datasets.class_images.cifar import read_archive
@@ -232,7 +232,7 @@ def unlisted(data: bytes) -> bytes:
         (lambda data: data + data, r"\d+ bytes from byte 0 on are of no member"),
         (lambda data: data + b"behind", "continues after the end of its zip archive"),
         (unlisted, r"\d+ bytes from byte \d+ on are of no member"),
-        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', expected arrays"),
+        (lambda data: with_members(data, "notes.txt"), "holds 'notes.txt', expected only arrays"),
         (lambda data: with_members(data, "feature.npy"), "holds 'feature.npy' twice"),
     ],
 )
@@ -333,7 +333,7 @@ def test_a_row_group_that_the_footer_does_not_list(tmp_path: Path, between: byte
     first = footer_of(first_rows)
     assert data[:first] == first_rows[:first]
     (tmp_path / "f.parquet").write_bytes(data[:first] + between + data[first:] + footer)
-    with pytest.raises(ValueError, match=rf"f\.parquet holds \d+ bytes from byte {first} on whose rows its footer does not"):
+    with pytest.raises(ValueError, match=rf"f\.parquet holds \d+ bytes from byte {first} that its footer does not"):
         read_all(tmp_path, FeatureFile("f.parquet"))
     (tmp_path / "f.parquet").write_bytes(data[:first] + between + footer)
     assert len(read_all(tmp_path, FeatureFile("f.parquet"))) == 2
@@ -375,7 +375,7 @@ def test_row_groups_that_claim_far_too_much(tmp_path: Path, monkeypatch: pytest.
 def test_labels_of_sequences_that_claim_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(npy_files, "MAX_BYTES_AT_ONCE", 1 << 20)
     np.savez_compressed(tmp_path / "x.npz", x_train=np.zeros((1, 0), np.int8), y_train=np.zeros((1, (1 << 20) + 1), np.int8))
-    with pytest.raises(ValueError, match="take 1,048,577 bytes: 1,048,576 at most are read at once"):
+    with pytest.raises(ValueError, match="take 1,048,577 bytes: 1,048,576 at most are allowed at once"):
         list(list_arrays(root=str(tmp_path), files=[ArrayFile("x.npz")], protocol=None, names=None))
 
 

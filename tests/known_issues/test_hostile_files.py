@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchwright.curation import streams
+from benchwright.curation import bounded_reading
 from benchwright.curation.parquet_footer import column_chunks
 from benchwright.curation.qa.mturk import _write
 from benchwright.curation.qa.votes import VOTES, read_votes
@@ -77,7 +77,7 @@ HEADS = {
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("line", [b"\n", b"x\n"])
 def test_a_list_of_bad_lines_alone_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, line: bytes) -> None:
-    monkeypatch.setattr(streams, "MAX_BAD_ROWS", 100)
+    monkeypatch.setattr(bounded_reading, "MAX_BAD_ROWS", 100)
     (tmp_path / "a.csv").write_bytes(HEADS[kind] + line * 1000)
     path = str(tmp_path / "a.csv")
     rows = read_tsp_csv(root=str(tmp_path), files={"train": "a.csv"}) if kind == "tsp" else list_csv(path=path)

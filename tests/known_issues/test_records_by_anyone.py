@@ -55,7 +55,7 @@ def test_a_record_that_is_sealed_and_none(
         assert told.count("\n") <= 1
     capfd.readouterr()
     assert cli.call(["show", str(copy)]) == 1
-    assert "is not the record of a" in (told := capfd.readouterr().err) or "does not say how a stage was made" in told
+    assert "is not the record of a" in (told := capfd.readouterr().err) or "does not say how a stage was computed" in told
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 6_000 + "}", '{"stages": "\\ud800"}', "\0"])

@@ -155,7 +155,7 @@ def test_marks_inside_a_setting_are_refused(value: object) -> None:
 def test_a_source_may_not_hold_the_run(tmp_path: Path) -> None:
     """A run inside its own source folder was made again each time: the folder was never the same."""
     flow = source("read", step(read_files, files=where(tmp_path)))
-    with pytest.raises(PlanError, match="lie one in the other"):
+    with pytest.raises(PlanError, match="are one inside the other"):
         run(flow, str(tmp_path / "run"), scheduler="sync")
 
 

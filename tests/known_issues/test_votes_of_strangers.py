@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchwright.curation import streams
+from benchwright.curation import bounded_reading
 from benchwright.curation.qa import mturk_results, votes
 from benchwright.curation.qa.label_studio import read_label_studio
 from benchwright.curation.qa.mturk import read_json_file
@@ -43,13 +43,13 @@ def refused(path: Path, told: str, table: pa.Table) -> None:
 
 
 def test_a_line_of_a_results_file_that_goes_on_and_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(bounded_reading, "MAX_LINE_BYTES", 1000)
     with pytest.raises(ValueError, match=r"a\.csv: line 2 is too long"):
         mturk(tmp_path / "a.csv", HEADER + "\n" + "," * 2000)
 
 
 def test_a_results_file_of_newlines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_LINES", 1000)
+    monkeypatch.setattr(bounded_reading, "MAX_LINES", 1000)
     with pytest.raises(ValueError, match=r"a\.csv: more than 1,000 lines"):
         mturk(tmp_path / "a.csv", HEADER + "\n" * 2000)
 
@@ -69,7 +69,7 @@ def test_a_results_file_whose_rows_are_no_votes(tmp_path: Path, monkeypatch: pyt
 def test_json_of_any_size_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with path.open("wb") as file:
-        file.truncate(streams.MAX_BYTES + 2)
+        file.truncate(bounded_reading.MAX_BYTES + 2)
     with pytest.raises(ValueError, match=r"a\.json has more than 268,435,456 bytes"):
         read_json_file(path)
 
@@ -101,8 +101,8 @@ def test_a_gold_key_is_of_text(tmp_path: Path, gold: str) -> None:
 
 def test_votes_of_wrong_columns(tmp_path: Path) -> None:
     path, good = tmp_path / "v.parquet", pa.Table.from_pylist([VOTE], schema=VOTES)
-    refused(path, "'key' stands there 0 times", good.drop_columns(["key"]))
-    refused(path, "'key' stands there 2 times", good.append_column("key", good["key"]))
+    refused(path, "'key' is there 0 times", good.drop_columns(["key"]))
+    refused(path, "'key' is there 2 times", good.append_column("key", good["key"]))
     refused(path, "not a file of votes", good.set_column(3, "labels", pa.array([{"a": 1}])))
     refused(path, "'labels' nor 'sensitive'", good.set_column(1, "form", pa.array(["other"])))
     refused(path, "1 rows have no form", good.set_column(1, "form", pa.nulls(1, pa.string())))

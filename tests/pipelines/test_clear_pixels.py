@@ -99,7 +99,7 @@ def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
     ("settings", "told"),
     [
         ("preset=resnet18 features=embedding", r"features = 'embedding': backbone 'resnet18' for vectors"),
-        ("features=pixels", "model 'linear' takes vectors, and samples here are images"),
+        ("features=pixels", "model 'linear' takes vectors, but samples here are images"),
         ("preset=resnet18 model_settings.backbone=vgg", "baselines.model_settings.*backbone 'vgg'.*there are resnet18"),
         ("preset=small_resnet model=backbone", "^benchwright: baselines.model_settings.name is missing: there are name, head"),
         ("preset=resnet18 view.side_px=300", "baselines.view: side 300 px of 224 px"),
@@ -184,7 +184,7 @@ def test_any_network_by_name_with_weights_from_a_file(run: Path, tmp_path: Path,
     file.write_bytes(b"damaged")
     told = bw(*known, *sets(weights=json.dumps(str(file))))
     assert told.code == 1
-    assert told.err.splitlines()[-1].count("does not hold the weights of timm/resnet10t") == 1
+    assert told.err.splitlines()[-1].count("does not contain the weights of timm/resnet10t") == 1
 
 
 def test_pictures_that_cannot_be_learned_from(run: Path, bw: Cli) -> None:

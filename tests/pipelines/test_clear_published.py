@@ -102,7 +102,7 @@ def test_trainings_by_other_settings_are_not() -> None:
         return why_not_the_papers(line_of(*of, features=features, **more), features)
 
     assert why("nap-finetune") == ""
-    assert why("reservoir-alpha=0.25-finetune") == "no method of the paper's tables"
+    assert why("reservoir-alpha=0.25-finetune") == "the method is not in the paper's tables"
     assert why("nap-finetune", **{"schedule.epochs": 3}) == "settings of the paper were changed: schedule.epochs"
     assert why("reservoir-alpha=1.0-finetune", **{"method.alpha": 2.0}) == "settings of the paper were changed: method.alpha"
     assert why("nap-finetune", features="embedding") == "the paper has no figures of linear on embedding"
@@ -196,7 +196,7 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
     found = grouped([*lines, changed], config, [1, 2])
     assert [group.features for group in found] == ["clip", "imagenet_rn50", "byol_imagenet_rn50", "moco_b0"]
     verdict, table = _compared(found, "")
-    assert "Not of nap-finetune, iid, byol_imagenet_rn50: settings of the paper were changed: schedule.epochs." in str(verdict)
+    assert "Not for nap-finetune, iid, byol_imagenet_rn50: settings of the paper were changed: schedule.epochs." in str(verdict)
     assert isinstance(table, Table)
     assert table.caption.startswith("In the form of the paper's Table 6: ")
     assert "in-domain, byol_imagenet_rn50" not in table.columns, (

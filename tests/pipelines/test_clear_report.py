@@ -104,8 +104,8 @@ def test_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> None:
     assert bw("run", "clear", "--config", "tiny", "--set", "qa.votes=imported", "--out", out, "--quiet").code == 0
     assert bw("report", out).code == 0
     summary = section((out / "report.html").read_text(), "Summary")
-    assert "The run is not finished: stage voted is the first that has not run yet." in summary
-    assert f"It waits: ask the annotators in the browser (`benchwright qa serve {out}`)" in summary
+    assert "The run is not finished: the next stage is voted." in summary
+    assert f"It is waiting: ask the annotators in the browser (`benchwright qa serve {out}`)" in summary
 
 
 @pytest.fixture(scope="module")

@@ -134,7 +134,7 @@ def test_what_avalanche_cannot_find_is_told(bw: Cli, tmp_path: Path) -> None:
     told = bw("release", tmp_path / "run", "--to", tmp_path / "release")
     assert told.err.splitlines() == [
         "benchwright: warning: Avalanche will not find the splits of its iid protocol: it reads testset_ratio_0.3 with seeds 0 "
-        "to 4, and there is testset_ratio_0.4 with 5 seeds",
+        "to 4, found: testset_ratio_0.4 with 5 seeds",
         "benchwright: warning: Avalanche will not find the features: it has the names moco_b0, moco_imagenet, byol_imagenet, "
         "imagenet, and these are called colours",
     ]
@@ -256,7 +256,7 @@ def test_the_papers_figures_stand_beside_a_release_that_its_holder_states_to_be_
     few = ["baselines.epochs=3", 'baselines.methods=["nap-finetune"]', 'source.features=["moco_b0", "imagenet"]']
     run(out, "clear10_release", f"source.root={root}", *few, *stated)
     page = Path(api.report(str(out))).read_text()
-    assert "is what the setting source.published says, and nothing else" in page
+    assert "because the setting source.published states that" in page
     rows = page.partition(">Baselines, iid protocol</h2>")[2].partition("</table>")[0]
     assert "the CLEAR paper, Tables" in rows
 

@@ -157,7 +157,7 @@ def test_a_report_of_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> 
     out = tmp_path / "run"
     waits = bw("run", "clear", "--config", "tiny", "--set", "qa.votes=imported", "--out", out, "--quiet").out
     page = Path(bw("report", out).out.strip()).read_text()
-    [told] = re.findall("It waits: ([^<]*)[.]<", page)
+    [told] = re.findall("It is waiting: ([^<]*)[.]<", page)
     assert told == waits.partition("the run is waiting: ")[2].strip()
 
 
@@ -166,4 +166,4 @@ def test_other_settings_of_a_training_leave_the_dataset_alone(tiny: Path, bw: Cl
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert "choice.per_class: this would change the dataset" in told.err
     told = bw("train", tiny, "--set", "baselines.features=pixels")
-    assert "model 'linear' takes vectors, and samples here are images" in told.err
+    assert "model 'linear' takes vectors, but samples here are images" in told.err

@@ -398,7 +398,7 @@ def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
         (b"class_name,file\nred,a\0.png\n", r"line 2: file is 'a\x00.png': it must be text, in UTF-8"),
         (b"class_name,file\nred,.\n", "line 2: file '.' not found next to the CSV"),
         (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' not found next to the CSV"),
-        (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' lies outside the folder of the CSV"),
+        (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' is outside the folder of the CSV"),
         (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is not a class of the run"),
         (b'class_name,file\nred,"a.png\n', "line 2: not readable as CSV"),
         (b"class_name,url\nred,a.png\n", "gold questions need a header with the columns class_name, file, each once"),
@@ -601,7 +601,7 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "retrieval.background_share=inf"], "retrieval.background_share = inf"),
         (["run", "clear", *NEW, "--set", "retrieval.background_share='inf'"], "background_share is inf: a number from 0 to 1"),
         (["run", "vclimb", *NEW, "--set", "evaluation.settings.model.dropout=nan"], "evaluation.settings.model.dropout = nan"),
-        (["run", "vclimb", *NEW, "--set", "split.untrim={}"], "split.untrim: a source of kind 'drawn' lists no lengths"),
+        (["run", "vclimb", *NEW, "--set", "split.untrim={}"], "split.untrim: a source of kind 'drawn' has no lengths"),
         (["run", "clear", *NEW, "--set", "images.max_rejects=-1"], "images.max_rejects = -1: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "images.take_first=0"], "images.take_first = 0: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "qa.workers=21"], "workers = 21: there are 20 simulated annotators"),
@@ -635,7 +635,7 @@ def classes(*names: str) -> str:
         ),
         (
             ["run", "clear", *NEW, "--set", "encoder_run.device=cuda", "--set", CLIP.replace("}", ", backend='onnxruntime'}")],
-            "stage 'embedded': encoder.backend = 'onnxruntime' computes on processors alone, and device = 'cuda': set the "
+            "stage 'embedded': encoder.backend = 'onnxruntime' runs only on CPUs, but device = 'cuda': set the "
             "backend to 'torch', or change the setting encoder_run.device",
         ),
         (["run", "clear", *NEW, "--set", "images.max_pixels=-1"], "images.max_pixels = -1: it should be greater than"),
@@ -651,7 +651,7 @@ def classes(*names: str) -> str:
         ),
         (["run", "clear", *NEW, "--set", limits("2008-01-01", "2007-01-01")], "2007-01-01 00:00:00 run backwards"),
         (["run", "clear", *NEW, "--set", classes("red", "red")], "option 'red' for class 'red' repeats another"),
-        (["run", "clear", *NEW, "--set", classes("BACKGROUND")], "stands for the background class 'BACKGROUND'"),
+        (["run", "clear", *NEW, "--set", classes("BACKGROUND")], "is the background class 'BACKGROUND'"),
         (["run", "clear", *NEW, "--set", classes("None of the above")], "the form itself adds 'None of the above'"),
         (
             ["run", "clear", *NEW, "--set", classes("green", " red ")],

@@ -94,7 +94,7 @@ def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> No
     assert "number &lt;b&gt;1&lt;/b&gt;" in part
     grids = re.findall(r"<h3>([^<]*) <small>(\d+)</small></h3>", part)
     assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
-    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are not shown." in part
+    assert "3 of them cannot be shown. Pictures rejected as sensitive are not shown." in part
     assert 'alt="t&lt;01&gt;"' in part
     assert not {f'alt="t&lt;0{number}&gt;"' for number in (2, 3, 5, 7)} & {*re.findall('alt="[^"]*"', part)}
 
@@ -137,7 +137,7 @@ def test_pictures_of_years_stand_under_them_and_disputed_ones_have_their_answers
     write_votes(pa.Table.from_pylist(votes, schema=VOTES), str(tmp_path / asked.votes_file))
     page = page_of(tmp_path, rounds=[asked])
     assert re.findall(r"<li><p>(year \d+)</p>", page) == ["year 2009", "year 2010", "year 2011"]
-    part = page[page.index("Pictures on which annotators agree least") :].partition("</section>")[0]
+    part = page[page.index("Pictures with the least agreement between annotators") :].partition("</section>")[0]
     told = re.findall('<img [^>]*alt="([^"]*)"', part)
     assert told == ["1 black, 1 none of the above, 1 white (t04)", "2 white, 1 black (t01)"]
     assert part.count('class="caption whole"') == 2, "answers are not cut to the width of the picture"
@@ -149,7 +149,7 @@ def test_pictures_of_years_stand_under_them_and_disputed_ones_have_their_answers
 def test_samples_are_evenly_spaced_with_pictures_columns_and_files(made: Path) -> None:
     part = page_of(made)
     part = part[part.index(">Samples</h2>") :]
-    assert "12 of 17, evenly spaced, of stage shards." in part
+    assert "12 of 17 rows, evenly spaced, of stage shards." in part
     assert ">Results</h2>" not in page_of(made), "nothing was trained"
     shown = re.findall(r'alt="t&lt;(\d\d)&gt;"', part)
     assert len(shown) == 12
@@ -173,9 +173,9 @@ def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
     asked = Round("tiles", [Option("white")], 0, image="picture")
     run(ask(source("tiles", step(tiles)), asked, str(tmp_path)), str(tmp_path), scheduler="sync", pipeline="tiles")
     page = page_of(tmp_path, rounds=[asked])
-    assert "The run is not finished: stage voted is the first that has not run yet." in page
-    assert "12 of 40, evenly spaced, of stage tiles." in page
-    assert "voted not made" in page
+    assert "The run is not finished: the next stage is voted." in page
+    assert "12 of 40 rows, evenly spaced, of stage tiles." in page
+    assert "voted not run yet" in page
     assert ">Votes</h2>" not in page
     shown = re.findall(r'<li style[^>]*>\s*<label[^>]*><input[^>]*><img [^>]*alt="([^"]*)"', page)
     assert len(shown) == 11, "one of the twelve is no picture"

@@ -234,7 +234,7 @@ def test_lines_of_two_feature_sets_stand_side_by_side(run: Path, bw: Cli) -> Non
     assert told.err.count("up to date") == 5
     assert bw("report", run).code == 0
     page = (run / "report.html").read_text()
-    assert "Learned in the space that retrieved the images: features toy, embedding." in page
+    assert "Trained on the vectors that also retrieved the images: features toy, embedding." in page
 
 
 def test_other_features_of_the_same_name_are_trained_on_again(run: Path, bw: Cli, weights: Path, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_other_features_of_the_same_name_are_trained_on_again(run: Path, bw: Cli
     labels = list(json.loads(bw("eval", run, "--json").out)["streaming"])
     assert labels == [f"finetune, features_digest = {digest[:12]}" for digest in dict.fromkeys(found)]
     assert bw("report", run).code == 0
-    assert "Learned in the space that retrieved" not in (run / "report.html").read_text()
+    assert "Trained on the vectors that also retrieved" not in (run / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_other_features_of_the_same_name_are_trained_on_again(run: Path, bw: Cli
             'features.toy={weights="x", encoder={kind="colours"}}',
             "weights = 'x': colours has its own weights: remove this setting",
         ),
-        ("features.pixels.weights=x", "the name 'pixels' stands for what is in the shards: choose another"),
+        ("features.pixels.weights=x", "the name 'pixels' is reserved for the vectors in the shards: choose another"),
         ("features.Clip.weights=x", "the name 'Clip': it should be small letters, digits and _"),
         ('features.one.encoder={kind="netwrk"}', "features.one.encoder.kind = 'netwrk': no encoder 'netwrk': there are "),
         ('features.one={weights="x", encoder={kind="network", resize="x"}}', "features.one.encoder.resize = 'x': it should be"),

@@ -303,7 +303,7 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         ("seeds=[0, 1]", 'settings={"schedule": {"epoch": 1}}', "settings.schedule.epoch: there are optimiser"),
         ("seeds=[0, 1]", 'baselines=["err"]', "no method 'err'"),
         ("seeds=[0, 1]", 'model="mpl"', "no model 'mpl'"),
-        ("seeds=[0, 1]", 'model="tsn"', "model 'tsn' takes clips, and samples here are vectors"),
+        ("seeds=[0, 1]", 'model="tsn"', "model 'tsn' takes clips, but samples here are vectors"),
     ]:
         assert old in text
         emblems.write_text(text.replace(old, new))

@@ -21,7 +21,7 @@ from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.png import stored_png
-from benchwright.curation.reach import reached
+from benchwright.curation.reachable_code import reached
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
 from benchwright.datasets.iirc.samples import columns_of
@@ -237,7 +237,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
         ("tiny", ["evaluation.methods=['nope']"], "no method 'nope': there are"),
         ("tiny", ["source.shapes=9"], "shapes = 9: 1 to 5 can be drawn"),
         ("tiny", ["tasks.first=0"], r"tasks\.first = 0"),
-        (None, ['hierarchy={kind="drawn"}'], "belongs to a drawn source"),
+        (None, ['hierarchy={kind="drawn"}'], "needs a generated source"),
         (
             "tiny",
             ["source.kind=folder"],
@@ -514,7 +514,7 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
         ("evaluation.settings.model.backbone='vgg'", {}, "backbone 'vgg'"),
         ("evaluation.settings.net.depth=3", {}, "evaluation.settings.net: there are"),
         ("evaluation.settings.view.side_px=0", {}, "side 0 px"),
-        ("evaluation.settings.memory.per_class=4", {}, "per_class 4: true or false: size says of how many"),
+        ("evaluation.settings.memory.per_class=4", {}, "per_class 4: true or false: size is the number"),
         ("evaluation.settings.data.samples='some'", {}, "data.samples 'some': one of task, so_far, all"),
         (
             "evaluation.settings.method.targets=1",
@@ -522,9 +522,9 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
             "evaluation.method_settings.er.method.targets = 1: there is no such setting: there are .*batches",
         ),
         ("vectors={kind='colours'}", {}, "backbone 'small_cnn' for vectors"),
-        ("seed=0", {"methods": ["icarl"]}, "'icarl' takes one class a sample, and samples here have sets of labels"),
+        ("seed=0", {"methods": ["icarl"]}, "'icarl' needs one class per sample, but samples here have sets of labels"),
         ("evaluation.settings.model.head='linear'", {"methods": ["lucir"]}, "'lucir' compares cosines, .* head is 'linear'"),
-        ("evaluation.model='tsn'", {"methods": ["er"]}, "model 'tsn' takes clips, and samples here are images"),
+        ("evaluation.model='tsn'", {"methods": ["er"]}, "model 'tsn' takes clips, but samples here are images"),
     ):
         with pytest.raises(WrongUse, match=message):
             iirc_runs.trainings(settings("tiny", override), str(tiny), **{"methods": [], "protocols": [], **options})
@@ -565,7 +565,7 @@ def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
     assert [line.values("pw_js", stratum=kind).shape for kind in ("superclass", "subclass_with", "subclass_without")] == [
         (1,)
     ] * 3
-    assert "No method met more than one task." in Path(api.report(str(out))).read_text()
+    assert "No method was trained on more than one task." in Path(api.report(str(out))).read_text()
 
 
 def test_the_report_shows_baselines(trained: Path) -> None:
@@ -579,18 +579,18 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
     assert "right after it was learned (R_jj)" in page
-    for kind in ("superclasses", "subclasses with one", "lone subclasses"):  # Appendices D.2 and D.3
-        assert f"pw-JS on the labels of {kind} alone, after each task" in page
+    for kind in ("superclasses", "subclasses with a superclass", "lone subclasses"):  # Appendices D.2 and D.3
+        assert f"pw-JS on only the labels of {kind}, after each task" in page
     of_tops = line_of(trained, "er").matrix("pw_js", [""], split="test", stratum="superclass")
     assert of_tops[0, -1, 0] == line_of(trained, "er").values("pw_js", split="test", stratum="superclass")[0]
 
 
 def test_the_report_says_where_shares_come_to_nothing(tiny: Path) -> None:
     index = DatasetIndex.open(str(tiny / "dataset")).table
-    told = "No in-task validation sample: task 0 of configuration 0"
+    told = "No in-task validation samples: task 0 of configuration 0"
     drawn = settings("tiny", "shares.order=drawn")
-    assert "in file order, not draws" in Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
-    assert "in an order that is drawn from the seed" in Path(iirc.BENCHMARK.report(drawn, str(tiny))).read_text()
+    assert "in file order, not random samples" in Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
+    assert "in a random order" in Path(iirc.BENCHMARK.report(drawn, str(tiny))).read_text()
     without = index.filter(pc.not_equal(index["role"], "intask_valid"))
     shown = [str(block) for block in unwatched({0: RefinedView(without, 0)})]
     assert told in shown[0]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from benchwright.curation import files, parts, shards, store, tasks
 from benchwright.curation.code_changes import definitions
-from benchwright.curation.reach import Definitions
+from benchwright.curation.reachable_code import Definitions
 from benchwright.pipelines import api
 from benchwright.pipelines.catalogue import TITLES
 

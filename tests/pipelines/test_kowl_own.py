@@ -56,7 +56,7 @@ def test_of_the_folder_of_lists_only_the_lists_count(folder: Path) -> None:
 
 
 def test_the_card_says_of_how_many_clips_the_recording_is_unknown(bw: Cli) -> None:
-    told = "Of 140 of 140 clips the recording is not known"
+    told = "Of 140 of 140 clips the recording is unknown"
     assert told in Path("mine/out/dataset/README.md").read_text()
     left = 'source.without_split={validate=0.1, test=0.2, leave_out={labels=["running outdoors"], groups=["9"]}}'
     grouped = "{path='2023.json', release='r2023', columns={id='file', label='what', feature='vec', group='camera'}}"

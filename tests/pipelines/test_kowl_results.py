@@ -375,12 +375,12 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
 def test_the_report_shows_tables_and_figures(annotated: tuple[Path, dict[str, tuple[int, int]]]) -> None:
     page = (annotated[0] / "report.html").read_text()
     for title in (
-        "Labels over the releases",
+        "Labels across the releases",
         "Increments",
         "Class density",
         "Classification",
         "Novelty reaction time",
-        "What clips show",
+        "Content of the clips",
         "Pipeline",
     ):
         assert f">{title}<" in page

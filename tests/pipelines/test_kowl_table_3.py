@@ -96,9 +96,9 @@ def test_table_3_of_a_run(run: Path, bw: Cli) -> None:
     assert found["ann", "features", "train"] > 0.5
     assert bw("report", out).code == 0
     page = (out / "report.html").read_text()
-    assert "The starting release alone" in page
+    assert "The starting release only" in page
     assert "MCC by visual transform, test samples of the starting release" in page
-    assert "Table 3 of the paper is not shown: the increments are not those of its Table 1" in page
+    assert "Table 3 of the paper is not shown: the increments are not those of the paper" in page
     flipped = [row for row in results(str(out)).to_pylist() if row["stratum"] == "nuisance=flip" and row["split"] == "test"]
     assert {row["value"] for row in flipped if row["metric"] == "start.mcc"} == {found["original", "logits", "test"]}
 

@@ -20,8 +20,8 @@ import torch
 from benchwright.curation.artifact import load_artifact
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.store import Store
+from benchwright.curation.video.frame_plans import FramePlan, view_frames
 from benchwright.curation.video.frames import Clip, decode_frames
-from benchwright.curation.video.plans import FramePlan, view_frames
 from benchwright.datasets.features import video_networks
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.video_networks import released_names, video_network
@@ -140,7 +140,7 @@ def test_video_files_become_two_sets_of_features_that_are_learned(folder: Path, 
     assert told.code == 0, told.err
     report = Path(api.report(out)).read_text()
     assert "RANDOM weights" in report
-    assert "Clips through transforms" in report  # those of the set that goes through them
+    assert "Transformed clips" in report  # those of the set that goes through them
     store = Store(out)
     by_set = {stage: vectors(store, stage) for stage in ("extracted", "vectors_plain", "vectors_plain_colour_invert")}
     assert by_set["extracted"].shape == (28, 4096)
@@ -170,7 +170,7 @@ def test_the_classifiers_of_two_backbones_are_told_apart_and_judged_by_the_label
             verdict = "right" if label == "red" else "wrong, in its top 5"
             said.add(f"original, model = {name}, start: {label}, {verdict}")
     assert all(each in page for each in said), said
-    assert "crimson" not in page.partition("Clips through transforms")[2].partition("</section>")[0]
+    assert "crimson" not in page.partition("Transformed clips")[2].partition("</section>")[0]
     told = bw(
         "run", "kowl", "--config", folder / "mine.toml", "--set", 'feature_sets.one.backbone={kind="built_in"}', "--out", out
     )
@@ -184,7 +184,7 @@ def test_people_see_frames_of_the_clips(folder: Path, tmp_path: Path, bw: Cli) -
     assert bw("run", "kowl", *words, "--out", tmp_path / "out").code == 0
     told = bw("train", tmp_path / "out", "--protocol", "people-0.2", "--quiet")
     assert (told.code, told.out.count("waits for 6 answers about 2 samples")) == (0, 2), told.err  # a round for each set
-    with pytest.raises(WrongUse, match="give --round, one of by_ann_features_20"):
+    with pytest.raises(WrongUse, match="set --round to one of by_ann_features_20"):
         api.qa_export(str(tmp_path / "out"))
     rounds = re.findall(r"^(by_\w+):", told.out, re.MULTILINE)
     project = api.qa_export(str(tmp_path / "out"), tool="label-studio", round=rounds[0])

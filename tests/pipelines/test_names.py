@@ -432,7 +432,7 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
             "baselines.method_settings={ewc={strenght=1.0}}",
             "benchwright: baselines.method_settings.ewc.strenght = 1.0: there is no such setting: there are strength, ",
         ),
-        ("clear", "baselines.model=tsn", "model 'tsn' takes clips, and samples here are vectors"),
+        ("clear", "baselines.model=tsn", "model 'tsn' takes clips, but samples here are vectors"),
         ("clear", "baselines.learning_rate=1e39", "learning_rate 1e+39 must be positive"),
         ("iirc", "evaluation.settings={nope={x=1}}", "nope"),
         ("iirc", "evaluation.methods=['gem']", "gem: method 'gem' trains only on batched graph streams"),

@@ -228,7 +228,7 @@ def test_a_plan_without_shards_publishes_nothing(bw: Cli, notes: Path) -> None:
         ("raise KeyError('colour')", "KeyError: colour (HERE)"),
         ("raise ValueError('no colour')", "no colour (HERE)"),
         ("bw.open_dataset('nowhere')", "nowhere: no index.parquet here; DatasetIndex.scan reads a folder of bare tars (HERE)"),
-        ("return None", "notes: its plan gives NoneType: let it return the Flow that it makes"),
+        ("return None", "notes: its plan returned NoneType: it must return its Flow"),
     ],
 )
 def test_an_error_of_a_plan_names_the_line(bw: Cli, notes: Path, line: str, says: str) -> None:

@@ -146,7 +146,7 @@ def test_a_pipeline_of_several_rounds_is_told_which(bw: Cli, shapes: Path, tmp_p
     assert f"`benchwright qa export {out} --round again`" in told.out
     own = ["--pipeline", shapes]
     for words, error in (
-        ([], "this pipeline asks annotators in several rounds: give --round, one of form, again"),
+        ([], "this pipeline has several rounds of questions: set --round to one of form, again"),
         (["--round", "agian"], "no round of questions 'agian': form, again; did you mean 'again'?"),
     ):
         told = bw("qa", "export", out, *words, *own)

@@ -96,7 +96,7 @@ def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
     assert data_differs(c, str(tmp_path), values).startswith("source.lists is not set, so sequences are ordered by")
     values["source"] = {"kind": "nwucla", "lists": "lists.json"}
     assert data_differs(c, str(tmp_path), values).startswith("source.lists = 'lists.json': the sequences are not in the order")
-    assert "No published figure stands beside such scores" in Path(write_report(c, str(tmp_path))).read_text()
+    assert "Scores are therefore shown without published figures" in Path(write_report(c, str(tmp_path))).read_text()
     lists = json.loads((shared_data / "nwucla/split_train_val.json").read_text())
     published = {entry["file_name"]: entry for side in lists.values() for entry in side}
     told = {row["key"]: (row["source_frames"], row["label"] + 1) for row in table.to_pylist()}
@@ -177,9 +177,9 @@ def test_names_alone_have_a_report(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert cli.call(["report", str(out)]) == 0
     page = (out / "report.html").read_text()
     assert faults(page) == []
-    for words in ("names alone", "drink water", "Sequences by task"):
+    for words in ("names only", "drink water", "Sequences by task"):
         assert words in page
-    assert "frames, least" not in page
+    assert "frames, min" not in page
     assert cli.call(["train", str(out)]) == 2
     assert "source.kind = 'ntu_names': names have no joints" in capfd.readouterr().err
 
@@ -432,7 +432,7 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
             ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'],
             "is not a pair of joints",
         ),
-        ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders of 1 to 7"),
+        ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders need 1 to 7"),
         ("tiny", ["classes=11"], "classes = 11: 10 have an order"),
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
         ("tiny", ["tensor.centre_joint=-1"], "centre_joint is -1: joints are numbered from 0"),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.reach import reached
+from benchwright.curation.reachable_code import reached
 from benchwright.datasets.skeleton.facts import published_training, table_2, table_4
 from benchwright.datasets.skeleton.orders import task_orders
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound
@@ -306,7 +306,7 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
 
     (tmp_path / "own_net.py").write_text(NET)
     c = settings("tiny", f'evaluation.network.architecture="{tmp_path}/own_net.py:net"')
-    with pytest.raises(WrongUse, match=r"method 'twp' weighs an attention .*own_net.py:net' has none: name gcn or st_gcn"):
+    with pytest.raises(WrongUse, match=r"method 'twp' computes attention .*own_net.py:net' has none: name gcn or st_gcn"):
         baselines.trainings(c, str(copy), ["twp"], ["default"])
     train(c, copy, "finetune", "agem", "joint", on=("default",))
     mine = {one.method: one for one in of_experiment(found_in(copy), "default") if one.model == "own_net.py:net"}
@@ -435,9 +435,9 @@ def test_the_papers_data_are_told_by_settings_and_number_of_sequences(run: Path,
         return data_differs(c, str(run), values)
 
     count, frames = ("1,484", 52) if paper == "ucla" else ("6,667", 300)
-    assert unlike() == f"it has 200 sequences, and not {count}"
+    assert unlike() == f"it has 200 sequences instead of {count}"
     assert unlike("tensor.frames=20") == f"tensor.frames = 20, and not {frames}"
-    assert unlike("split.val=0.2") == "split.val = 0.2, and not 0.1"
+    assert unlike("split.val=0.2") == "split.val = 0.2 instead of 0.1"
     assert unlike('source={kind="drawn", per_class=9, noise_m=0.1}').startswith("source.kind = 'drawn'")
 
 
@@ -544,7 +544,7 @@ def test_two_networks_stand_side_by_side(copy: Path) -> None:
             ("evaluation.network.architecture=mlp",),
             [],
             [],
-            "evaluation.network: it takes no adjacency, which samples of this dataset come with: name another model",
+            "evaluation.network: it does not accept adjacency, which samples of this dataset have: name another model",
         ),
         ((), ["nowhere.py:method"], [], "nowhere.py.*no such file"),
     ],
@@ -559,7 +559,7 @@ def test_what_does_not_fit_is_told(run: Path, overrides: tuple[str, ...], method
     [
         (['evaluation.methods=["ewc"]'], "evaluation.settings.ewc: strength is missing"),
         (['evaluation.experiments=["class_order"]', "evaluation.class_orders=11"], "orders.classes = 10 are listed"),
-        (['evaluation.methods=["twp"]', "evaluation.network.architecture=OWN"], "method 'twp' weighs an attention"),
+        (['evaluation.methods=["twp"]', "evaluation.network.architecture=OWN"], "method 'twp' computes attention"),
         (["evaluation.network.architecture=st_gcn", "evaluation.network.settings={form='chen'}"], "evaluation.network: form"),
     ],
 )

@@ -19,7 +19,7 @@ import pytest
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.curation.flow import PlanError, Step
 from benchwright.curation.keys import codes_in
-from benchwright.curation.reach import reached
+from benchwright.curation.reachable_code import reached
 from benchwright.curation.run import Run, run
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
@@ -127,7 +127,7 @@ def test_the_published_settings_are_the_facts() -> None:
     ("overrides", "told"),
     [
         (["augmentation.count=3", "augmentation.targets=any"], "re-illumination needs pictures"),
-        (["folds.released=x.mat"], "give shares or released"),
+        (["folds.released=x.mat"], "set either shares or released"),
         (["source.kind=raw"], "source"),
         (["transform.preset=mine"], "as_released"),
         (["source.cameras=['A']"], "cameras"),
@@ -232,17 +232,17 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
     page = Path(two_camera.BENCHMARK.report(c, str(out))).read_text("utf-8")
     assert "do not add up" not in page
-    assert "several rows are made of one (augmented)" in page
-    parts = ("Alignment", "both cameras in turn", "This run: angular errors", "as the camera gave it", "no_partner")
+    assert "one row becomes several (augmented)" in page
+    parts = ("Alignment", "chequerboard of both cameras", "This run: angular errors", "ground truth", "no_partner")
     figures = (
         "Re-illumination",
-        "The light of every measured pair",
+        "The illuminant of every measured pair",
         "Errors of every method",
         "Without and with re-illuminated training rows",
     )
     for told in parts + figures:
         assert told in page, told
-    assert "Not a fair comparison: the lights, transforms or folds of this run are not those" in page
+    assert "Not a fair comparison: the illuminants, transforms or folds of this run are not the released ones" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
     assert experiments.stale_trainings(str(out)) == {}
@@ -335,7 +335,7 @@ def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data:
     mean = scores(tmp_path)["rotating"]["linear_regression"]["mean"]["mean"]
     assert mean == pytest.approx(facts().tables["s20"]["linear regression"][0], abs=0.06)
     page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
-    assert "holds no pictures" in page
+    assert "has no pictures" in page
     for told in ("2.19", "2.49", "Table 3 of the paper", "Side by side"):
         assert told in page, told
 
@@ -349,7 +349,7 @@ def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
     page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
     assert "Side by side" not in page
     assert "2.49" not in page
-    assert ("direction is 2to1, and 1to2 in the paper" in page) == other.startswith("evaluation")
+    assert ("direction is 2to1, but 1to2 in the paper" in page) == other.startswith("evaluation")
 
 
 def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(shared_data: Path, tmp_path: Path) -> None:
@@ -373,8 +373,8 @@ def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Pat
     }
     assert {name for name, one in found.items() if one["mean"]["lights of the test"]} == {"wears"}
     page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
-    assert "Not comparable with the other lines: the checkpoint was selected on the test fold" in page
-    assert "Not comparable with the other lines: training rows are re-lit with the illuminants of test pairs" in page
+    assert "Not comparable with the other rows: the checkpoint was selected on the test fold" in page
+    assert "Not comparable with the other rows: training rows are re-lit with the illuminants of test pairs" in page
 
 
 def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data: Path, tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_an_estimator_that_cannot_be_fitted_is_skipped_with_its_reason(tmp_path:
     small = ["source.pairs=20", f"evaluation.baselines={chosen}", "evaluation.networks={}"]
     small.append("evaluation.method_settings.corrected_moments={ degree = [3], order = [0], sigma = [0] }")
     told = bw("run", "two_camera", "--config", "tiny", "--out", out, "-q", "--train", *(w for s in small for w in ("--set", s)))
-    reason = "fixed corrected_moments was skipped: 12 pictures: a matrix of 19 moments needs as many at least"
+    reason = "fixed corrected_moments was skipped: 12 pictures: a matrix of 19 moments needs at least as many"
     assert (told.code, told.err.count(reason)) == (0, 2), told.err  # behind the scores, and behind the report
     assert "linear_regression" in told.out
     assert "19 moments" in (out / "report.html").read_text()
@@ -687,7 +687,7 @@ def test_wrong_use_is_told_in_one_line(tmp_path: Path, bw, words: list[str], tol
 
 def test_a_source_may_not_hold_its_own_run(raw: Path) -> None:
     c = raw_settings(raw)
-    with pytest.raises(PlanError, match="lie one in the other"):
+    with pytest.raises(PlanError, match="are one inside the other"):
         made(c, raw / "out")
 
 

@@ -76,10 +76,15 @@ def test_the_page_goes_from_two_folders_to_corrected_pictures(walked: Path, bw) 
     assert off.max() < 0.03
     scores = api.scores(str(out))["rotating"]
     assert set(scores) == {"mine", "linear_regression", "gray_world", "shades_of_gray"}
-    assert api.skipped(str(out)) == {"rotating corrected_moments": "6 pictures: a matrix of 19 moments needs as many at least"}
+    assert api.skipped(str(out)) == {"rotating corrected_moments": "6 pictures: a matrix of 19 moments needs at least as many"}
     page = (out / "report.html").read_text()
     assert faults(page) == []
-    for told in ("does not depend on the light, as far as these 9 pairs tell", "network on T", "9-12-6-2, tanh", "19 moments"):
+    for told in (
+        "does not depend on the illuminant, as far as these 9 pairs show",
+        "network on T",
+        "9-12-6-2, tanh",
+        "19 moments",
+    ):
         assert told in page, told
     model, card = json.loads((light / "model.json").read_text()), (light / "README.md").read_text()
     assert (model["pairs"], model["rows"], model["parameters"], model["depends"]) == (9, 54, 212, False)
@@ -88,7 +93,7 @@ def test_the_page_goes_from_two_folders_to_corrected_pictures(walked: Path, bw) 
         api.show(str(out))["digest"],
         "212 parameters",
         "nothing to learn",
-        "9 pairs are few: below 30, a T that does depend is missed at times",
+        "With 9 pairs, below 30, a dependence is sometimes missed",
         f"{model['expected']['mean'][0]:.2f}",
         "licence",
     ):
@@ -204,7 +209,7 @@ def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Pa
         (export[:-1], "several networks, .*mine.*: name one with --network"),
         ([*export, "min"], "no network 'min': there are .*; did you mean 'mine'"),
         ([*export, "network-200"], "there are no fold results for network-200.*: run `benchwright train"),
-        ([*export, "mine", "--to", tmp_path / "full"], "full: it holds files, and no model.json"),
+        ([*export, "mine", "--to", tmp_path / "full"], "full: it contains files, but no model.json"),
         ([*export, "mine", "--direction", "2to1"], "direction 2to1, where .* 1to2"),
         (
             ["estimate", tmp_path / "m", main, wide, *to],
@@ -219,7 +224,7 @@ def test_what_cannot_be_exported_or_estimated_is_told(walked: Path, tmp_path: Pa
         assert re.search(told, found.err), (told, found.err)
         assert len(found.err.splitlines()) == 1
     (light / "model.onnx").write_bytes(b"another")
-    assert "is not the file that model.json tells of" in bw("estimate", light, main, wide, "--to", tmp_path / "l").err
+    assert "is not the file described by model.json" in bw("estimate", light, main, wide, "--to", tmp_path / "l").err
     (light / "model.json").write_text('{"benchmark": "two_camera"}')
     assert "model.json: network: " in bw("estimate", light, main, wide, "--to", tmp_path / "l").err
     assert not (tmp_path / "l").exists()
@@ -260,7 +265,7 @@ def test_both_directions_estimate_the_light_of_their_camera_from_its_own_picture
         f"gray_world, direction = {way}" for way in ("1to2", "2to1")
     }
     page = Path(api.report(str(both))).read_text()
-    assert page.count("depends on the light, which explains") == 2
+    assert page.count("depends on the illuminant, which explains") == 2
     assert "network on T" in page
     assert "9-6-2, softplus" in page
     with pytest.raises(WrongUse, match="trained in both directions: name one with --direction"):
@@ -268,7 +273,7 @@ def test_both_directions_estimate_the_light_of_their_camera_from_its_own_picture
     api.export(str(both), str(both.parent / "m"), direction="2to1")
     model = json.loads((both.parent / "m/model.json").read_text())
     assert (model["direction"], model["validated"], model["reading"]) == ("2to1", True, None)
-    told = r"it learned from no raw pictures \(source radiometric\): say how they are read, by --factor"
+    told = r"it was not trained on raw pictures \(source radiometric\): say how to read them, with --factor"
     with pytest.raises(WrongUse, match=told):
         api.estimate(str(both.parent / "m"), "a.dng", "b.dng", "looked")
 
@@ -294,7 +299,7 @@ def test_a_network_whose_weights_a_test_fold_chooses_is_not_exported(tmp_path: P
     api.run(api.job("two_camera", config="tiny", overrides=given), out)
     api.train(out)
     with pytest.raises(
-        WrongUse, match=r"networks\.peeking: preset with keep = 'test_fold': of all pairs there is no test fold"
+        WrongUse, match=r"networks\.peeking: preset with keep = 'test_fold': without folds there is no test fold"
     ):
         api.export(out, str(tmp_path / "m"))
 
@@ -303,7 +308,7 @@ def test_networks_are_named_by_parameters_or_by_hidden_layers_and_not_by_both() 
     for given in ("parameters = 200, hidden = [4]", "activation = 'relu'"):
         network = f"{{ odd = {{ {given}, preset = 'radiometric', seeds = [0] }} }}"
         todo = api.job("two_camera", config="tiny", overrides=[f"evaluation.networks={network}"])
-        with pytest.raises(WrongUse, match=r"network 'odd': evaluation\.networks\.odd: give either parameters or hidden"):
+        with pytest.raises(WrongUse, match=r"network 'odd': evaluation\.networks\.odd: set either parameters or hidden"):
             todo.benchmark.trainings(todo.config, "nowhere", [], [])
 
 
@@ -325,6 +330,9 @@ def test_dependence_is_told_by_pairs_that_suffice() -> None:
     assert found.left[6] == pytest.approx(0.01, rel=0.5)
     T = np.eye(3) + 1e-3 * (T - np.eye(3))  # all of it far below what noise does to T
     assert not light_dependence(T, lights).depends
-    for few, same, told in ((7, lights, "7 pairs: at least 8 are needed"), (40, np.ones((40, 3)), "all pairs have one light")):
+    for few, same, told in (
+        (7, lights, "7 pairs: at least 8 are needed"),
+        (40, np.ones((40, 3)), "all pairs have the same illuminant"),
+    ):
         with pytest.raises(ValueError, match=told):
             light_dependence(T[:few], same[:few])

@@ -51,10 +51,10 @@ def test_table_4_stands_beside_networks_of_its_own_settings_alone(
 
 def test_rows_that_a_run_has_not_are_told_with_the_reason(shared_data: Path, tmp_path: Path) -> None:
     page = reported("metadata", shared_data, tmp_path, "evaluation.networks={}")
-    missing = page[page.index("Rows of the paper&#39;s table that this run has not") :].partition("</details>")[0]
+    missing = page[page.index("Rows of the paper&#39;s table that this run does not have") :].partition("</details>")[0]
     assert missing.count("<tr>") == 24  # of 24 rows but one, and the heading
     for told in (
-        "it needs pictures, and this run has none",
+        "needs pictures, and this run has none",
         "trained it from scratch on full-size pictures",
         "not among this run&#39;s methods",
     ):
@@ -128,10 +128,10 @@ def test_several_methods_correct_the_same_pictures(pairs):
     grey = {key: (float(row), np.ones(3)) for row, key in enumerate(pairs.key)}
     section = corrected_section({"gray_world": grey, "perfect": truth}, True, Drawn(pairs), pairs)
     [_, sheet, table] = section.blocks
-    assert [heading for heading, _ in sheet.columns] == ["raw", "gray world", "perfect", "truth"]
+    assert [heading for heading, _ in sheet.columns] == ["raw", "gray world", "perfect", "ground truth"]
     assert [list(row) for row in table.rows] == [["a", 0.0, 0.0], ["b", 1.0, 0.0], ["c", 2.0, 0.0]]
     assert [name for name, _ in sheet.rows] == ["a: least error", "b: median error", "c: largest error"]
     for _, (raw, uncorrected, perfect, expected) in sheet.rows:
         assert uncorrected.image == raw.image
         assert perfect.image == expected.image
-    assert sheet.rows[2][1][1].caption == "2.00 degrees off"
+    assert sheet.rows[2][1][1].caption == "2.00 degrees error"

@@ -203,9 +203,9 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     page = (trained / "report.html").read_text()
     assert faults(page) == []
-    for title in ("Split", "Leaks", "Coverage", "What the sampler chose", "Memory in frames", "Pipeline"):
+    for title in ("Split", "Leaks", "Coverage", "Sampled frames", "Memory in frames", "Pipeline"):
         assert f">{title}<" in page
-    assert "Baselines, 4 frames of a stored clip" in page
+    assert "Baselines, 4 frames per stored clip" in page
     assert "SYNTHETIC" in page
     assert "Not a fair comparison" in page
     assert "counts do not add up" not in page
@@ -213,7 +213,7 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
     for caption in (
         "Backward forgetting (BWF) after each task",
-        "Accuracy after the last task on every class, by the accuracy",
+        "Accuracy after the last task on all classes, sorted by the accuracy",
     ):
         assert caption in page
     assert "21.76" in page  # the share of UCF101's frames that the paper states
@@ -246,7 +246,7 @@ def test_frames_of_stored_clips_stand_side_by_side(trained: Path, tmp_path: Path
     ]
     assert memories_section(ReportedRun.of(str(trained)).protocols) == []
     page = Path(vclimb.BENCHMARK.report(c, out)).read_text()
-    assert page.index("Baselines, all frames of a stored clip<") < page.index("Baselines by frames of a stored clip<")
+    assert page.index("Baselines, all frames per stored clip<") < page.index("Baselines by frames per stored clip<")
     assert faults(page) == []
 
 
@@ -333,8 +333,8 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
         (["evaluation.settings.memory.frames=0"], [], [], "frames 0: a number of at least 1"),
         (["evaluation.settings.view.segments=0"], [], [], "0 segments"),
         ([], ["lucir"], [], "'lucir' compares cosines, and the model's head is 'linear'"),
-        (["evaluation.model=mlp"], [], [], "model 'mlp' takes vectors, and samples here are clips"),
-        (["evaluation.model=pictures"], [], [], "model 'pictures' takes vectors or images, and samples here are clips"),
+        (["evaluation.model=mlp"], [], [], "model 'mlp' takes vectors, but samples here are clips"),
+        (["evaluation.model=pictures"], [], [], "model 'pictures' takes vectors or images, but samples here are clips"),
     ],
 )
 def test_what_cannot_be_trained_is_told_before_anything_is(
@@ -603,7 +603,7 @@ def test_classes_of_one_clip_and_unknown_recordings_are_told(videos: Path, tmp_p
     made(c, tmp_path / "run")
     page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / "run"))).read_text()
     assert "Whether train and test share recordings is not known: 16 of 16 clips" in page
-    assert "No group stands in" not in page
+    assert "No group is in both" not in page
     (plain / "lonely").mkdir()
     shutil.copy(path, plain / "lonely")
     with pytest.raises(StepFailed, match=r"class 'lonely' has no clip with role 'train' among its 1: .*split\.classes"):
@@ -721,21 +721,21 @@ def changed(artifact: Artifact, rejects: Mapping[str, int] | None = None, **sett
 
 def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     made = finished_stages(Store(str(trained)))
-    assert data_of(made).why == "the split is not a released one"
+    assert data_of(made).why == "the split is not one of the released ones"
     split = {"path": {"where": "UCF101_data.pkl", "content": UCF101}}
     released = {**made, "listed": changed(made["listed"], **split), "probed": changed(made["probed"])}
-    assert data_of(released).why == "frames.kind is uniform, and all in the paper"
+    assert data_of(released).why == "frames.kind is uniform, but all in the paper"
     small = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
-    assert data_of(small).why == "frames.short_side_px is 32, and the paper takes crops of 224 pixels"
+    assert data_of(small).why == "frames.short_side_px is 32, but the paper uses crops of 224 pixels"
     fair = {**released, "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
     assert (data_of(fair).dataset, data_of(fair).why) == ("ucf101", "")
     other_clock = {**fair, "sampled": changed(fair["sampled"], plan={**PLAN, "fps": 5.0})}
-    assert data_of(other_clock).why == "frames.fps is 5.0, and None in the paper"
+    assert data_of(other_clock).why == "frames.fps is 5.0, but None in the paper"
     for stage, count in (("probed", 7), ("sampled", 1)):
         lacking = {**fair, stage: changed(fair[stage], {"decode_failed": count, "bad_segment": 12})}
-        assert data_of(lacking).why == f"{count} clips of the split are missing, cannot be used or were dropped"
+        assert data_of(lacking).why == f"{count} clips of the split are missing, unusable or were dropped"
     near = {**fair, "near": changed(made["unique"], {"near_duplicate": 3})}
-    assert data_of(near).why == "3 clips of the split are missing, cannot be used or were dropped"
+    assert data_of(near).why == "3 clips of the split are missing, unusable or were dropped"
     activitynet = next(one.sha256 for one in facts().split_files if one.dataset == "activitynet")
     trim = {**fair, "listed": changed(made["listed"], path={"content": activitynet})}
     trim["sampled"] = changed(fair["sampled"], plan={**PLAN, "fps": 30.0})
@@ -743,7 +743,7 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     cut = {**trim, "untrimmed": changed(made["unique"], min_coverage=0.5, several_labels="reject")}
     assert (data_of(cut).dataset, data_of(cut).why) == (
         "activitynet_untrim",
-        "split.untrim.min_coverage is 0.5, and 0.0 in the paper",
+        "split.untrim.min_coverage is 0.5, but 0.0 in the paper",
     )
 
 
@@ -759,7 +759,7 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     assert why_unfair(line_of("icarl", c, weights="0" * 64), data).startswith("weights are not those of torchvision's")
     assert why_unfair(line_of("icarl", c, split_file="0" * 64), data) == "it was trained on another split"
     assert why_unfair(line_of("icarl", c, model="own.py:net"), data) == "the model is own.py:net"
-    assert why_unfair(line_of("agem", c), data) == "no method of the paper"
+    assert why_unfair(line_of("agem", c), data) == "the method is not in the paper"
     epochs = line_of("icarl", settings(None, "evaluation.settings.schedule.epochs=1"))
     assert why_unfair(epochs, data) == "settings of the paper were changed: schedule.epochs"
     roles = line_of("icarl", settings(None, 'evaluation.roles=["train", "none", "test"]'))
@@ -768,7 +768,7 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     fair, note = comparable(named, data.why, lambda line: why_unfair(line, data), "released split file")
     assert [line.label for line in fair] == ["er"]
     assert note.paragraphs == [
-        "Fair comparison: released split file. Not of icarl, schedule.epochs = 1: settings of the paper were changed: "
+        "Fair comparison: released split file. Not for icarl, schedule.epochs = 1: settings of the paper were changed: "
         "schedule.epochs."
     ]
 

@@ -102,9 +102,9 @@ def test_verify_names_what_nobody_recorded_what_is_gone_and_links(mine: Path, bw
     told = bw("verify", mine)
     assert told.code == 1
     for text in (
-        "experiments: notes.txt: the file is there, but the record says nothing of it",
+        "experiments: notes.txt: the file exists, but the record says nothing of it",
         ".lock: 1 bytes, but the record says that it is empty",
-        "stages/stray: the file is there",
+        "stages/stray: the file exists",
         f"{values.relative_to(mine)}: ",
         "link: it is a link",
     ):

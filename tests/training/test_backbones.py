@@ -63,7 +63,7 @@ def test_files_that_hold_something_else(tmp_path: Path) -> None:
     code.write_bytes(pickle.dumps({"a": Path}))
     cut.write_bytes(b"\x08\0\0\0\0\0\0\0{}")
     for path in (other, code, cut):
-        with pytest.raises(ValueError, match="does not hold the weights of torchvision/resnet18") as told:
+        with pytest.raises(ValueError, match="does not contain the weights of torchvision/resnet18") as told:
             made("torchvision/resnet18", weights=path)
         assert "\n" not in str(told.value)
     with pytest.raises(ValueError, match="No such file"):
@@ -118,7 +118,7 @@ def test_networks_for_clips_take_clips_of_any_shape(name: str, width: int) -> No
 
 
 def test_networks_that_take_clips_of_one_shape_say_so() -> None:
-    with pytest.raises(ValueError, match=r"takes clips of shape \(16, 3, 224, 224\) alone, and these are \(4, 3, 32, 32\)"):
+    with pytest.raises(ValueError, match=r"takes only clips of shape \(16, 3, 224, 224\), but these are \(4, 3, 32, 32\)"):
         backbone_net(torch.Generator(), sample=(4, *SMALL), name="torchvision/mvit_v2_s")
     with pytest.raises(ValueError, match="torchvision/s3d has no last linear layer, and so no features"):
         backbone_net(torch.Generator(), sample=(4, *SMALL), name="torchvision/s3d")

@@ -241,7 +241,7 @@ def test_an_index_that_does_not_fit_its_shard_is_an_error(tmp_path: Path):
     assert "a.json cannot be decoded" in told([*sizes, 2])
     assert f"a.0000.jpg has {sizes[0]} bytes, and the index says {sizes[0] - 1}" in told([sizes[0] - 1, *sizes[1:]])
     assert "truncated" in told([sizes[0], sizes[1] + 512, *sizes[2:]])
-    with pytest.raises(ShardError, match="sample 'b' has 2 frames, and number 2 is asked for"):
+    with pytest.raises(ShardError, match="sample 'b' has 2 frames, but number 2 is requested"):
         shard_clips(DatasetIndex.open(tmp_path), VIEW)._all[0](1, [2])
     pq.write_table(table.drop_columns(["frame_sizes"]), tmp_path / "index.parquet")
     with pytest.raises(ValueError, match="no column 'frame_sizes'"):

@@ -12,8 +12,8 @@ from benchwright.training.core.build import classifier_of, network_of
 from benchwright.training.core.determinism import generator
 from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.nets import net_of
+from benchwright.training.graph_streams.parallel_streams import Streams
 from benchwright.training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches
-from benchwright.training.graph_streams.streams import Streams
 from benchwright.training.methods.registry import method
 from benchwright.training.models.bodies import EachBody
 from benchwright.training.models.gcn import gcn

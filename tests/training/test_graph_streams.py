@@ -14,6 +14,7 @@ from benchwright.training.core.build import classifier_of
 from benchwright.training.core.determinism import generator
 from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.nets import ModuleNet, net_of
+from benchwright.training.graph_streams.parallel_streams import Streams
 from benchwright.training.graph_streams.recipe import (
     GraphData,
     LearnedStream,
@@ -24,7 +25,6 @@ from benchwright.training.graph_streams.recipe import (
     kept_rows,
     task_rows,
 )
-from benchwright.training.graph_streams.streams import Streams
 from benchwright.training.methods import importance
 from benchwright.training.methods.registry import method
 from benchwright.training.models.gcn import Gcn, gcn

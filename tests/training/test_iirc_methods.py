@@ -403,7 +403,7 @@ def test_wrong_settings_are_told():
         ),
         ("er", {"memory": {"size": 0, "per_class": True}}, "capacity 0"),
         ("er", {"memory": {"size": 20, "per_class": 4}}, "per_class 4: true or false"),
-        ("icarl", {"method": {}}, "takes one class a sample, and samples here have sets of labels"),
+        ("icarl", {"method": {}}, "needs one class per sample, but samples here have sets of labels"),
     ):
         with pytest.raises(ValueError, match=told):
             parts(name, {**good, **changes})

@@ -210,11 +210,11 @@ def test_a_light_that_leaves_a_channel_dark_teaches_no_gamut():
 
 def test_what_makes_no_gamut():
     flat = LinearPictures.of(np.full((3, 4, 4, 3), 0.5))
-    with pytest.raises(ValueError, match="fills no volume"):
+    with pytest.raises(ValueError, match="has no volume"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=0, sigma=0)
-    with pytest.raises(ValueError, match="fills no volume"):
+    with pytest.raises(ValueError, match="has no volume"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=1, sigma=1)
-    with pytest.raises(ValueError, match="fills no volume"):
+    with pytest.raises(ValueError, match="has no volume"):
         gamuts.fit_gamut(LinearPictures.of(mondrians(3)[0].images), np.zeros((3, 3)), order=0, sigma=0)
     with pytest.raises(ValueError, match="order 2"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=2, sigma=1)
@@ -332,7 +332,7 @@ def test_what_is_saved_comes_back(name, fitted):
 def test_pictures_that_lack_because_settings_are_chosen_on_some_are_told():
     draw = np.random.default_rng(0)
     few = LinearPictures.of(draw.random((20, 8, 8, 3)))
-    told = "16 pictures: a matrix of 19 moments needs as many at least; 4 of 20 are held back to choose between 2 settings"
+    told = "16 pictures: a matrix of 19 moments needs at least as many; 4 of 20 are held out to choose between 2 settings"
     with pytest.raises(ValueError, match=re.escape(told)):
         baseline("corrected_moments_edges").fitted(few, np.ones((20, 3)))
 
@@ -423,5 +423,5 @@ def test_wrong_calls_say_so():
         baseline("grey_world").fitted(pictures, lights)
     with pytest.raises(ValueError, match=r"illuminants of shape \(3, 3\): 4 pictures need \(4, 3\)"):
         baseline("gray_world").fitted(pictures, lights[:3])
-    with pytest.raises(ValueError, match="to choose between 4 settings takes two at least"):
+    with pytest.raises(ValueError, match="choosing between 4 settings needs at least two"):
         baseline("gamut_edge").fitted(pictures[:1], lights[:1])

@@ -202,7 +202,7 @@ def test_methods_that_do_not_fit_are_refused_before_anything_is_read() -> None:
 
     with pytest.raises(ValueError, match="'bic' does not fit a stream with the same classes"):
         check("bic")
-    with pytest.raises(ValueError, match="'icarl' takes one class a sample"):
+    with pytest.raises(ValueError, match="'icarl' needs one class per sample"):
         check("icarl", labels="sets", criterion="binary_cross_entropy")
     with pytest.raises(ValueError, match="criterion 'cross_entropy': there are binary_cross_entropy for sets"):
         check("finetune", labels="sets")

@@ -278,5 +278,5 @@ def test_a_last_batch_of_one_small_picture_is_told_of() -> None:
     view = dataclasses.replace(PLAIN, side_px=8)
     labels = np.array([0, 1, 0, 1, 0, 1])
     examples = PictureExamples(PictureCache(in_memory(), view), [f"p{n}" for n in range(6)], np.arange(6), labels)
-    with pytest.raises(ValueError, match=r"a batch has 1 row, .* a multiple of batch_size = 5, and one: change it"):
+    with pytest.raises(ValueError, match=r"a batch has 1 row, .* a multiple of batch_size = 5, plus one: change it"):
         Learner(parts, sample=(3, 8, 8), seed=0).learn(examples, [], classes=2)

@@ -262,7 +262,7 @@ def test_validation_rows_of_a_fold_are_used_and_the_test_fold_only_when_revealed
     peeking = NetworkEstimator(nines(2), dataclasses.replace(SHORT, keep="test_fold"), [0])
     assert peeking.looks_at_test
     assert not NetworkEstimator(nines(2), hyper, [0]).looks_at_test
-    with pytest.raises(ValueError, match="needs the truth of the test rows of fold 0"):
+    with pytest.raises(ValueError, match="needs the ground truth of the test rows of fold 0"):
         peeking.estimate_folds([fold])
     assert peeking._run(part(reveal=True), 0, 0).watch.tolist() == list(range(40, 60))
     found = peeking.estimate_folds([part(reveal=True)])

@@ -169,7 +169,7 @@ def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_o
     folds = [part("fold 0"), part("fold 1")]
     short = dataclasses.replace(HYPER, iterations=40)
     teacher = NetworkEstimator(nines(2), short, range(3))
-    with pytest.raises(ValueError, match="train on as many first"):
+    with pytest.raises(ValueError, match="train on the same number first"):
         teacher.averaged([folds[0].X_test])
     pupils = NetworkEstimator(nines(2), dataclasses.replace(short, decay=0.01), [5], teacher=teacher, rows=60)
     found = pupils.estimate_folds(folds)

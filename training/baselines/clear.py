@@ -18,7 +18,7 @@ def presets() -> list[str]:
 
 
 def paper_settings(preset: str, features: str | None = None) -> tuple[str, dict[str, Any]]:
-    """Name of the model, and the settings of ``core.build.parts_of`` but for those of the method; ``view`` is of pictures.
+    """Name of the model, and the settings of ``core.build.parts_of`` except for those of the method; ``view`` is of pictures.
 
     Args:
         preset: its name.

@@ -32,7 +32,7 @@ class Means:
         device: where the model is.
         workers: threads that load batches ahead; 0 loads them in turn. Changes the speed only.
         second_weight: share in [0, 1] of the classification loss that the second view of a sample has (temporal
-            consistency); 0 where there is none.
+            consistency); 0 if there is none.
         sets: samples have sets of labels: sets are predicted, and pw-JS is the validation score, not accuracy.
         ranks: the processes that train the model together; None: this one alone.
     """

@@ -101,8 +101,8 @@ def parts_of(
         )
     wanted = settings["criterion"]
     if wanted not in CRITERIA or (labels == "sets" and wanted != "binary_cross_entropy"):
-        there = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)
-        raise ValueError(f"criterion {wanted!r}: there are {there}")
+        available = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)
+        raise ValueError(f"criterion {wanted!r}: expected one of {available}")
     order = {key: rank for rank, key in enumerate(keys)}
     return Parts(chosen, schedule, CRITERIA[wanted], model, settings["model"], capacity, order, labels == "sets")
 
@@ -112,7 +112,7 @@ def check_model(model: MakeModel, settings: Mapping[str, Any], given: Sequence[s
     takes = inspect.signature(model).parameters
     open_ended = any(each.kind == each.VAR_KEYWORD for each in takes.values())
     if strange := [name for name in given if name not in takes and not open_ended]:
-        raise ValueError(f"model: it takes no {strange[0]}, which samples of this dataset come with: name another model")
+        raise ValueError(f"model: it does not accept {strange[0]}, which samples of this dataset have: name another model")
     _check("model", model, settings, next(iter(takes), ""), "sample", *given)  # the first is the generator
 
 

@@ -88,7 +88,7 @@ def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Te
     Not multiplied by T squared.
 
     Returns:
-        (...): a number a model, where several stand side by side.
+        (...): a number per model, where several stand side by side.
 
     >>> old = torch.tensor([[4.0, 0.0]])
     >>> round(softened_distillation(old, old, temperature=2.0).item(), 4)  # what is left is the entropy of softmax(2, 0)

@@ -1,4 +1,4 @@
-"""Which accelerator a process trains on: where there are several, each process has one to itself."""
+"""Which accelerator a process trains on: if there are several, each process has one to itself."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Capacity:
         if not number and self.unit == "parts":
             raise ValueError("capacity 'first_position' is in samples: give unit 'samples', or a number of parts")
         if not isinstance(self.per_class, bool):  # it was a number of samples once
-            raise ValueError(f"per_class {self.per_class!r}: true or false: size says of how many")
+            raise ValueError(f"per_class {self.per_class!r}: true or false: size is the number")
 
     def resolved(self, first: int) -> Capacity:
         """The same as a number, where the first domain or task has ``first`` samples."""
@@ -170,7 +170,7 @@ def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: i
 
 
 def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> RowNumbers:
-    """Those of ``rows`` whose key stands in ``order``, by its number; ``keys`` are those of ``rows``.
+    """Those of ``rows`` whose key is in ``order``, by its number; ``keys`` are those of ``rows``.
 
     >>> given(np.array([4, 5, 6]), ["a", "b", "c"], {"c": 0, "a": 1})
     array([6, 4])

@@ -52,7 +52,7 @@ class SecondView:
 
 
 class Learner:
-    """Learns task after task, or domain after domain, and tells apart all classes that it has seen.
+    """Learns task after task, or domain after domain, and distinguishes all classes that it has seen.
 
     The result is a function of the arguments and the samples: no global generator is read or moved. On the CPU it does
     not depend on the number of cores. Between devices sums differ in their last bits, and so may the choice of epochs.

@@ -83,10 +83,10 @@ class Lesson:
         fresh: how many of ``train``'s first rows are the task's.
         rows: (n,) int64 row numbers in the stream of ``train``'s rows.
         starts: (task + 1,) int64, the first row number of each domain or task so far.
-        capacity: of the memory, as the settings have it; None where there is no memory.
+        capacity: of the memory, as the settings have it; None if there is no memory.
         second: the second view of each row of ``train``, or None.
         previous: the rows of the task before, as they were; None in the first task.
-        validate: validation sets, of all tasks so far or (IIRC) of this one; empty where there is none.
+        validate: validation sets, of all tasks so far or (IIRC) of this one; empty if there is none.
         state: tensors that the method keeps from task to task; saved with the model.
         task: 0-based.
         old_classes: classes known before it; the new ones have the indices from here on. A further domain brings none.
@@ -309,7 +309,7 @@ class Lesson:
         return plan.mixed_precision and self.means.device.type == "cuda"
 
     def validation_score(self) -> float | None:
-        """Accuracy of the head over all validation sets together, or pw-JS where labels are sets; None where there is none."""
+        """Accuracy of the head over all validation sets together, or pw-JS where labels are sets; None if there is none."""
         total = sum(len(part.labels) for part in self.validate)
         return sum(self._score(part) for part in self.validate) / total if total else None
 
@@ -328,8 +328,8 @@ def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: 
         if "more than 1 value per channel" not in str(error):
             raise
         raise ValueError(
-            f"a batch has {len(batch.rows)} row, of which batch norm can take no deviation: the rows are a multiple of "
-            f"batch_size = {plan.batch_size}, and one: change it, or take larger pictures"
+            f"a batch has {len(batch.rows)} row, too few for the deviation of batch norm: the number of rows is a multiple of "
+            f"batch_size = {plan.batch_size}, plus one: change it, or use larger pictures"
         ) from None
 
 

@@ -1,7 +1,7 @@
 """Processes that train one model together: each takes its stretch of every batch, and all make the same step.
 
 Gradients are those of the whole batch, since every process weighs its loss by the rows that it has; batch norm takes its
-moments over all of them. So the result is that of one process, but for the order in which numbers are added up.
+moments over all of them. So the result is that of one process, except for the order in which numbers are added up.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def joined() -> Iterator[Ranks]:
     Raises:
         ConnectionError: they do not find each other.
     """
-    # What is told lies in memory; gradients are where the model is.
+    # What is reported is in memory; gradients are where the model is.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(local_device())

@@ -43,7 +43,7 @@ class Plateau:
 
     def __post_init__(self) -> None:
         if not 0 < self.factor < 1 or self.patience < 0 or self.threshold < 0:
-            raise ValueError(f"{self}: the factor lies between 0 and 1, the others are not negative")
+            raise ValueError(f"{self}: the factor must be between 0 and 1, the others not negative")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Schedule:
                 group["lr"] *= self.decay_factor
 
     def lowered(self, optimiser: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-        """What lowers the rate, told the validation score after each look; None where nothing does."""
+        """What lowers the rate, told the validation score after each look; None if nothing does."""
         if self.plateau is None:
             return None
         p = self.plateau

@@ -21,7 +21,7 @@ from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import rng
 from ...curation.shards import read_sample
 from ...curation.ustar import BLOCK, ShardError, padded
-from ...curation.video.plans import dense_frames, memory_frames, segment_frames, uniform_frames
+from ...curation.video.frame_plans import dense_frames, memory_frames, segment_frames, uniform_frames
 from ...datasets.reader.decode import decode_image
 from ...datasets.reader.index import DatasetIndex, ShardFiles
 from .examples import Draw, Examples, Labels, RowNumbers
@@ -153,7 +153,7 @@ class ShardFrames:
         starts = offset + np.cumsum(spans) - spans
         wanted = sorted(set(places))
         if wanted[-1] >= len(spans):
-            raise ShardError(f"{place}: sample {key!r} has {len(spans)} frames, and number {wanted[-1]} is asked for")
+            raise ShardError(f"{place}: sample {key!r} has {len(spans)} frames, but number {wanted[-1]} is requested")
         ranges = [(shard, int(starts[at]), int(spans[at])) for at in wanted]
         found: dict[int, Frame] = {}
         for at, span in zip(wanted, self._files.read(ranges), strict=True):
@@ -272,7 +272,7 @@ def consistent(examples: Examples, frames: int | None, variant: Literal["as_writ
     Args:
         frames: n, or None for ALL: a second draw from all frames.
         variant: "as_written": x_d is drawn from the clip's n uniform frames. "as_released": a slip of the released code:
-            indices are drawn for n frames and read from the whole clip, so that x_d lies in its first n frames; a clip of n
+            indices are drawn for n frames and read from the whole clip, so that x_d is in its first n frames; a clip of n
             frames or fewer, as all in the memory are, gives a blank that still has its label.
     """
     if variant not in ("as_written", "as_released"):

@@ -58,7 +58,7 @@ class Examples(Protocol):
 
 
 class ArrayExamples:
-    """Samples that lie in one array, taken as they are: feature vectors, small images, node vectors.
+    """Samples that are in one array, taken as they are: feature vectors, small images, node vectors.
 
     Args:
         X: (n, ...) float32.
@@ -105,7 +105,7 @@ class Joined:
         flat = [inner for part in parts for inner in (part.parts if isinstance(part, Joined) else [part])]
         self.parts: list[Examples] = [part for part in flat if len(part.labels)]
         if not self.parts:
-            raise ValueError("no sample at all: there is nothing to train on")
+            raise ValueError("no samples: there is nothing to train on")
         self.keys = [key for part in self.parts for key in part.keys]
         self.labels = np.concatenate([part.labels for part in self.parts])
         self.sizes = np.concatenate([part.sizes for part in self.parts])
@@ -129,7 +129,7 @@ class Joined:
                 found = torch.empty((len(which), *loaded.shape[1:]), dtype=loaded.dtype)
             found[torch.from_numpy(at)] = loaded
         if found is None:
-            raise ValueError("no row was asked for")
+            raise ValueError("no row was requested")
         return found
 
     def take(self, rows: RowNumbers) -> Joined:

@@ -180,7 +180,7 @@ class PictureCache:
 
 
 class PictureExamples:
-    """Pictures as ``examples.Examples``; one picture may stand in several of them, under other labels.
+    """Pictures as ``examples.Examples``; one picture may be in several of them, under other labels.
 
     Args:
         album: the pictures.
@@ -208,7 +208,7 @@ class PictureExamples:
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         """(len(rows), 3, side, side) float32: augmented as the view says, or the centre where ``draw`` is None."""
-        with one_thread():  # of a thread that loads ahead: others are at work beside it
+        with one_thread():  # of a thread that loads ahead: others are at work next to it
             return self._load(rows, draw)
 
     def _load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:

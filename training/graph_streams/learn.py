@@ -11,8 +11,8 @@ from torch import Tensor
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator, repeatable
 from .nets import net_of
+from .parallel_streams import GraphNet, Streams
 from .recipe import GraphData, LearnedStream, Recipe, Task, chosen_rows
-from .streams import GraphNet, Streams
 
 
 def learn_next(
@@ -108,7 +108,7 @@ def _order(parent: LearnedStream | None, task: Task, repeat: int) -> tuple[Task,
 def _stacked(
     net: GraphNet, recipe: Recipe, parents: Sequence[LearnedStream | None], repeats: Sequence[int], seed: int
 ) -> dict[str, Tensor]:
-    """What the streams go on from, along a stream axis."""
+    """What the streams continue from, along a stream axis."""
     states: list[dict[str, Tensor]] = []
     for parent, repeat in zip(parents, repeats, strict=True):
         if parent is not None and recipe.method.start != "scratch":

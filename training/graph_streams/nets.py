@@ -14,8 +14,8 @@ from ..core.build import classifier_of, network_of
 from ..models.bodies import EachBody
 from ..models.classifier import Classifier
 from ..models.flat import Piece, Pieces
+from .parallel_streams import GraphNet
 from .recipe import GraphData
-from .streams import GraphNet
 
 Graph = Literal["adjacency", "partitions"]
 

@@ -43,8 +43,8 @@ class GraphData:
     def __post_init__(self) -> None:
         dimensions = self.operators.ndim + 1
         if len(self.x) != len(self.labels) or self.x.ndim not in (dimensions, dimensions + 1):
-            told = "(n, V, F) or (n, C, T, V), of several bodies (n, M, ...), and (n,)"
-            raise ValueError(f"x {self.x.shape} and labels {self.labels.shape} do not pair: {told}")
+            message = "(n, V, F) or (n, C, T, V), of several bodies (n, M, ...), and (n,)"
+            raise ValueError(f"x {self.x.shape} and labels {self.labels.shape} do not match: {message}")
         if self.operators.shape[-1] != self.x.shape[-2 if dimensions == 3 else -1]:
             raise ValueError(f"operators {self.operators.shape} and x {self.x.shape} differ in their nodes")
         if len(self.labels) and not 0 <= self.labels.min() <= self.labels.max() < self.classes:
@@ -117,7 +117,7 @@ class LearnedStream:
     Attributes:
         order: the tasks learned, in order, each its classes.
         repeat: which draw of weights and memories.
-        state: all that training goes on from: weights, statistics, Adam's moments, what the method keeps; on the CPU.
+        state: all that training continues from: weights, statistics, Adam's moments, what the method keeps; on the CPU.
         predicted: (test,) int64, the class of each test row that has the largest logit among the classes seen so far.
         val_predicted: (val,) int64, the same of the validation set.
     """

@@ -30,7 +30,7 @@ def bright_dark_pca(pictures: LinearPictures, *, fraction: float) -> Illuminants
     array([[0.6 , 0.64, 0.48]])
     """
     if not 0 < fraction <= 0.5:
-        raise ValueError(f"fraction {fraction}: each end takes a share in (0, 0.5]")
+        raise ValueError(f"fraction {fraction}: expected a share in (0, 0.5] for each end")
     colours = pictures.images.reshape(len(pictures), -1, 3)
     usable = pictures.usable.reshape(len(pictures), -1)
     mean = unit(norm(pictures.images, pictures.usable, p=1)).astype(np.float32)

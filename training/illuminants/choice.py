@@ -84,7 +84,7 @@ class PictureEstimator:
 
     Args:
         estimate: see ``Estimate``.
-        fit: see ``Fit``; None where there is nothing to train.
+        fit: see ``Fit``; None if there is nothing to train.
         **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
 
     Attributes:
@@ -158,7 +158,7 @@ class PictureEstimator:
         if self.fit is None:
             rest = held[:1]  # nothing is trained: one picture spares the copy of all others
         elif not len(rest):
-            raise ValueError(f"{len(pictures)} pictures: to choose between {len(self.settings)} settings takes two at least")
+            raise ValueError(f"{len(pictures)} pictures: choosing between {len(self.settings)} settings needs at least two")
         some, truth = pictures[held], unit(lights[held])
         without = None if relit is None or self.fit is None else relit.without(held)
         train, train_lights = _together(pictures[rest], lights[rest], without)
@@ -168,7 +168,7 @@ class PictureEstimator:
                 baseline = self._with(setting, train, train_lights)
             except ValueError as error:
                 raise ValueError(
-                    f"{error}; {len(held)} of {len(pictures)} are held back to choose between {len(self.settings)} settings, "
+                    f"{error}; {len(held)} of {len(pictures)} are held out to choose between {len(self.settings)} settings, "
                     "one of which evaluation.method_settings can name"
                 ) from error
             estimates = baseline.estimate(some)

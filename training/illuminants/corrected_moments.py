@@ -1,4 +1,4 @@
-"""Corrected moments: roots of an image's moments, mapped to its illuminant by one matrix a camera.
+"""Corrected moments: roots of an image's moments, mapped to its illuminant by one matrix per camera.
 
 Source: Finlayson, "Corrected-Moment Illuminant Estimation", ICCV 2013. The moments of degree d are the d-th roots of the
 means of all products of d channels: 3 of degree 1 (corrected gray world), 9 up to degree 2, 19 up to degree 3. Roots make
@@ -65,7 +65,7 @@ def fit_corrected_moments(
     rows = unit(moments(pictures, degree=degree, order=order, sigma=sigma))
     lights = unit(illuminants)
     if len(rows) < rows.shape[1]:
-        raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs as many at least")
+        raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs at least as many")
     scales = np.ones((len(rows), 1))
     matrix = np.linalg.pinv(rows) @ lights
     for _ in range(rounds):

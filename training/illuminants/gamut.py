@@ -152,7 +152,7 @@ def _faces(corners: Floats) -> tuple[Floats, Floats]:
     try:
         equations = ConvexHull(corners).equations
     except (QhullError, ValueError) as error:
-        raise ValueError(f"a gamut of {len(corners)} extreme values fills no volume: it holds too few colours") from error
+        raise ValueError(f"a gamut of {len(corners)} extreme values has no volume: it has too few colours") from error
     faces = np.unique(np.round(equations, 12), axis=0)  # qhull cuts a face of many corners into triangles
     return faces[:, :3], np.maximum(-faces[:, 3], 0)  # the origin is inside
 

@@ -20,7 +20,7 @@ class LinearPictures:
         images: (n, h, w, 3) float32, linear, >= 0, finite. An unusable pixel holds the colour of the nearest usable one, so
             that a mask's outline is no edge.
         usable: (n, h, w) bool; each image has a usable pixel above 0.
-        second: the same views by a second camera, (n, h, w, 3), under the same mask; None where there is one camera.
+        second: the same views by a second camera, (n, h, w, 3), under the same mask; None if there is one camera.
 
     >>> view = np.full((2, 2, 3), 0.5)
     >>> view[0, 0] = 1.0  # saturated: filled with the colour of the nearest usable pixel

@@ -39,7 +39,7 @@ def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "s
     {'share': 0.8, 'temperature': 2.0, 'softened': 'softmax'}
     """
     if not 0 < share < 1:
-        raise ValueError(f"bic: share {share} must lie between 0 and 1")
+        raise ValueError(f"bic: share {share} must be between 0 and 1")
     if softened not in ("softmax", "sigmoid"):
         raise ValueError(f"bic: softened {softened!r}: 'softmax' or 'sigmoid'")
     teach = functools.partial(_teach, share=share, temperature=temperature, softened=softened)

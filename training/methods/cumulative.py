@@ -14,7 +14,7 @@ def cumulative(*, start: Start = "finetune") -> Method:
     """Trains on all samples seen so far.
 
     Args:
-        start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
+        start: "scratch" draws new weights for each domain or task, "finetune" continues with the last ones.
 
     >>> cumulative().rule([], [3, 2], seed=0)
     array([0, 1, 2, 3, 4])

@@ -16,7 +16,7 @@ from .finetune import present
 from .method import Method
 
 if TYPE_CHECKING:
-    from ..graph_streams.streams import Streams, StreamStep
+    from ..graph_streams.parallel_streams import Streams, StreamStep
 
 MOST_TASKS = 10
 EPSILON = 1e-3
@@ -58,7 +58,7 @@ def _teach(lesson: Streams, *, strength: float, whole: bool) -> None:
 def project_to_cone(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
     """g + M^T v where some m_t g < 0, else g; v minimises v (M M^T + epsilon) v / 2 + v M g over v >= ``margin``.
 
-    The program is solved exactly: of all sets of tasks whose v stands at the margin, the one that meets the conditions of
+    The program is solved exactly: of all sets of tasks whose v is at the margin, the one that meets the conditions of
     Karush, Kuhn and Tucker is taken. With a margin of 0 the step then has no component against any m_t, up to epsilon; a
     margin above 0 adds at least so much of every past gradient.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from ..core.lesson import ForwardPass, Lesson
-    from ..graph_streams.streams import Streams, StreamStep
+    from ..graph_streams.parallel_streams import Streams, StreamStep
 
     AnyLesson = Lesson | Streams
     AnyStep = ForwardPass | StreamStep

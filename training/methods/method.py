@@ -1,4 +1,4 @@
-"""What a baseline is: the rows that it trains on, how it trains on them, what it keeps, and how it tells classes apart."""
+"""What a baseline is: the rows that it trains on, how it trains on them, what it keeps, and how it distinguishes classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ at all leaves the model and the buffer as they are. Without ``exemplars`` the ch
 Teach = Callable[[Any], None]
 """``teach(lesson)``: train the model of a lesson on its rows. Methods differ in the loss that they give to ``lesson.fit``.
 
-``lesson`` is a ``core.lesson.Lesson``, or ``graph_streams.streams.Streams``, which has the members that methods of both use.
+``lesson`` is a ``core.lesson.Lesson`` or ``graph_streams.parallel_streams.Streams``, which share the members that methods use.
 """
 
 
@@ -41,7 +41,7 @@ class Method:
     Attributes:
         name: what results call it.
         rule: chooses rows.
-        start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
+        start: "scratch" draws new weights for each domain or task, "finetune" continues with the last ones.
         settings: JSON values: what it was made with.
         teach: trains; None: by the classification loss alone.
         exemplars: how rows are chosen for a memory; None: there is none.
@@ -102,18 +102,18 @@ class Method:
             check_share(self.share)
 
     def check_fits(self, *, labels: Labels, classes: Classes) -> None:
-        """Raise ``ValueError`` where it cannot learn such a stream with one model.
+        """Raise ``ValueError`` if it cannot learn such a stream with one model.
 
         >>> from benchwright.training.methods.icarl import icarl
         >>> icarl().check_fits(labels="sets", classes="new")
         Traceback (most recent call last):
             ...
-        ValueError: method 'icarl' takes one class a sample, and samples here have sets of labels
+        ValueError: method 'icarl' needs one class per sample, but samples here have sets of labels
         """
         if "one" not in self.learners:
             raise ValueError(f"method {self.name!r} trains only on batched graph streams")
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
-            raise ValueError(f"method {self.name!r} takes one class a sample, and samples here have sets of labels")
+            raise ValueError(f"method {self.name!r} needs one class per sample, but samples here have sets of labels")
         if classes not in self.classes:
             what = "the same classes in every domain" if classes == "same" else "new classes in every task"
             raise ValueError(f"method {self.name!r} does not fit a stream with {what}")

@@ -13,7 +13,7 @@ def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as
 
     Args:
         alpha: see above; more than 1 favours the present.
-        start: "scratch" draws new weights for each domain, "finetune" goes on with the last ones.
+        start: "scratch" draws new weights for each domain, "finetune" continues with the last ones.
         removal: see ``core.exemplars.biased_reservoir``.
 
     >>> method = reservoir(alpha=1.0)

@@ -13,7 +13,7 @@ from .finetune import present
 from .method import Method
 
 if TYPE_CHECKING:
-    from ..graph_streams.streams import Streams, StreamStep
+    from ..graph_streams.parallel_streams import Streams, StreamStep
 
 Gradients = Literal["summed", "fresh"]
 Norm = Literal["constant", "minimised"]

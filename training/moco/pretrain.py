@@ -103,13 +103,13 @@ class Pretraining:
         checkpoint_s: float = math.inf,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Learn to the last epoch, from the checkpoint where there is one.
+        """Learn to the last epoch, from the checkpoint if there is one.
 
         Args:
             pictures: at least ``batch_size``.
             checkpoint: where it resumes, and what it leaves every ``checkpoint_s`` seconds.
             checkpoint_s: see above; changes no result.
-            tell: told one line an epoch.
+            tell: told one line per epoch.
 
         Raises:
             ArithmeticError: the loss is no longer finite.
@@ -195,7 +195,7 @@ class Pretraining:
         return torch.stack([loss.detach().double() * b, right.double()])
 
     def save(self, path: Path) -> None:
-        """Write all that ``load`` needs to go on."""
+        """Write all that ``load`` needs to continue."""
         state = {
             "moco": self.moco.state_dict(),
             "optimiser": self.optimiser.state_dict(),

@@ -23,8 +23,8 @@ class MocoView:
         crop_area: least and greatest share of the picture that is cut out.
         crop_aspect: least and greatest width over height of it, log-uniform.
         jitter_chance: of a change of colours, in which the next four come in an order that is drawn.
-        brightness, contrast, saturation: factors lie in [1 - x, 1 + x].
-        hue: turns lie in [-x, x].
+        brightness, contrast, saturation: factors are in [1 - x, 1 + x].
+        hue: turns are in [-x, x].
         grey_chance, blur_chance, flip_chance: see the names.
         blur_sigma_px: least and greatest deviation of the Gaussian.
         mean, std: of red, green, blue, where white is 1.
@@ -49,7 +49,7 @@ class MocoView:
         _check(self)
         for name in ("jitter_chance", "grey_chance", "blur_chance", "flip_chance", "brightness", "contrast", "saturation"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"view.{name} = {getattr(self, name)}: it should lie between 0 and 1")
+                raise ValueError(f"view.{name} = {getattr(self, name)}: it should be between 0 and 1")
         for name, least in (("crop_area", 0), ("crop_aspect", 0), ("blur_sigma_px", 0)):
             low, high = getattr(self, name)
             if not least < low <= high:
@@ -123,8 +123,8 @@ class MocoSettings:
             raise ValueError(f"momentum {self.momentum}, encoder_momentum {self.encoder_momentum}: shares between 0 and 1")
         if self.queue % self.batch_size:
             raise ValueError(
-                f"queue = {self.queue} is not a multiple of batch_size = {self.batch_size}: a step fills whole places of the "
-                f"queue; set queue to {max(self.queue // self.batch_size, 1) * self.batch_size}, or another batch_size"
+                f"queue = {self.queue} is not a multiple of batch_size = {self.batch_size}: a step replaces a whole batch of "
+                f"the queue; set queue to {max(self.queue // self.batch_size, 1) * self.batch_size}, or another batch_size"
             )
         if self.batch_size % self.batch_norm_splits or self.batch_size // self.batch_norm_splits < 2:
             raise ValueError(

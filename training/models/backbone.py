@@ -121,8 +121,8 @@ def backbone(
     clips = len(sample) == 4
     library, own = _split(name, clips=clips)
     if library == "torchvision" and own.startswith("mvit") and tuple(sample) != _MVIT:
-        told = f"takes clips of shape {_MVIT} alone, and these are {tuple(sample)}"
-        raise ValueError(f"backbone {name!r} {told}: sample 16 frames of 224 x 224 px, or name another network")
+        message = f"takes only clips of shape {_MVIT}, but these are {tuple(sample)}"
+        raise ValueError(f"backbone {name!r} {message}: sample 16 frames of 224 x 224 px, or name another network")
     seed = int(torch.randint(2**62, (), generator=init))
     # The libraries draw from the global generator, which is given back as it was.
     with _drawing, torch.random.fork_rng(devices=[]):
@@ -169,8 +169,8 @@ def check_hub_weights(name: str, tag: str = "") -> None:
     else:
         known = list(torchvision_models().get_model_weights(own).__members__)
     if not known or (tag and tag not in known):
-        there = f"there are {', '.join(known)}: name one, or" if known else "there are none:"
-        raise ValueError(f"{name} has no weights {tag or 'by default'!r}: {there} give a file")
+        available = f"there are {', '.join(known)}: name one, or" if known else "there are none:"
+        raise ValueError(f"{name} has no weights {tag or 'by default'!r}: {available} give a file")
 
 
 def _timm_file(name: str, tag: str) -> Path:
@@ -217,8 +217,8 @@ def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> No
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:
-        told = str(error).removeprefix(f"weights {path}: ")
-        raise ValueError(f"{path} does not hold the weights of {name}: {told}") from error
+        message = str(error).removeprefix(f"weights {path}: ")
+        raise ValueError(f"{path} does not contain the weights of {name}: {message}") from error
 
 
 def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
@@ -234,5 +234,5 @@ def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
     finally:
         network.train()
     if not isinstance(features, Tensor) or features.ndim != (3 if isinstance(network, Segments) else 2):
-        raise ValueError(f"backbone {name!r} gives no vector per picture: use another network")
+        raise ValueError(f"backbone {name!r} does not return one vector per picture: use another network")
     return features.shape[-1]

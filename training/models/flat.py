@@ -32,7 +32,7 @@ class Piece:
 
 
 class Pieces:
-    """Where each piece lies in a row.
+    """Where each piece is in a row.
 
     Rows are padded with zeros to whole vector registers: fused optimisers round differently in what is left over, and a
     stream's numbers must not depend on its neighbours.
@@ -80,7 +80,7 @@ class GraphBackbone(nn.Module):
     """One stream of a network, without its outputs.
 
     Args:
-        along_streams: classes -> the network over a stream axis, see ``graph_streams.streams.GraphNet``; it has ``features``.
+        along_streams: classes -> network over a stream axis with ``features``, see ``graph_streams.parallel_streams.GraphNet``.
         width: of the features.
         init: of the weights.
 

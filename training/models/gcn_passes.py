@@ -128,7 +128,7 @@ def read_out(total: Array, slope: Array, offset: Array, gate: Array, gate_bias: 
         total: (R, n, V, w).
         slope: (R, 1, w).
         offset: (R, 1, w).
-        gate: (R, w), or (R, 0) where there is none.
+        gate: (R, w), or (R, 0) if there is none.
         gate_bias: (R, 1).
         opened: out, (R, n, V): sigmoid(z gate + gate_bias), or 1.
         both: out, (R, n, 2 w): the sum of z opened, and the maximum of z.

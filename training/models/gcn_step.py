@@ -99,7 +99,7 @@ class GcnStep:
         """
         serial, p, layers, read_out, transposed = kept
         if serial != self._serial:
-            raise RuntimeError("the network was used again before this gradient was asked for")
+            raise RuntimeError("the network was used again before this gradient was requested")
         gradient = d_logits.new_zeros(len(d_logits), self._parameters.size)
         found = self._parameters.arrays(gradient)
         d_both = self._classifier_gradient(p, read_out, d_logits.contiguous().numpy(), found)

@@ -36,8 +36,8 @@ MODELS = Registry(
 
 
 def check_takes(name: str, samples: SampleKind) -> None:
-    """Raise ``ValueError`` where a model takes other samples, by what it ``fits`` or the line ``Fits:`` of its docstring."""
+    """Raise ``ValueError`` if a model takes other samples, by what it ``fits`` or the line ``Fits:`` of its docstring."""
     words = re.findall(r"\w+", described(MODELS.find(name))[0])
     takes = [kind for kind in get_args(SampleKind) if kind in words]
     if takes and samples not in takes:
-        raise ValueError(f"model {name!r} takes {' or '.join(takes)}, and samples here are {samples}: name another model")
+        raise ValueError(f"model {name!r} takes {' or '.join(takes)}, but samples here are {samples}: name another model")

@@ -45,5 +45,5 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
             raise
         except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
             told = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ValueError(f"{weights} does not hold the weights of {name}: {told}") from error
+            raise ValueError(f"{weights} does not contain the weights of {name}: {told}") from error
     return network, RESNETS[name]

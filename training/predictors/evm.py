@@ -11,7 +11,7 @@ extreme vectors, which a greedy set cover chooses. Two ways to fit:
 - "as_released": the library that KOWL used (VAST, after libMR) turns the tail round, D -> max(tail) - D + 1, and fits that.
 
 Tails are kept from fit to fit: new rows are held against all others once, and only distributions whose tail has changed are
-fitted again. What comes out is that of a fit of all rows at once, but for the last bits of the distances.
+fitted again. What comes out is that of a fit of all rows at once, except for the last bits of the distances.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class GmmFinch:
         """Columns: "unknown", the known classes, the clusters of unknowns.
 
         Accepted rows have the softmax of the classes' log-densities. Rejected ones have it too, scaled to make room for
-        their most probable cluster ("unknown" itself where there is none), which gets the largest probability: see
+        their most probable cluster ("unknown" itself if there is none), which gets the largest probability: see
         ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered again;
         numbers of clusters are never used again, since a new clustering need not continue an old one.
         """

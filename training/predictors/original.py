@@ -16,7 +16,7 @@ class Original:
 
     Args:
         names: of the class indices.
-        outputs: names of the outputs, in their order. One that is no class of the data counts as "unknown"; two of one name
+        outputs: names of the outputs, in their order. One that is not a class of the data counts as "unknown"; two of one name
             are added.
 
     >>> original = Original(names=["diving", "running"], outputs=["running", "diving", "flying"])

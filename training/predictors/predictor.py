@@ -15,7 +15,7 @@ Features = NDArray[np.float32]
 Labels = NDArray[np.int64]
 Probabilities = NDArray[np.float32]
 Seen = tuple[Uids, Features, Labels]
-"""uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry an increment."""
+"""uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry per increment."""
 
 Request = Literal["random", "uncertain_first"]
 """The order in which labels are wanted."""
@@ -49,7 +49,7 @@ def labelled_rows(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels,
     labels = np.concatenate([y for _, _, y in experience])
     rows = np.flatnonzero(labels != UNLABELLED)
     if not len(rows) and not learned:
-        raise ValueError("no label was ever given: there is no class to fit")
+        raise ValueError("no labels were given: there is no class to fit")
     return rows, labels[rows]
 
 

@@ -67,7 +67,7 @@ def new_predictor(
 
 
 def make_predictor(name: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
-    """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` where there is none.
+    """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` if there is none.
 
     >>> import numpy as np
     >>> predictor = make_predictor("ann", {**paper_settings()["ann"], "hidden": 8, "epochs": 5}, seed=0)

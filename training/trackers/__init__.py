@@ -1,1 +1,1 @@
-"""Where the course of trainings is shown: TensorBoard, Weights & Biases, MLflow, or a tracker of one's own."""
+"""Where the course of trainings is shown: TensorBoard, Weights & Biases, MLflow, or a tracker of your own."""

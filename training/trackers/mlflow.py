@@ -1,4 +1,4 @@
-"""MLflow: a run a training, in the experiment ``benchwright``."""
+"""MLflow: a run per training, in the experiment ``benchwright``."""
 
 from __future__ import annotations
 

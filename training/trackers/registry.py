@@ -9,7 +9,7 @@ from ...curation.registry import Registry
 
 
 class Tracker(Protocol):
-    """What is told of one training. ``tracker(place, name, facts)`` makes one: where to, what it is called, and what it is.
+    """What is reported of one training. ``tracker(place, name, facts)`` makes one: where to, what it is called, and what it is.
 
     It is made where the training runs, and once more where it is measured: equal names are one training.
     """

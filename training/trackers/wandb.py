@@ -1,4 +1,4 @@
-"""Weights & Biases: a run a training, in a project."""
+"""Weights & Biases: a run per training, in a project."""
 
 from __future__ import annotations
 

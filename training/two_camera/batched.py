@@ -85,7 +85,7 @@ def fit_runs(
             to the last bit where the runs have equally many rows. Where not, sums run over padding and round differently, the
             shortest epoch says how often losses are looked at, and the longest training how the cosine falls.
         shape: of all of them.
-        progress: told one line a few times in a training.
+        progress: called with one line a few times in a training.
         checkpoint: of this call; written at the first look at the losses after every 5,000 steps, and at the end.
 
     Raises:
@@ -222,7 +222,7 @@ class _Decision:
         self.losses: list[NDArray[np.float64]] = []
 
     def after(self, step: int, losses: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Of the running runs: whose weights to keep now, and who goes on, by their losses after ``step``."""
+        """Of the running runs: whose weights to keep now, and who continues, by their losses after ``step``."""
         at = self.running
         if not np.isfinite(losses).all():
             run = int(at[np.argmin(np.isfinite(losses))])

@@ -71,7 +71,7 @@ def linear_ratios(X: NDArray[np.float32], weights: Floats) -> Floats:
 
 
 def load_linear(data: bytes) -> Floats:
-    """Weights (10, 2) of the one fold that ``LinearEstimator.artifacts`` wrote. Raises ``ValueError`` where it is no such."""
+    """Weights (10, 2) of the one fold that ``LinearEstimator.artifacts`` wrote. Raises ``ValueError`` if it is invalid."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             [name] = arrays.files

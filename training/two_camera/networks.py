@@ -95,7 +95,7 @@ def distilled(
 
 
 class NetworkEstimator:
-    """The networks of one shape on all folds, a run a seed; all folds and seeds are trained side by side.
+    """The networks of one shape on all folds, a run per seed; all folds and seeds are trained side by side.
 
     Args:
         shape: of each.
@@ -165,7 +165,7 @@ class NetworkEstimator:
             ValueError: nothing has been trained, or on another number of folds.
         """
         if self._trained is None or len(self._trained[1]) != len(self.seeds) * len(X):
-            raise ValueError(f"rows for {len(X)} folds: train on as many first")
+            raise ValueError(f"rows for {len(X)} folds: train on the same number first")
         found = estimates(self._trained[0].nets, [rows for _ in self.seeds for rows in X])
         folds = [found[fold :: len(X)] for fold in range(len(X))]
         return [np.exp(np.mean([np.log(one.astype(np.float64)) for one in of], axis=0)) for of in folds]
@@ -179,7 +179,8 @@ class NetworkEstimator:
         watch = train[:0]
         if self.hyper.keep == "test_fold":
             if fold.gt_test is None:
-                raise ValueError(f'keep = "test_fold" needs the truth of the test rows of {fold.name}: reveal it, and say so')
+                rule = "needs the ground truth of the test rows"
+                raise ValueError(f'keep = "test_fold" {rule} of {fold.name}: reveal it, and report this')
             watch = len(train) + len(fold.X_validate) + np.arange(len(fold.X_test), dtype=np.int64)
         elif self.hyper.keep == "validation" and len(fold.X_validate):
             watch = len(train) + np.arange(len(fold.X_validate), dtype=np.int64)

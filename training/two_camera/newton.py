@@ -49,10 +49,10 @@ def fit_newton(
     Args:
         X: (n, 9) transforms, row by row, which the runs share.
         ratios: (n, 2) R/G and B/G of their lights, above 0.
-        runs: rows and seeds; the first start is that of ``batched.fit_runs``, but for the output's bias, which starts at
+        runs: rows and seeds; the first start is that of ``batched.fit_runs``, except for the output's bias, which starts at
             the mean log ratio.
         shape: of all of them.
-        progress: told a line a run.
+        progress: called with a line per run.
         checkpoint: of this call; written after each run. Runs that it has are not trained again.
 
     Returns:

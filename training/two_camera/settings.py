@@ -65,7 +65,7 @@ class Newton:
         curvature_rows: about how many rows the curvature is taken from (another share of all rows each step); 0: from all.
             The gradient is always that of all rows.
         starts: weights that a run sets out from; which minimum is reached, and how soon, depends on them.
-        scouting: steps from each start, after which that of the least loss goes on alone.
+        scouting: steps from each start, after which that of the least loss continues alone.
     """
 
     decay: float

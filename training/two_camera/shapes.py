@@ -71,7 +71,7 @@ def shape_of(parameters: int) -> NetworkShape:
     layers, rest = divmod(parameters - INPUTS * RATIOS - RATIOS, INPUTS * INPUTS + INPUTS)
     if rest or layers < 1:
         raise ValueError(
-            f"{parameters} parameters: the paper's networks have 90 N + 20, such as 200, 470 and 1460; for others give hidden"
+            f"{parameters} parameters: the paper's networks have 90 N + 20, such as 200, 470 and 1460; for others set hidden"
         )
     return nines(layers)
 

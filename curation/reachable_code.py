@@ -22,7 +22,7 @@ from typing import Any
 
 from .code_loading import FOLDERS, UnknownName, module_of
 from .definitions import Module, Unit, is_function, read_module
-from .lookups import Chain, Import, Uses
+from .name_lookups import Chain, Import, Uses
 
 Node = tuple[str, str]
 """Module and global name: a definition. ``*`` for all of a module, "" for what it does wherever it is imported."""
@@ -139,13 +139,13 @@ def _from(name: str, path: Path | None, attribute: str) -> Reached:
 def _gathered(code: _Code, name: str, attribute: str) -> Reached:
     start = code.member(name, (attribute,)) or {(name, "*")}
     found: dict[str, dict[str, str]] = {}
-    told: list[str] = []
+    lines: list[str] = []
     for node in sorted(code.closure(start, annotated=True)):
         if digest := code.digest(node):
             found.setdefault(node[0], {})[node[1]] = digest[:_SHORT]
             # A module that runs as a script or was loaded from a file has a name of no meaning.
-            told.append(f"{'' if node[0] == name else node[0]}\0{node[1]}\0{digest}\n")
-    return Reached(hashlib.sha256("".join(sorted(told)).encode()).hexdigest(), found)
+            lines.append(f"{'' if node[0] == name else node[0]}\0{node[1]}\0{digest}\n")
+    return Reached(hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(), found)
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -159,7 +159,7 @@ def _home(name: str, path: Path) -> _Home:
 
 
 def source_file(name: str) -> Path | None:
-    """The file of a module, found without running it or its parents; None where the name is no module of Python code."""
+    """The file of a module, found without running it or its parents; None if the name is no module of Python code."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is not None:
         return Path(loaded) if loaded.endswith(".py") else None
@@ -289,7 +289,7 @@ class _Code:
         return self.member(target.module, (target.name, *rest) if target.name else rest, seen)
 
     def _only_imported(self, target: Import) -> set[Node]:
-        """What ``import``, or ``from ... import`` of something that is no module, brings by itself."""
+        """What ``import``, or ``from ... import`` of something that is not a module, brings by itself."""
         inner = f"{target.module}.{target.name}" if target.name else target.module
         modules = {(name, "") for name in (target.module, inner) if self.module(name) is not None}
         read = self.module(target.module)
@@ -309,7 +309,7 @@ class _Code:
         return module.units if node[1] == "*" else module.names.get(node[1], [])
 
     def digest(self, node: Node) -> str:
-        """Of the code of a definition; "" where there is none."""
+        """Of the code of a definition; "" if there is none."""
         units = self._units(node)
         return hashlib.sha256("\n".join(unit.digest for unit in units).encode()).hexdigest() if units else ""
 

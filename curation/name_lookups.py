@@ -120,7 +120,7 @@ def annotations_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.exp
 
 
 def root_of(node: ast.expr) -> str | None:
-    """The name that ``a.b[c].d()`` begins with; None where it begins with none."""
+    """The name that ``a.b[c].d()`` begins with; None if it begins with none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None

@@ -18,7 +18,7 @@ from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
-from ..eval.protocols.streams import Stream, run_stream
+from ..eval.protocols.stream_loop import Stream, run_stream
 from ..training.core.build import parts_of
 from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
@@ -271,7 +271,7 @@ def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> st
 
 
 def with_remedy(told: str, how: str) -> str:
-    """What is told of settings; and where one is missing, how it is given, with NAME for its name.
+    """What is reported of settings; and where one is missing, how it is given, with NAME for its name.
 
     >>> with_remedy("strength is missing: there are strength, online", in_settings("evaluation.settings.ewc"))
     'strength is missing: there are strength, online: give it with --set evaluation.settings.ewc.strength=..., or ...'
@@ -281,7 +281,7 @@ def with_remedy(told: str, how: str) -> str:
 
 
 def in_settings(table: str) -> str:
-    """How a setting NAME of a table is given: a quoted part of a table's name cannot stand in an option."""
+    """How a setting NAME of a table is given: a quoted part of a table's name cannot be in an option."""
     option = "" if '"' in table else f"with --set {table}.NAME=..., or "
     return f"{option}in the file, as NAME = ... in [{table}]"
 

@@ -31,7 +31,7 @@ class PlanStage:
         kind: what sort of stage it is.
         step: the function that it calls.
         inputs: names of the stages that it reads.
-        rows: how many it gave; None where it is not made.
+        rows: how many it gave; None if it is not made.
         rejects: reason -> rows.
         rows_in: how many it was given; None for a source.
         seconds: that it took.
@@ -66,7 +66,7 @@ def pipeline_section(stages: Sequence[PlanStage]) -> Section:
         digest = short_digest(stage.digest)
         rows.append([stage.name, stage.kind, stage.rows_in, stage.rows, lost, reasons, stage.seconds, digest])
     expanding = [stage.name for stage in made if stage.expands]
-    several = f", except where several rows are made of one ({', '.join(expanding)})" if expanding else ""
+    several = f", except where one row becomes several ({', '.join(expanding)})" if expanding else ""
     verdict = (
         Text([f"The counts do not add up in {len(wrong)} stages.", *wrong], tone="bad")
         if wrong
@@ -111,7 +111,7 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
         axes.set_ylim(tops[stages[-1].name] + _HIGH + 0.1, -0.1)
         axes.set_axis_off()
 
-    words = [f"{one.name} {'not made' if one.rows is None else f'{one.rows:,} rows'}{_lost(one)}" for one in stages]
+    words = [f"{one.name} {'not run yet' if one.rows is None else f'{one.rows:,} rows'}{_lost(one)}" for one in stages]
     table = Table(
         ["stage", "kind", "step", "reads", "rows", "rejected"],
         [[one.name, one.kind, one.step, ", ".join(one.inputs), one.rows, sum(one.rejects.values())] for one in stages],
@@ -145,10 +145,10 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
         )
     if stage.rejects:
         text = re.sub(r" (?=\d)", "\N{NO-BREAK SPACE}", _lost(stage).removeprefix(", "))  # a reason stays with its number
-        told = textwrap.wrap(text, 28, break_long_words=False, break_on_hyphens=False)
-        told = told if len(told) <= 3 else [*told[:2], f"{told[2].removesuffix(', ...')} ..."]
+        lines = textwrap.wrap(text, 28, break_long_words=False, break_on_hyphens=False)
+        lines = lines if len(lines) <= 3 else [*lines[:2], f"{lines[2].removesuffix(', ...')} ..."]
         axes.annotate(
-            "\n".join(short_labels(told, 32)),
+            "\n".join(short_labels(lines, 32)),
             xy=(_WIDE, top + _HIGH / 2),
             xytext=(_WIDE + _ARROW, top + _HIGH / 2),
             fontsize=8,

@@ -19,7 +19,7 @@ from types import CodeType
 import benchwright
 import pytest
 from benchwright.curation.code_loading import load
-from benchwright.curation.reach import Reached, code_digest, one_look, reached
+from benchwright.curation.reachable_code import Reached, code_digest, one_look, reached
 
 Files = dict[str, str]
 Case = tuple[Files, str, str, str, bool]

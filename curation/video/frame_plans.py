@@ -86,7 +86,7 @@ def view_frames(n_frames: int, n: int, stride: int, clips: int, starts: Literal[
         stride: frames from one to the next, at least 1.
         clips: windows.
         starts: ``as_released`` (KOWL): of every stride-th frame there are k; windows begin at i * ((k - n) // clips), the first
-            at 0; ``even``: the first window begins with the video, the last one ends with it, a single one lies in the middle.
+            at 0; ``even``: the first window begins with the video, the last one ends with it, a single one is in the middle.
 
     Returns:
         int64 of shape (clips * n,), in [0, n_frames); the last frame stands for those that a short video lacks.
@@ -151,9 +151,9 @@ class FramePlan:
         if self.starts not in ("as_released", "even"):
             raise ValueError(f"plan with starts={self.starts!r}: as_released or even")
         if (self.n is None) != (self.kind == "all") or (self.n is not None and self.n < 1):
-            raise ValueError(f"plan {self.kind!r} with n={self.n}: 'all' takes none, the others at least 1")
+            raise ValueError(f"plan {self.kind!r} with n={self.n}: it must be None for 'all', and at least 1 otherwise")
         if (self.seed is None) != (self.kind != "segments"):
-            raise ValueError(f"plan {self.kind!r} with seed={self.seed}: 'segments' draws and needs one, the others take none")
+            raise ValueError(f"plan {self.kind!r} with seed={self.seed}: needed for 'segments', and must be None otherwise")
         if self.fps is not None and not 0 < self.fps <= 1000:
             raise ValueError(f"plan with fps={self.fps}: above 0 and at most 1000")
         if self.min_frames < 1:
@@ -189,7 +189,7 @@ def choose_frames(
     clock = clock[begin:end]
     if len(clock) < plan.min_frames:
         place = "" if t_start is None and t_end is None else f" from {t_start} to {t_end} s"
-        raise Reject("too_few_frames", f"{len(clock)} frames{place}, at least {plan.min_frames} wanted")
+        raise Reject("too_few_frames", f"{len(clock)} frames{place}, expected at least {plan.min_frames}")
     if plan.kind == "uniform":
         clock = clock[uniform_frames(len(clock), plan.n or 1)]
     elif plan.kind == "views":

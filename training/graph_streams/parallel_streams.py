@@ -317,7 +317,7 @@ class Streams:
         return torch.cat([self.net.logits(weights, statistics, self._inputs(part), training=False) for part in parts], dim=1)
 
     def saved(self) -> list[dict[str, Tensor]]:
-        """What each stream goes on from, on the CPU."""
+        """What each stream continues from, on the CPU."""
         kept = {"weights": self.flat.detach(), "statistics": self.statistics, **self.state}
         if self.recipe.carry_optimiser:
             moments = self._optimiser.state[self.flat]

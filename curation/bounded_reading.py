@@ -204,8 +204,8 @@ def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> It
         rest, lines = data[cut:], data[:cut].splitlines()
         count += len(lines)
         if count > MAX_LINES or len(rest) > MAX_LINE_BYTES:
-            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count + 1:,} is too long"
-            raise ValueError(f"{place}: {told}; lists have {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} bytes at most")
+            message = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count + 1:,} is too long"
+            raise ValueError(f"{place}: {message}; lists have {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} bytes at most")
         for start in range(0, len(lines), LINES_AT_ONCE):
             yield lines[start : start + LINES_AT_ONCE]
         if not chunk:
@@ -217,8 +217,8 @@ def text_lines(text: IO[str], place: str) -> Iterator[str]:
     length."""
     for count, line in enumerate(iter(lambda: text.readline(MAX_LINE_BYTES + 1), ""), 1):
         if count > MAX_LINES or len(line) > MAX_LINE_BYTES:
-            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} is too long"
-            raise ValueError(f"{place}: {told}; a CSV file has {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} characters at most")
+            message = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} is too long"
+            raise ValueError(f"{place}: {message}; a CSV file has {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} characters at most")
         yield line
 
 
@@ -229,13 +229,13 @@ def bounded(rows: Iterable[Any], place: str) -> Iterator[Any]:
         if isinstance(row, Rejected):
             bad += 1
             if bad > MAX_BAD_ROWS:
-                told = f"the last one for {row.reason} ({row.key}: {row.detail[:200]})"
-                raise ValueError(f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, {told}: is this the right file?")
+                message = f"the last one for {row.reason} ({row.key}: {row.detail[:200]})"
+                raise ValueError(f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, {message}: is this the right file?")
         yield row
 
 
 def check_columns(header: Sequence[str], place: str) -> None:
-    """Raise ``ValueError`` where a CSV file has more columns than ``MAX_COLUMNS``."""
+    """Raise ``ValueError`` if a CSV file has more columns than ``MAX_COLUMNS``."""
     if len(header) > MAX_COLUMNS:
         raise ValueError(f"{place}: its header has {len(header):,} columns: {MAX_COLUMNS:,} are read at most")
 

@@ -1,4 +1,4 @@
-"""The loop of every continual-learning protocol: learn a position of a stream, predict what it tests, commit, go on.
+"""The loop of every continual-learning protocol: learn a position of a stream, predict what it tests, commit, continue.
 
 What sets one protocol apart from another is data: what each position learns, which classes are new in it, and which sets it
 tests.
@@ -115,7 +115,7 @@ class Position:
     Attributes:
         name: what tables call it.
         train: what is learned.
-        classes: names of its new classes; their indices go on from those of the positions before.
+        classes: names of its new classes; their indices continue from those of the positions before.
         tests: which of the stream's tests are made after it; only samples with a label that is known by then are asked.
         validate: what epochs are chosen by; may be empty.
 
@@ -171,7 +171,7 @@ class Stream:
             wanted = "(n, k) sets of class indices" if self.sets else "(n,) class indices"
             raise ValueError(f"{what}: labels {labels.dtype} {labels.shape}: expected int64 {wanted}")
         if not len(labels):
-            raise ValueError(f"{what}: there is no sample")
+            raise ValueError(f"{what}: there are no samples")
         first = labels[:, 0] if self.sets else labels
         if first.min() < 0 or labels.min() < -1 or labels.max() >= known:
             raise ValueError(f"{what}: labels from {labels.min()} to {labels.max()}: 0..{known - 1} are known by then")
@@ -180,7 +180,7 @@ class Stream:
 def run_stream(
     learner: StreamLearner, stream: Stream, *, folder: Path, tell: Callable[[str], None] = _LOGGER.info
 ) -> Iterator[pa.Table]:
-    """Learn a stream and give its predictions, see ``predictions.columns``; or go on from the checkpoint in ``folder``.
+    """Learn a stream and give its predictions, see ``predictions.columns``; or continue from the checkpoint in ``folder``.
 
     Args:
         learner: fresh; its state is replaced where the folder holds a part of this training.
