@@ -162,7 +162,8 @@ def _sequence(bits: Bits) -> _Sequence:
 
 
 def needed_parts(packets: Sequence[Sequence[Part]], wanted: Collection[int]) -> list[list[bool]]:
-    """Of the packets from a key frame on, which parts the frames that those of the places ``wanted`` show depend on.
+    """Of the packets from a key frame on, which parts the frames that those of the places ``wanted`` show depend on; the first
+    packet is always needed, for its sequence header.
 
     Raises:
         NalError: they depend on what came before the first packet.
@@ -176,7 +177,7 @@ def needed_parts(packets: Sequence[Sequence[Part]], wanted: Collection[int]) -> 
     for place in reversed(range(len(packets))):
         found: list[bool] = []
         for part in reversed(packets[place]):
-            found.append(bool(live & part.fills) or (part.shown and place in wanted))
+            found.append(place == 0 or bool(live & part.fills) or (part.shown and place in wanted))
             if found[-1]:
                 live = live & ~part.fills | part.reads
         needed.append(found[::-1])

@@ -62,7 +62,7 @@ def pyav_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) 
     """Decoder: PyAV in this process, on one thread; only what the frames depend on where the index permits, or else all."""
     left = set(wanted)
     if not index.sequential:
-        with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream) as (container, stream):
+        with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream, to_seek=True) as (container, stream):
             for place, frame in _sought(container, stream, index, sorted(left), budget):
                 left.discard(place)
                 yield place, frame
@@ -84,9 +84,9 @@ def _sought(
         context.options = {**context.options, "err_detect": "+explode"}
     frame_of = {int(index.packet_pts[index.places[frame]]): frame for frame in wanted}
     skips = index.codec == "h264"  # whose decoder knows by itself what nothing is predicted from
-    packets, at = container.demux(stream), 0
+    packets, at = container.demux(stream), -1
     for key, last in _runs(index, wanted):
-        if key.place > at:
+        if key.place != at:
             budget.left_s()
             container.seek(key.pts, stream=stream)
             packets, at = container.demux(stream), -1

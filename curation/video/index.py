@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -108,9 +109,21 @@ class VideoIndex:
         return len(self.times_s) - 1
 
 
+_left_open: WeakKeyDictionary[CpuBudget, InputContainer] = WeakKeyDictionary()
+"""By the budget of the work on it: the file that ``read_index`` has opened, for which FFmpeg may have decoded a frame."""
+
+
 @contextlib.contextmanager
-def open_video(path: str, budget: CpuBudget, choice: StreamChoice) -> Iterator[tuple[InputContainer, VideoStream]]:
+def open_video(
+    path: str, budget: CpuBudget, choice: StreamChoice, *, to_seek: bool = False
+) -> Iterator[tuple[InputContainer, VideoStream]]:
     """The file and its stream of moving pictures, with one decoder thread.
+
+    Args:
+        path: of the file.
+        budget: for the work on it.
+        choice: of the stream.
+        to_seek: whether it need not stand at its begin: then it may be the one that ``read_index`` opened.
 
     Raises:
         Reject: ``empty_file``, ``not_a_video``, ``truncated``, ``corrupt``, ``no_video_stream``, ``unsupported_codec``,
@@ -124,8 +137,12 @@ def open_video(path: str, budget: CpuBudget, choice: StreamChoice) -> Iterator[t
     max_pixels = budget.limits.max_pixels
     options = {"max_pixels": str(max_pixels), "threads": "1", "flags": EXACT}
     allowed = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
+    name, container = f"file:{path}", _left_open.pop(budget, None)
     try:
-        with av.open(f"file:{path}", options=options, container_options=allowed, metadata_errors="replace") as container:
+        with contextlib.ExitStack() as closing:
+            if container is None or not to_seek or container.name != name:
+                container = av.open(name, options=options, container_options=allowed, metadata_errors="replace")
+            closing.push(lambda *_: None if _left_open.get(budget) is container else container.close())
             stream = next((one for one in _ranked(container) if choice in ("best", one.index)), None)
             if stream is None:
                 which = "none of them" if choice == "best" else f"number {choice} is not"
@@ -370,6 +387,7 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
             packets = packets or _by_demuxing(chain(seen, container.demux(video)), video, budget)
             if any(packets.shown) or len(choices) == 1:
                 index = _index(path, container, video, packets)
+                _left_open[budget] = container
                 break
         choices = choices[1:]
     limits = budget.limits
