@@ -271,7 +271,7 @@ def _check(packet: Packet[VideoStream], number: int, budget: CpuBudget) -> None:
 def _by_tables(
     path: str, container: InputContainer, stream: VideoStream, seen: list[Packet[VideoStream]], budget: CpuBudget
 ) -> _Packets | None:
-    """The same from an MP4 file's tables; None where they do not tell all. The packets that are demuxed, one, go to ``seen``."""
+    """The same from an MP4 file's tables, or None where they do not tell all; what is demuxed, one packet, goes to ``seen``."""
     from av.error import FFmpegError
 
     told = read_samples(path, stream) if container.format.name == _MP4 and codec_of(stream) in _FORETOLD else None
@@ -348,7 +348,12 @@ class _Looks:
 
     def why_odd(self) -> str:
         """Why the packets are not to be relied on, or ""."""
-        if not self._odd and self._avc is not None and len(self._pictures) and not self._avc.complete(np.asarray(self._pictures)):
+        if (
+            not self._odd
+            and self._avc is not None
+            and len(self._pictures)
+            and not self._avc.complete(np.asarray(self._pictures))
+        ):
             return "pictures are missing"
         return self._odd
 

@@ -38,8 +38,8 @@ class Samples(NamedTuple):
 
 
 def read_samples(path: str, stream: VideoStream) -> Samples | None:
-    """The packets of a stream that was just opened, or None where the file's tables and FFmpeg's index, which follows edit lists,
-    are not of the same packets one by one; where packets are in fragments, encrypted or not in the file."""
+    """The packets of a stream that was just opened. None where FFmpeg's index, which follows edit lists, is not of the tables'
+    packets one by one, and where packets are in fragments, encrypted or not in the file."""
     entries = [(one.pos, one.size, one.timestamp, one.is_keyframe, one.is_discard) for one in stream.index_entries]
     if not entries:
         return None
