@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 256 << 20
 """Of the box ``moov``; a million packets take some twenty of them."""
+_END = 1 << 62
+"""Bytes; beyond every file, and within what can be sought."""
 _MAX_OFFSET = 1 << 28
 """Ticks; FFmpeg takes greater ones for damage, and does without."""
 
@@ -85,7 +87,7 @@ def _moov(file: IO[bytes]) -> memoryview:
                 return memoryview(b"")
             file.seek(at + (16 if long else 8))
             found = memoryview(file.read(length - (16 if long else 8)))
-        at += length
+        at = min(at + length, _END)
         file.seek(at)
     return found
 
@@ -103,8 +105,9 @@ def _tables(moov: memoryview) -> Iterator[dict[bytes, memoryview]]:
 def _are(sizes: np.ndarray, stsz: memoryview | bytes) -> bool:
     """Whether those are the sizes that the table tells."""
     equal, count = (int.from_bytes(stsz[at : at + 4]) for at in (4, 8))
-    told = np.asarray(equal) if equal else np.frombuffer(stsz[12 : 12 + 4 * count], ">u4")
-    return count == len(sizes) and told.size in (1, count) and bool((told == sizes).all())
+    if count != len(sizes) or equal:
+        return count == len(sizes) and bool((sizes == equal).all())
+    return len(stsz) >= 12 + 4 * count and bool((np.frombuffer(stsz, ">u4", count, 12) == sizes).all())
 
 
 def _each(table: memoryview | bytes, count: int) -> np.ndarray | None:

@@ -195,6 +195,20 @@ def test_tables_of_mp4_that_do_not_tell_all_are_not_used(good, tmp_path, box):
         assert tables.read_samples(str(tmp_path / "a.mp4"), stream) is None
 
 
+def test_damaged_tables_of_mp4_are_refused_or_fit(good, tmp_path):
+    draws, data = random.Random(3), (good / "gop12.mp4").read_bytes()
+    with av.open(str(good / "gop12.mp4")) as container:
+        stream = container.streams.video[0]
+        sizes = [packet.size for packet in container.demux(stream) if packet.size]
+        for _ in range(300):
+            broken = bytearray(data)
+            for at in [draws.randrange(data.index(b"moov") - 4, len(data)) for _ in range(draws.choice([1, 3, 20]))]:
+                broken[at] = draws.choice([0, 1, 255])
+            (tmp_path / "a.mp4").write_bytes(broken)
+            found = tables.read_samples(str(tmp_path / "a.mp4"), stream)
+            assert found is None or found.size.tolist() == sizes
+
+
 def test_the_index_of_a_film_is_kept_for_the_next_clip_of_it(good, tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(work, "read_index", lambda path, **given: (read.append(path), read_index(path, **given))[1])
