@@ -13,15 +13,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
 from ..child_processes import Died, limit_cpu, memory_is_short
 from ..rows import MachineFault, Reject
+from .av1 import Av1Reader, as_padding, needed_parts
 from .index import EXACT, KeyFrame, VideoIndex, open_video
 from .limits import CONTAINERS, CpuBudget, VideoLimits
+from .nal import NalError
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame
@@ -48,6 +50,10 @@ with its place, in any order. Raises ``Miscounted`` if the index is wrong: then 
 """
 
 
+_HELD_BYTES = 64 << 20
+"""Of packets that are held back until those are known which depend on them."""
+
+
 class _Surprise(Exception):
     """The packets and the decoder do not do what was foretold."""
 
@@ -56,7 +62,7 @@ def pyav_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) 
     """Decoder: PyAV in this process, on one thread; only what the frames depend on where the index permits, or else all."""
     left = set(wanted)
     if not index.sequential:
-        with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream) as (container, stream):
+        with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream, to_seek=True) as (container, stream):
             for place, frame in _sought(container, stream, index, sorted(left), budget):
                 left.discard(place)
                 yield place, frame
@@ -78,36 +84,72 @@ def _sought(
         context.options = {**context.options, "err_detect": "+explode"}
     frame_of = {int(index.packet_pts[index.places[frame]]): frame for frame in wanted}
     skips = index.codec == "h264"  # whose decoder knows by itself what nothing is predicted from
-    packets, at = container.demux(stream), 0
+    packets, at = container.demux(stream), -1
     for key, last in _runs(index, wanted):
-        if key.place > at:
+        if key.place != at:
             budget.left_s()
             container.seek(key.pts, stream=stream)
             packets, at = container.demux(stream), -1
+        run = _run(packets, index, key, at, last)
         try:
-            for packet in packets:
-                if not packet.size:
-                    raise _Surprise("the file ends early")
-                at = _landed(index, key, packet) if at < 0 else at
-                if packet.pts != index.packet_pts[at]:
-                    raise _Surprise("packets come in another order")
+            for place, packet in _needed(run, context.extradata or b"", frame_of) if index.codec == "av1" else run:
                 if skips:
                     context.skip_frame = "DEFAULT" if packet.pts in frame_of else "NONREF"
-                if packet.pts in frame_of or not index.spare[at]:
+                if packet.pts in frame_of or not index.spare[place]:
                     yield from _chosen(context.decode(packet), frame_of)
-                at += 1
-                if at > last:
-                    break
             yield from _chosen(context.decode(None), frame_of)
         except FFmpegError as error:
             raise _Surprise(str(error)) from None
-        at = max(at, last + 1)
+        at = last + 1
         if any(index.places[frame] <= last for frame in frame_of.values()):
             raise _Surprise("a frame did not come")
         # A decoder that was drained takes packets again only once it is flushed, which seeking does.
         if at >= len(index.packet_pts):
             return
         context.flush_buffers()
+
+
+_Run = Iterator[tuple[int, "Packet[VideoStream]"]]
+
+
+def _run(packets: Iterator[Packet[VideoStream]], index: VideoIndex, key: KeyFrame, at: int, last: int) -> _Run:
+    """The packets of a stretch with their places; ``at`` is that of the first one, or -1 after seeking the key frame."""
+    for packet in packets:
+        if not packet.size:
+            raise _Surprise("the file ends early")
+        at = _landed(index, key, packet) if at < 0 else at
+        if packet.pts != index.packet_pts[at]:
+            raise _Surprise("packets come in another order")
+        yield at, packet
+        at += 1
+        if at > last:
+            return
+
+
+def _needed(run: _Run, extradata: bytes, frame_of: Mapping[int, int]) -> _Run:
+    """AV1's packets without what the frames wanted do not depend on; all of them where that is not known."""
+    held: list[tuple[int, Packet[VideoStream]]] = []
+    size = 0
+    for place, packet in run:
+        held.append((place, packet))
+        size += packet.size
+        if size > _HELD_BYTES:
+            break
+    try:
+        if size > _HELD_BYTES:
+            raise NalError("too much to hold")
+        reader = Av1Reader(extradata)
+        parts = [reader.parts(bytes(packet)) for _, packet in held]
+        needed = needed_parts(parts, {number for number, (_, packet) in enumerate(held) if packet.pts in frame_of})
+    except NalError:
+        yield from held
+        yield from run
+        return
+    for (place, packet), each, keeps in zip(held, parts, needed, strict=True):
+        if any(keeps):
+            if not all(keeps):
+                packet.update(as_padding(bytes(packet), [part for part, kept in zip(each, keeps, strict=True) if not kept]))
+            yield place, packet
 
 
 def _runs(index: VideoIndex, wanted: Sequence[int]) -> list[tuple[KeyFrame, int]]:

@@ -6,20 +6,23 @@ gives; where the packets do not foretell that for certain, ``VideoIndex.sequenti
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
 from .limits import CONTAINERS, CpuBudget
-from .nal import AvcReader, HevcPicture, NalError, hevc_picture
+from .nal import HEAD, AvcPicture, AvcReader, HevcPicture, NalError, hevc_picture
+from .tables import Samples, read_samples
 
 if TYPE_CHECKING:
     from av import Packet
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     from av.error import FFmpegError
     from av.video.stream import VideoStream
 
-_SEEKABLE = {"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"}
+_MP4 = "mov,mp4,m4a,3gp,3g2,mj2"
+_SEEKABLE = {_MP4, "matroska,webm"}
 _FORETOLD = {"h264", "hevc", "vp9", "av1"}
 """Codecs whose packets in those containers are a frame each, every one with its time stamp."""
 
@@ -105,9 +109,21 @@ class VideoIndex:
         return len(self.times_s) - 1
 
 
-@contextmanager
-def open_video(path: str, budget: CpuBudget, choice: StreamChoice) -> Iterator[tuple[InputContainer, VideoStream]]:
+_left_open: WeakKeyDictionary[CpuBudget, InputContainer] = WeakKeyDictionary()
+"""By the budget of the work on it: the file that ``read_index`` has opened, for which FFmpeg may have decoded a frame."""
+
+
+@contextlib.contextmanager
+def open_video(
+    path: str, budget: CpuBudget, choice: StreamChoice, *, to_seek: bool = False
+) -> Iterator[tuple[InputContainer, VideoStream]]:
     """The file and its stream of moving pictures, with one decoder thread.
+
+    Args:
+        path: of the file.
+        budget: for the work on it.
+        choice: of the stream.
+        to_seek: whether it need not stand at its begin: then it may be the one that ``read_index`` opened.
 
     Raises:
         Reject: ``empty_file``, ``not_a_video``, ``truncated``, ``corrupt``, ``no_video_stream``, ``unsupported_codec``,
@@ -121,8 +137,12 @@ def open_video(path: str, budget: CpuBudget, choice: StreamChoice) -> Iterator[t
     max_pixels = budget.limits.max_pixels
     options = {"max_pixels": str(max_pixels), "threads": "1", "flags": EXACT}
     allowed = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
+    name, container = f"file:{path}", _left_open.pop(budget, None)
     try:
-        with av.open(f"file:{path}", options=options, container_options=allowed, metadata_errors="replace") as container:
+        with contextlib.ExitStack() as closing:
+            if container is None or not to_seek or container.name != name:
+                container = av.open(name, options=options, container_options=allowed, metadata_errors="replace")
+            closing.push(lambda *_: None if _left_open.get(budget) is container else container.close())
             stream = next((one for one in _ranked(container) if choice in ("best", one.index)), None)
             if stream is None:
                 which = "none of them" if choice == "best" else f"number {choice} is not"
@@ -193,46 +213,83 @@ def _boxes_are_whole(path: str) -> bool:
     return at == size and b"moov" in names
 
 
+@dataclass
 class _Packets:
-    """The packets of a stream, as columns."""
+    """The packets of a stream, as columns.
 
-    def __init__(self, container: InputContainer, stream: VideoStream, budget: CpuBudget) -> None:
-        from av.error import FFmpegError
+    Attributes:
+        odd: why they are not to be relied on, from their contents.
+    """
 
-        self.pts: list[int | None] = []
-        self.dts: list[int | None] = []
-        self.shown: list[bool] = []
-        self.keys: list[int] = []
-        self.last_duration = 0
-        self.last_is_cut = False
-        self.odd = ""
-        """Why the packets are not to be relied on, from their contents."""
-        looks = _Looks(stream)
-        try:
-            for packet in container.demux(stream):
-                if not packet.size:
-                    continue
-                if len(self.pts) % 256 == 0:
-                    self._check(packet, budget)
-                if looks.may_start(packet):
-                    self.keys.append(len(self.pts))
-                self.pts.append(packet.pts)
-                self.dts.append(packet.dts)
-                self.shown.append(not packet.is_discard)
-                self.last_is_cut = packet.is_corrupt
-                self.last_duration = packet.duration or 0
-        except FFmpegError as error:
-            _check_machine(error)
-            raise Reject("truncated", f"after {len(self.pts)} packets: {error.strerror}") from None
-        self.odd = looks.odd
-        self.spare = spare_pictures(looks.pictures) if looks.pictures and not self.odd else np.zeros(len(self.pts), dtype=bool)
+    pts: list[int | None] = field(default_factory=list)
+    dts: list[int | None] = field(default_factory=list)
+    shown: list[bool] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
+    last_duration: int = 0
+    last_is_cut: bool = False
+    odd: str = ""
+    spare: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
-    def _check(self, packet: Packet[VideoStream], budget: CpuBudget) -> None:
-        budget.left_s()
-        if len(self.pts) >= budget.limits.max_frames:
-            raise Reject("too_many_frames", f"more than {budget.limits.max_frames}")
-        if packet.has_sidedata("encryption_info"):
-            raise Reject("encrypted", "its packets are encrypted")
+    def look_into(self, looks: _Looks) -> None:
+        """Take what was seen in the packets, all of which were shown."""
+        self.keys, self.odd = looks.keys, looks.why_odd()
+        fits = looks.hevc and not self.odd
+        self.spare = spare_pictures(looks.hevc) if fits else np.zeros(len(self.pts), dtype=bool)
+
+
+def _by_demuxing(packets: Iterable[Packet[VideoStream]], stream: VideoStream, budget: CpuBudget) -> _Packets:
+    from av.error import FFmpegError
+
+    found, looks = _Packets(), _Looks(stream)
+    try:
+        for packet in packets:
+            if not packet.size:
+                continue
+            if len(found.pts) % 256 == 0:
+                budget.left_s()
+                _check(packet, len(found.pts), budget)
+            looks.look(len(found.pts), packet.is_keyframe, packet)
+            found.pts.append(packet.pts)
+            found.dts.append(packet.dts)
+            found.shown.append(not packet.is_discard)
+            found.last_is_cut = packet.is_corrupt
+            found.last_duration = packet.duration or 0
+    except FFmpegError as error:
+        _check_machine(error)
+        raise Reject("truncated", f"after {len(found.pts)} packets: {error.strerror}") from None
+    found.look_into(looks)
+    return found
+
+
+def _check(packet: Packet[VideoStream], number: int, budget: CpuBudget) -> None:
+    if number >= budget.limits.max_frames:
+        raise Reject("too_many_frames", f"more than {budget.limits.max_frames}")
+    if packet.has_sidedata("encryption_info"):
+        raise Reject("encrypted", "its packets are encrypted")
+
+
+def _by_tables(
+    path: str, container: InputContainer, stream: VideoStream, seen: list[Packet[VideoStream]], budget: CpuBudget
+) -> _Packets | None:
+    """The same from an MP4 file's tables, or None where they do not tell all; what is demuxed, one packet, goes to ``seen``."""
+    from av.error import FFmpegError
+
+    told = read_samples(path, stream) if container.format.name == _MP4 and codec_of(stream) in _FORETOLD else None
+    if told is None:
+        return None
+    with contextlib.suppress(FFmpegError):
+        seen.extend(islice(container.demux(stream), 1))
+    if not seen or seen[0].pts is None or (seen[0].dts, seen[0].size) != (told.dts[0], told.size[0]):
+        return None
+    _check(seen[0], len(told.dts) - 1, budget)
+    pts = told.dts + told.delay
+    pts += seen[0].pts - pts[0]
+    found = _Packets(pts.tolist(), told.dts.tolist(), told.shown.tolist(), last_duration=told.last_duration)
+    looks = _Looks(stream)
+    with open(path, "rb") as file:
+        looks.look_at_all(told, lambda begin, size: os.pread(file.fileno(), size, begin))
+    found.look_into(looks)
+    return found
 
 
 class _Looks:
@@ -242,31 +299,63 @@ class _Looks:
         self._codec = codec_of(stream)
         self._extradata = bytes(stream.codec_context.extradata or b"")
         self._avc: AvcReader | None = None
-        self.odd = ""
-        self.pictures: list[HevcPicture] = []
+        self._odd = ""
+        self._pictures: list[AvcPicture] | np.ndarray = []
+        self.hevc: list[HevcPicture] = []
+        self.keys: list[int] = []
+        """Places of packets at which decoding may begin."""
         if self._codec == "h264":
             try:
                 self._avc = AvcReader(self._extradata)
             except NalError as error:
-                self.odd = f"extradata: {error}"
+                self._odd = f"extradata: {error}"
 
-    def may_start(self, packet: Packet[VideoStream]) -> bool:
-        """Whether decoding may begin at the packet. Must see all packets in order."""
-        if self.odd:
-            return False
+    def look(self, place: int, is_key: bool, packet: Packet[VideoStream] | bytes) -> None:
+        """At the packet of a place; ``is_key``: whether the file calls it a key frame. All must be seen in order."""
+        if self._odd:
+            return
         try:
+            starts = is_key
             if self._avc is not None:
-                starts = self._avc.may_start(memoryview(packet), packet.is_keyframe)
-                if not self._avc.complete:
-                    self.odd = "pictures are missing"
-                return starts
-            if self._codec != "hevc":
-                return packet.is_keyframe
-            self.pictures.append(hevc_picture(memoryview(packet), self._extradata))
-            return packet.is_keyframe and self.pictures[-1].starts
+                cast("list[AvcPicture]", self._pictures).append(self._avc.picture(memoryview(packet), is_key))
+                starts = self._pictures[-1].starts
+            elif self._codec == "hevc":
+                self.hevc.append(hevc_picture(memoryview(packet), self._extradata))
+                starts = is_key and self.hevc[-1].starts
+            if starts:
+                self.keys.append(place)
         except NalError as error:
-            self.odd = f"packets: {error}"
-            return False
+            self._odd = f"packets: {error}"
+
+    def look_at_all(self, told: Samples, read: Callable[[int, int], bytes]) -> None:
+        """At all packets; ``read(begin, size)`` gives bytes of the file."""
+        begins, sizes, keys = told.begin.tolist(), told.size.tolist(), told.key.tolist()
+        if self._codec == "hevc":
+            for place, (begin, size, is_key) in enumerate(zip(begins, sizes, keys, strict=True)):
+                self.look(place, is_key, read(begin, size))
+        elif self._avc is None:
+            self.keys = np.flatnonzero(told.key).tolist()
+        else:
+            heads = b"".join(read(begin, HEAD).ljust(HEAD) for begin in begins)
+            pictures, known = self._avc.pictures(np.frombuffer(heads, np.uint8).reshape(-1, HEAD), told.size)
+            try:
+                for place in np.flatnonzero(~known).tolist():
+                    packet = read(begins[place], sizes[place])
+                    pictures[place] = self._avc.picture(memoryview(packet), keys[place])
+            except NalError as error:
+                self._odd = f"packets: {error}"
+            self._pictures, self.keys = pictures, np.flatnonzero(pictures[:, 0]).tolist()
+
+    def why_odd(self) -> str:
+        """Why the packets are not to be relied on, or ""."""
+        if (
+            not self._odd
+            and self._avc is not None
+            and len(self._pictures)
+            and not self._avc.complete(np.asarray(self._pictures))
+        ):
+            return "pictures are missing"
+        return self._odd
 
 
 def spare_pictures(pictures: Sequence[HevcPicture]) -> np.ndarray:
@@ -298,9 +387,12 @@ def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -
     while True:
         with open_video(path, budget, choices[0]) as (container, video):
             choices = [one.index for one in _ranked(container)] if choices == ["best"] else choices
-            packets = _Packets(container, video, budget)
+            seen: list[Packet[VideoStream]] = []
+            packets = _by_tables(path, container, video, seen, budget)
+            packets = packets or _by_demuxing(chain(seen, container.demux(video)), video, budget)
             if any(packets.shown) or len(choices) == 1:
                 index = _index(path, container, video, packets)
+                _left_open[budget] = container
                 break
         choices = choices[1:]
     limits = budget.limits

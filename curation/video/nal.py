@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 _HIGH_PROFILES = {100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135}
 _HEAD = 48
 """Bytes of a unit that are looked at."""
@@ -16,17 +18,21 @@ _SLICE = 16
 """Bytes of a slice of H.264 that hold the number of its picture: at most 77 bits stand before its end."""
 
 
+HEAD = 24
+"""Bytes of a packet that ``AvcReader.pictures`` takes."""
+_LEADING_ZEROS = np.array([8 - each.bit_length() for each in range(256)], dtype=np.uint64)
+
+
 class NalError(ValueError):
     """The bytes are not laid out as expected."""
 
 
-class _Bits:
-    """Bits of a NAL unit from its first byte after the header, emulation prevention taken out."""
+class Bits:
+    """Bits that are read one after another."""
 
     def __init__(self, data: bytes) -> None:
-        clean = data.replace(b"\0\0\3", b"\0\0")
-        self._value = int.from_bytes(clean, "big")
-        self._left = 8 * len(clean)
+        self._value = int.from_bytes(data)
+        self._left = 8 * len(data)
 
     def read(self, count: int) -> int:
         self._left -= count
@@ -39,6 +45,11 @@ class _Bits:
         rest = self._value & (1 << self._left) - 1
         zeros = self._left - rest.bit_length()
         return self.read(2 * zeros + 1) - 1
+
+
+def _clean(unit: bytes) -> bytes:
+    """Without emulation prevention."""
+    return unit.replace(b"\0\0\3", b"\0\0")
 
 
 def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -54,8 +65,24 @@ def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         yield head[length_bytes], head[length_bytes + 1 : length_bytes + size]
 
 
+class AvcPicture(NamedTuple):
+    """What the first slice of a picture of H.264 says.
+
+    Attributes:
+        starts: whether decoding may begin at it: an IDR picture, or a recovery point that is exact at once.
+        instant: whether it is an IDR picture.
+        number: ``frame_num``, by which references are counted.
+        needed: whether others may be predicted from it.
+    """
+
+    starts: bool
+    instant: bool
+    number: int
+    needed: bool
+
+
 class AvcReader:
-    """Follows the pictures of H.264 from packet to packet.
+    """Reads the pictures of H.264.
 
     Args:
         extradata: the decoder configuration record (``avcC``).
@@ -76,36 +103,62 @@ class AvcReader:
         if len(bits) != 1:
             raise NalError(f"{len(bits)} different sequence parameter sets")
         self._frame_num_bits = bits.pop()
-        self._previous: int | None = None
-        self.complete = True
 
-    def may_start(self, packet: memoryview, is_key: bool) -> bool:
-        """Whether decoding may begin at the next packet in the file's order: an IDR picture, or a recovery point that is exact
-        at once. ``complete`` turns False where a picture before it is missing, by the numbers of references.
-
-        Raises:
-            NalError: the packet holds no picture.
-        """
+    def picture(self, packet: memoryview, is_key: bool) -> AvcPicture:
+        """That of a packet; ``is_key``: whether the file calls it a key frame. Raises ``NalError`` where there is none."""
         exact = False
         for header, body in units(packet, self._length_bytes):
             kind = header & 31
             if kind == 6 and is_key:
                 exact = exact or _recovers_at_once(body)
             elif kind in (1, 5):
-                number, instant = _frame_num(body, self._frame_num_bits), kind == 5
-                if instant:
-                    self.complete = self.complete and number == 0
-                elif self._previous is None or number != (self._previous + 1) % (1 << self._frame_num_bits):
-                    self.complete = False
-                if header & 0x60:  # others may be predicted from it
-                    self._previous = number
-                return instant or exact
+                number = _frame_num(body, self._frame_num_bits)
+                return AvcPicture(kind == 5 or exact, kind == 5, number, header & 0x60 != 0)
         raise NalError("no slice")
+
+    def pictures(self, heads: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of many packets that begin with a slice, at once.
+
+        Args:
+            heads: the first ``HEAD`` bytes of each, uint8 (packets, HEAD).
+            sizes: bytes of each packet.
+
+        Returns:
+            The attributes of ``AvcPicture``, int64 (packets, 4); and of which packets they hold, bool (packets,): of the others
+            only ``picture`` can tell.
+        """
+        at, wide = self._length_bytes, heads.astype(np.int64)
+        length = np.zeros(len(heads), dtype=np.int64)
+        for place in range(at):
+            length = length << 8 | wide[:, place]
+        header, body = wide[:, at], heads[:, at + 1 : at + 1 + _SLICE]
+        escaped = (body[:, :-2] == 0) & (body[:, 1:-1] == 0) & (body[:, 2:] == 3)
+        instant = header & 31 == 5
+        known = (instant | (header & 31 == 1)) & ~escaped.any(axis=1) & (length > _SLICE) & (length <= sizes - at)
+        value = np.ascontiguousarray(body[:, :8]).view(">u8")[:, 0].astype(np.uint64)
+        for _ in range(3):  # as in ``_frame_num``; with at most 7 zeros each all is in these 8 bytes
+            zeros = _LEADING_ZEROS[value >> np.uint64(56)]
+            known &= zeros < 8
+            value <<= 2 * zeros + np.uint64(1)
+        number = (value >> np.uint64(64 - self._frame_num_bits)).astype(np.int64)
+        return np.stack([instant, instant, number, header & 0x60 != 0], axis=1).astype(np.int64), known
+
+    def complete(self, pictures: np.ndarray) -> bool:
+        """Whether none is missing, by the numbers of references.
+
+        Args:
+            pictures: all of a file in its order; the attributes of ``AvcPicture``, int64 (pictures, 4).
+        """
+        _, instant, number, needed = pictures.T
+        places = np.maximum.accumulate(np.where(needed, np.arange(len(number)), -1))
+        before = np.append(-1, places[:-1])
+        follows = (before >= 0) & (number == (number[before] + 1) % (1 << self._frame_num_bits))
+        return bool(np.where(instant, number == 0, follows).all())
 
 
 def _frame_num(slice_: bytes, count: int) -> int:
-    """The number, of so many bits, of a slice's picture. Not by ``_Bits``: it is called for every packet of a film."""
-    clean = slice_[:_SLICE].replace(b"\0\0\3", b"\0\0")
+    """The number, of so many bits, of a slice's picture. Not by ``Bits``: it is called for every packet of a film."""
+    clean = _clean(slice_[:_SLICE])
     value, left = int.from_bytes(clean), 8 * len(clean)
     for _ in range(3):  # Exp-Golomb numbers: of the first macroblock, of the kind of slice, of the picture's parameters
         left -= 2 * (left - value.bit_length()) + 1
@@ -116,7 +169,7 @@ def _frame_num(slice_: bytes, count: int) -> int:
 
 
 def _frame_num_bits(sps: bytes) -> int:
-    bits = _Bits(sps)
+    bits = Bits(_clean(sps))
     profile = bits.read(8)
     bits.read(16)
     bits.golomb()
@@ -142,7 +195,7 @@ def _recovers_at_once(sei: bytes) -> bool:
             size, at = size + 255, at + 1
         size, at = size + sei[at], at + 1
         if kind == 6 and at < len(sei):
-            bits = _Bits(sei[at : at + size])
+            bits = Bits(_clean(sei[at : at + size]))
             return bits.golomb() == 0 and bits.read(1) == 1
         at += size
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -107,7 +108,7 @@ def _read(
     encode: Callable[[np.ndarray], bytes],
 ) -> tuple[FileFacts, dict[int, bytes]]:
     budget = CpuBudget(limits)
-    index = read_index(path, budget=budget, stream=stream)
+    index = _index_of(path, stream, budget)
     try:
         return _sampled(index, budget, plan, settings, cut, encode)
     except Miscounted:
@@ -116,6 +117,19 @@ def _read(
         return _sampled(index, budget, plan, settings, cut, encode)
     except Miscounted as told:
         raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
+
+
+_kept: dict[tuple[Any, ...], VideoIndex] = {}
+
+
+def _index_of(path: str, stream: StreamChoice, budget: CpuBudget) -> VideoIndex:
+    """As ``read_index``; kept for the next clip, which may be cut from the same film."""
+    found = os.stat(path)
+    key = (path, found.st_ino, found.st_size, found.st_mtime_ns, stream, budget.limits)
+    if key not in _kept:
+        _kept.clear()
+        _kept[key] = read_index(path, budget=budget, stream=stream)
+    return _kept[key]
 
 
 def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:

@@ -105,6 +105,8 @@ def make_good(to: Path) -> list[Path]:
     for irefresh, name in ((2, "av1.mkv"), (1, "av1_open_gop.mp4")):
         av1 = ["-c:v", "libsvtav1", "-preset", "12", "-g", "20", "-pix_fmt", "yuv420p"]
         lavfi(SOURCE, *av1, "-svtav1-params", f"irefresh-type={irefresh}:lp=1:hierarchical-levels=3", to / name)
+    aom = ["-c:v", "libaom-av1", "-cpu-used", "8", "-g", "30", "-lag-in-frames", "25", "-b:v", "200k", "-tiles", "2x1"]
+    lavfi(SOURCE, *aom, "-pix_fmt", "yuv420p", to / "av1_hidden_frames.mp4")
     return sorted(path for path in to.iterdir() if path.is_file())
 
 

@@ -17,7 +17,8 @@ from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
-from benchwright.curation.video import child, decoders, nal
+from benchwright.curation.video import av1, child, decoders, nal, tables, work
+from benchwright.curation.video import index as index_module
 from benchwright.curation.video.frame_plans import FramePlan
 from benchwright.curation.video.frames import (
     Clip,
@@ -45,7 +46,7 @@ FORETOLD = [
     "plain.mp4", "gop12.mp4", "open_gop.mp4", "open_gop_hevc.mp4", "temporal_layers_hevc.mp4", "vp9.webm", "edit_list.mp4",
     "vp9_hidden_frames.webm", "variable_rate.mp4", "variable_rate.mkv", "start_offset.mp4", "start_offset.mkv",
     "rotated_90.mp4", "odd_size_444.mp4", "odd_size_420.webm", "fragmented.mp4", "interlaced.mkv", "intra_refresh.mkv",
-    "three_frames.mkv", "sound_first.mp4", "av1.mkv", "av1_open_gop.mp4",
+    "three_frames.mkv", "sound_first.mp4", "av1.mkv", "av1_open_gop.mp4", "av1_hidden_frames.mp4",
 ]  # fmt: skip
 """Files of which PyAV decodes only what is needed: that it does, and not all, is tested too."""
 
@@ -124,6 +125,102 @@ def test_pictures_of_hevc_that_nothing_is_predicted_from_need_no_decoding(good):
         shown = {int(index.packet_pts[place]): truth[at] for at, place in enumerate(index.places) if not index.spare[place]}
         assert got.keys() == shown.keys()
         assert all(np.array_equal(got[pts], shown[pts]) for pts in got)
+
+
+def test_frames_of_av1_that_the_wanted_one_does_not_depend_on_need_no_decoding(good, monkeypatch):
+    seen = {"all": 0, "needed": 0}
+    needed = decoders._needed
+
+    def counted(run, name):
+        for each in run:
+            seen[name] += 1
+            yield each
+
+    monkeypatch.setattr(decoders, "_needed", lambda run, *rest: counted(needed(counted(run, "all"), *rest), "needed"))
+    for name in ("av1.mkv", "av1_open_gop.mp4", "av1_hidden_frames.mp4"):
+        seen.update(all=0, needed=0)
+        found, truth = read_index(str(good / name), budget=CpuBudget(LIMITS)), full_decode(good / name)
+        for at in range(len(truth)):
+            assert np.array_equal(decode(decoders.pyav_frames, found, [at])[at], truth[at]), (name, at)
+        assert seen["needed"] < 0.8 * seen["all"], name
+    monkeypatch.setattr(decoders, "_HELD_BYTES", 1000)  # then all are decoded
+    assert np.array_equal(decode(decoders.pyav_frames, found, [70])[70], truth[70])
+
+
+def test_of_av1_what_is_not_read_is_said():
+    unit = bytes([0x0A, 0x0B, 0, 0, 0, 0x0C, 0xC4, 0xFF, 0x67, 0x3E, 0xFE, 0x40, 0x10])  # a sequence header of SVT-AV1
+    assert av1.Av1Reader(b"").parts(unit) == []
+    for data, told in (
+        (bytes([0x32, 1, 0x10]), "no sequence header"),
+        (unit[:5], "of 5"),
+        (unit + bytes([0x22, 1, 0]), "tiles without a frame"),
+        (bytes([0x36, 0, 1, 0]), "layers"),
+        (unit + unit[:-1] + b"\x11", "another sequence header"),
+        (bytes([0x0A, 1, 0x10]), "ended early"),
+        (bytes([0x0A, 1, 0x18]), "still picture"),
+        (bytes([0x32, 0xFF]), "ended early"),
+    ):
+        with pytest.raises(nal.NalError, match=told):
+            av1.Av1Reader(b"").parts(data)
+    with pytest.raises(nal.NalError, match="before the key frame"):
+        av1.needed_parts([[av1.Part((0,), 1, 0, True)]], {0})
+
+
+def test_tables_of_mp4_give_the_index_that_its_packets_give(good, tmp_path, monkeypatch):
+    odd_videos.make_several_streams(tmp_path)
+    paths = [path for folder in (good, tmp_path) for path in sorted(folder.glob("*.mp4"))]
+    by_demuxing, demuxed = index_module._by_demuxing, []
+    monkeypatch.setattr(index_module, "_by_demuxing", lambda *given: demuxed.append(1) or by_demuxing(*given))
+    for path in paths:
+        demuxed.clear()
+        quick = vars(read_index(str(path), budget=CpuBudget(LIMITS)))
+        assert bool(demuxed) == (path.name in ("fragmented.mp4", "mpeg4.mp4")), path.name
+        with monkeypatch.context() as patched:
+            patched.setattr(index_module, "_by_tables", lambda *_: None)
+            slow = vars(read_index(str(path), budget=CpuBudget(LIMITS)))
+        assert [name for name, value in quick.items() if not np.array_equal(value, slow[name])] == [], path.name
+
+
+@pytest.mark.parametrize("box", ["mvex", "stsd", "stts", "ctts", "stsz"])
+def test_tables_of_mp4_that_do_not_tell_all_are_not_used(good, tmp_path, box):
+    data = bytearray((good / "gop12.mp4").read_bytes())
+    if box == "mvex":
+        data = data.replace(b"udta", b"mvex")
+    else:  # how often the first value repeats, or how many there are
+        data[data.index(box.encode()) + (15 if box in ("stts", "ctts") else 11)] ^= 1
+    (tmp_path / "a.mp4").write_bytes(data)
+    with av.open(str(good / "gop12.mp4")) as container:
+        stream = container.streams.video[0]
+        assert tables.read_samples(str(good / "gop12.mp4"), stream).size.sum() > 10_000
+        assert tables.read_samples(str(tmp_path / "a.mp4"), stream) is None
+
+
+def test_damaged_tables_of_mp4_are_refused_or_fit(good, tmp_path):
+    draws, data = random.Random(3), (good / "gop12.mp4").read_bytes()
+    with av.open(str(good / "gop12.mp4")) as container:
+        stream = container.streams.video[0]
+        sizes = [packet.size for packet in container.demux(stream) if packet.size]
+        for _ in range(300):
+            broken = bytearray(data)
+            for at in [draws.randrange(data.index(b"moov") - 4, len(data)) for _ in range(draws.choice([1, 3, 20]))]:
+                broken[at] = draws.choice([0, 1, 255])
+            (tmp_path / "a.mp4").write_bytes(broken)
+            found = tables.read_samples(str(tmp_path / "a.mp4"), stream)
+            assert found is None or found.size.tolist() == sizes
+
+
+def test_the_index_of_a_film_is_kept_for_the_next_clip_of_it(good, tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(work, "read_index", lambda path, **given: (read.append(path), read_index(path, **given))[1])
+    monkeypatch.setattr(work, "_kept", {})
+    asked = {"limits": LIMITS, "stream": "best", "plan": EIGHT, "settings": SMALL}
+    film = tmp_path / "film.mp4"
+    film.write_bytes((good / "gop12.mp4").read_bytes())
+    clips = [work.sample_file(str(film), cut={"t_start": at, "t_end": at + 1, "key": "a"}, **asked) for at in (0.0, 1.0, 0.0)]
+    assert (len(read), clips[0] == clips[2], clips[0] == clips[1]) == (1, True, False)
+    film.write_bytes((good / "plain.mp4").read_bytes())
+    work.sample_file(str(film), cut={"t_start": None, "t_end": None, "key": "a"}, **asked)
+    assert len(read) == 2
 
 
 def test_of_several_streams_the_best_is_taken_by_both_decoders(good, tmp_path):
@@ -423,6 +520,13 @@ def test_the_number_of_a_picture_stands_behind_three_exp_golomb_numbers(seed):
     for cut in (b"", b"\0", sent[: len(digits) // 8 - 2]):
         with pytest.raises(nal.NalError, match="ended early"):
             nal._frame_num(cut, count)
+    reader = object.__new__(nal.AvcReader)
+    reader._length_bytes, reader._frame_num_bits = 4, count
+    unit = bytes([draw.choice([0x65, 0x41, 0x01, 0x06])]) + sent + b"\xff" * 20
+    packet = len(unit).to_bytes(4) + unit
+    found, known = reader.pictures(np.frombuffer(packet[: nal.HEAD], np.uint8)[None], np.array([len(packet)]))
+    plain = len(digits) <= 64 and max(map(len, before)) <= 8 and unit[0] != 6 and b"\0\0\3" not in packet[5 : nal.HEAD]
+    assert (known[0], not plain or tuple(found[0]) == reader.picture(memoryview(packet), False)) == (plain, True)
 
 
 def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):

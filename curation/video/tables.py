@@ -1,0 +1,117 @@
+"""The tables in which an MP4 file says where its packets lie and when they are shown: an index without reading the packets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from av.video.stream import VideoStream
+
+_MAX_BYTES = 256 << 20
+"""Of the box ``moov``; a million packets take some twenty of them."""
+_END = 1 << 62
+"""Bytes; beyond every file, and within what can be sought."""
+_MAX_OFFSET = 1 << 28
+"""Ticks; FFmpeg takes greater ones for damage, and does without."""
+
+
+class Samples(NamedTuple):
+    """The packets of a stream, int64 or bool (packets,), in the file's order; time stamps in ticks of the stream.
+
+    Attributes:
+        begin: bytes from the file's begin; ``size`` in bytes, too.
+        dts: when each is to be decoded.
+        delay: from then until it is shown, but for a constant.
+        key: whether the file calls it a key frame; ``shown``: whether it is not cut away by the edit list.
+        last_duration: of the last one.
+    """
+
+    begin: np.ndarray
+    size: np.ndarray
+    dts: np.ndarray
+    delay: np.ndarray
+    key: np.ndarray
+    shown: np.ndarray
+    last_duration: int
+
+
+def read_samples(path: str, stream: VideoStream) -> Samples | None:
+    """The packets of a stream that was just opened. None where FFmpeg's index, which follows edit lists, is not of the tables'
+    packets one by one, and where packets are in fragments, encrypted or not in the file."""
+    entries = [(one.pos, one.size, one.timestamp, one.is_keyframe, one.is_discard) for one in stream.index_entries]
+    if not entries:
+        return None
+    begin, size, dts, key, discard = map(np.asarray, zip(*entries, strict=True))
+    if size.min() <= 0 or (begin + size).max() > os.path.getsize(path):
+        return None
+    with open(path, "rb") as file:
+        for stbl in _tables(_moov(file)):
+            described, count = stbl.get(b"stsd", b""), len(size)
+            if described[4:8] != b"\0\0\0\1" or described[12:16] == b"encv" or not _are(size, stbl.get(b"stsz", b"")):
+                continue
+            delay = _each(stbl[b"ctts"], count) if b"ctts" in stbl else np.zeros(count, dtype=np.int64)
+            durations = _each(stbl.get(b"stts", b""), count)
+            if delay is not None and durations is not None and np.abs(delay).max() < _MAX_OFFSET:
+                return Samples(begin, size, dts, delay, key, ~discard, int(durations[-1]))
+    return None
+
+
+def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    at = 0
+    while at + 8 <= len(data):
+        length, head = int.from_bytes(data[at : at + 4]), 8
+        if length == 1:
+            length, head = int.from_bytes(data[at + 8 : at + 16]), 16
+        length = len(data) - at if length == 0 else length
+        if length < head:
+            return
+        yield bytes(data[at + 4 : at + 8]), data[at + head : at + length]
+        at += length
+
+
+def _moov(file: IO[bytes]) -> memoryview:
+    """The contents of the only box of that name, or nothing."""
+    found, at = memoryview(b""), 0
+    while len(head := file.read(16)) >= 8:
+        length = int.from_bytes(head[:4])
+        long = length == 1
+        length = int.from_bytes(head[8:16]) if long else length
+        if length < 8:
+            break  # to the file's end, or damaged
+        if head[4:8] == b"moov":
+            if found or length > _MAX_BYTES:
+                return memoryview(b"")
+            file.seek(at + (16 if long else 8))
+            found = memoryview(file.read(length - (16 if long else 8)))
+        at = min(at + length, _END)
+        file.seek(at)
+    return found
+
+
+def _tables(moov: memoryview) -> Iterator[dict[bytes, memoryview]]:
+    """The boxes of each track's ``stbl``; none where fragments may follow."""
+    boxes = list(_boxes(moov))
+    for name, inside in boxes if all(name != b"mvex" for name, _ in boxes) else ():
+        for wanted in (b"mdia", b"minf", b"stbl") if name == b"trak" else ():
+            inside = dict(_boxes(inside)).get(wanted, memoryview(b""))
+        if name == b"trak":
+            yield dict(_boxes(inside))
+
+
+def _are(sizes: np.ndarray, stsz: memoryview | bytes) -> bool:
+    """Whether those are the sizes that the table tells."""
+    equal, count = (int.from_bytes(stsz[at : at + 4]) for at in (4, 8))
+    if count != len(sizes) or equal:
+        return count == len(sizes) and bool((sizes == equal).all())
+    return len(stsz) >= 12 + 4 * count and bool((np.frombuffer(stsz, ">u4", count, 12) == sizes).all())
+
+
+def _each(table: memoryview | bytes, count: int) -> np.ndarray | None:
+    """Values that stand in a table with how often they repeat, int64 (count,); None where they are not so many."""
+    pairs = np.frombuffer(table[8 : len(table) // 8 * 8], ">i4").reshape(-1, 2)[: int.from_bytes(table[4:8])].astype(np.int64)
+    fits = len(pairs) and pairs[:, 0].min() >= 0 and pairs[:, 0].sum() == count
+    return np.repeat(pairs[:, 1], pairs[:, 0]) if fits else None
