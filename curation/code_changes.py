@@ -17,7 +17,7 @@ from .code_loading import began, by_value
 from .definitions import Module, read_module
 from .flow import Stage, StageRef
 from .keys import How, Named, Where, WhereOfRows, as_json, codes_in
-from .reachable_code import Definitions, code_digest, digests_of, reached, source_file
+from .reachable_code import Definitions, code_digest, digests_of, one_look, reached, source_file
 from .store import Store
 
 _TOLD = 3
@@ -248,6 +248,7 @@ def _told(module: Module, name: str) -> list[str]:
     return [unit.digest for unit in (module.units if name == "*" else module.names.get(name, ()))]
 
 
+@one_look()
 def to_check(stage: Stage) -> tuple[Definitions, Mapping[str, str]]:
     """What a worker elsewhere must have as it is here: the definitions that it imports, and the digests of files that are
     named in the settings. What travels with the task is none of it.
@@ -259,6 +260,7 @@ def to_check(stage: Stage) -> tuple[Definitions, Mapping[str, str]]:
     return code, {each: code_digest(each) for each in named_in(stage).values() if names_file(each)}
 
 
+@one_look()
 def differs(code: Definitions, files: Mapping[str, str]) -> str:
     """The first definition that this process has otherwise than ``to_check`` had it where the key was made; "" for none."""
     return edited(code) or next(_others(code, files), "")

@@ -17,6 +17,7 @@ import inspect
 import os
 import re
 import reprlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ class Registry:
         return Entry(self.kind, name, self.builtin[name], BUILT_IN, fits=self.fits.get(name, ""))
 
     def _offered(self) -> Iterator[Entry]:
-        points = [each for each in importlib.metadata.entry_points(group=self.group) if each.pattern.match(each.value)]
+        points = [each for each in _entry_points(self.group) if each.pattern.match(each.value)]
         for point in sorted(points, key=lambda each: (each.name, each.value)):
             package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
             reference = f"{point.module}:{point.attr or self.attribute}"
@@ -137,6 +138,25 @@ class Registry:
             f"no {self.kind} {name!r}: there are {', '.join(known)}, or name your own as {own} or module:NAME"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )
+
+
+def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+    return _of_path(tuple(map(_as_it_is, sys.path))).get(group, ())
+
+
+def _as_it_is(folder: str) -> tuple[str, int]:
+    """A folder, and when packages came or went in it last."""
+    try:
+        return os.path.abspath(folder), os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return folder, 0
+
+
+@functools.lru_cache(maxsize=1)
+def _of_path(_path: tuple[tuple[str, int], ...]) -> dict[str, tuple[importlib.metadata.EntryPoint, ...]]:
+    """The entry points of all packages by their groups, which takes a file of each package: a run asks a hundred times."""
+    points = importlib.metadata.entry_points()
+    return {group: tuple(points.select(group=group)) for group in points.groups if group.startswith("benchwright.")}
 
 
 # Functions and not methods: what runs code would count in the keys of all that has a registry or an entry.

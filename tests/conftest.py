@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import io
 import logging
 import os
@@ -28,6 +29,9 @@ settings.load_profile("untimed")
 # nothing that they compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# The collector would go through the millions of objects of the packages and the tests again and again: an eighth of the time.
+gc.set_threshold(100_000, 50, 50)
+
 DEAR = (
     "curation/test_cluster_stores.py",
     "curation/test_dask_cluster.py",
@@ -46,6 +50,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not str(item.path).endswith(DEAR))
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

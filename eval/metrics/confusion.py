@@ -11,6 +11,7 @@ World", JAIR 81 (2024), section 4.1. Rows are the truth, columns the prediction.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from typing import Literal, get_args
@@ -99,10 +100,18 @@ class Confusion:
         """Samples whose prediction equals their truth."""
         return int(self.count[self.truth == self.predicted].sum())
 
-    @property
+    @functools.cached_property
     def labels(self) -> Labels:
         """All labels that occur as truth or prediction, ascending."""
         return np.union1d(self.truth, self.predicted)
+
+    @functools.cached_property
+    def marginals(self) -> tuple[Labels, Labels]:
+        """Samples of each label, as truth and as prediction, in the order of ``labels``."""
+        truth, predicted = np.zeros(len(self.labels), dtype=np.int64), np.zeros(len(self.labels), dtype=np.int64)
+        np.add.at(truth, np.searchsorted(self.labels, self.truth), self.count)
+        np.add.at(predicted, np.searchsorted(self.labels, self.predicted), self.count)
+        return truth, predicted
 
 
 def _grouped(truth: Labels, predicted: Labels, count: Labels) -> Confusion:
@@ -251,15 +260,6 @@ def accuracy(confusion: Confusion) -> float:
     return confusion.trace / confusion.n if confusion.n else math.nan
 
 
-def _marginals(confusion: Confusion) -> tuple[Labels, Labels]:
-    """Samples of each label, as truth and as prediction, over the same labels."""
-    labels = confusion.labels
-    truth, predicted = np.zeros(len(labels), dtype=np.int64), np.zeros(len(labels), dtype=np.int64)
-    np.add.at(truth, np.searchsorted(labels, confusion.truth), confusion.count)
-    np.add.at(predicted, np.searchsorted(labels, confusion.predicted), confusion.count)
-    return truth, predicted
-
-
 def matthews_correlation(confusion: Confusion) -> float:
     """Matthews correlation for many classes, R_K, in [-1, 1]; 0 where truth or prediction is constant; NaN without samples.
 
@@ -273,7 +273,7 @@ def matthews_correlation(confusion: Confusion) -> float:
     """
     if not confusion.n:
         return math.nan
-    truth, predicted = ([int(v) for v in side] for side in _marginals(confusion))
+    truth, predicted = ([int(v) for v in side] for side in confusion.marginals)
     n = confusion.n
     of_truth = n * n - sum(v * v for v in truth)
     of_predicted = n * n - sum(v * v for v in predicted)
@@ -296,7 +296,7 @@ def mutual_information(confusion: Confusion) -> float:
     """
     if not confusion.n:
         return math.nan
-    truth, predicted = _marginals(confusion)
+    truth, predicted = confusion.marginals
     labels = confusion.labels
     rows = truth[np.searchsorted(labels, confusion.truth)].astype(np.float64)
     columns = predicted[np.searchsorted(labels, confusion.predicted)]
@@ -316,6 +316,6 @@ def normalised_mutual_information(confusion: Confusion) -> float:
     """
     if not confusion.n:
         return math.nan
-    truth, predicted = _marginals(confusion)
+    truth, predicted = confusion.marginals
     mean = (_entropy(truth, confusion.n) + _entropy(predicted, confusion.n)) / 2
     return min(1.0, mutual_information(confusion) / mean) if mean > 0 else 0.0

@@ -179,7 +179,9 @@ class Predictions:
         if order is None and len(orders := orders_of(rows)) > 1:
             raise ValueError(f"predictions of {len(orders)} orders: read one of them, by Predictions(rows, order)")
         self._rows, self._columns = rows, {} if columns is None else columns
-        mine = np.arange(rows.num_rows) if order is None else np.flatnonzero(self._column(ORDER.name).to_numpy() == order)
+        mine = np.arange(rows.num_rows)
+        if order is not None:
+            mine = np.flatnonzero(self._take([ORDER.name], mine.tolist())[ORDER.name].to_numpy() == order)
         places = self._take(["position", "tested", "split"], mine.tolist())
         self._at = dict(zip(zip(*(column.to_pylist() for column in places.columns), strict=True), mine.tolist(), strict=True))
 
@@ -256,12 +258,10 @@ class Predictions:
         return found
 
     def _take(self, names: list[str], places: list[int]) -> pa.Table:
-        return pa.table({name: self._column(name).take(pa.array(places, pa.int64())) for name in names})
-
-    def _column(self, name: str) -> pa.ChunkedArray:
-        if name not in self._columns:
-            self._columns[name] = self._rows.table([name])[name]
-        return self._columns[name]
+        if missing := [name for name in names if name not in self._columns]:  # of all their files once
+            table = self._rows.table(missing)
+            self._columns.update((name, table[name]) for name in missing)
+        return pa.table({name: self._columns[name].take(pa.array(places, pa.int64())) for name in names})
 
     def _labels(self, values: list[Any]) -> Labels:
         if not self.sets:

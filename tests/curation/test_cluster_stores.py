@@ -6,6 +6,7 @@ Its commands are run as they stand there, with moto's S3 in place of MinIO, and 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import socket
 import subprocess
@@ -136,7 +137,11 @@ def test_a_benchmark_with_its_trainings_is_that_of_one_process(
         if progress.state == "done":
             change(progress)
 
+    told = itertools.count()
+
     def change(_: object) -> None:
+        if next(told) % 3:  # a worker takes as much to begin as the rest of what is trained
+            return
         if more:
             ended(more.pop())
         else:

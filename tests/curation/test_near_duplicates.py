@@ -98,9 +98,9 @@ def test_clips_are_hashed_by_frames_that_lie_evenly() -> None:
 def test_every_pair_of_near_hashes_is_found(words: int, distance: int, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_pairs, "_SORTED", held)
     draw = np.random.default_rng(7)
-    codes = draw.integers(0, 1 << 63, (300, words)).astype(np.uint64)
-    codes[150:] = codes[:150]
-    for row in range(150, 300):
+    codes = draw.integers(0, 1 << 63, (160, words)).astype(np.uint64)
+    codes[80:] = codes[:80]
+    for row in range(80, 160):
         for bit in draw.choice(64, draw.integers(0, 14)):
             codes[row, draw.integers(words)] ^= np.uint64(1 << int(bit))
     codes[-20:] = codes[-20:-19] ^ np.arange(1, 21).astype(np.uint64)[:, None]  # many that are equal in most blocks

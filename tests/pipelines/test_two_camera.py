@@ -645,7 +645,7 @@ def test_a_kill_of_a_training_costs_what_its_checkpoint_says(method: str, tmp_pa
     while not list(killed.glob("experiments/stages/learned_*/.work/*/progress.json")):
         assert process.poll() is None
         assert time.monotonic() < until
-        time.sleep(0.005)
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert process.returncode == -signal.SIGKILL
