@@ -17,10 +17,14 @@ _PRECISIONS = ("float32", "bf16", "auto")
 _BACKENDS = ("torch", "onnxruntime", "auto")
 
 
-def _has_amx() -> bool:
-    """Whether this machine's processor multiplies matrices in bfloat16 (Intel's AMX); Linux tells."""
+_CONVOLUTIONAL = ("RN", "convnext")
+"""How the names of open_clip's models begin that ONNX Runtime computes faster than torch on processors without AVX-512."""
+
+
+def _can(flag: str) -> bool:
+    """Whether this machine's processor has what Linux calls so: ``amx_bf16`` multiplies matrices in bfloat16."""
     try:
-        return "amx_bf16" in Path("/proc/cpuinfo").read_text().split()
+        return flag in Path("/proc/cpuinfo").read_text().split()
     except OSError:
         return False
 
@@ -37,10 +41,11 @@ class OpenClip:
         precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: twice as fast or more on processors with AMX
             and on GPUs, twice as fast to slower on others, and other vectors (cosine to float32 about 0.9999). ``auto`` is
             ``bf16`` where this machine's processor has AMX, or else ``float32``.
-        backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there
-            after some seconds at the start, with cosines of 0.9999 or more to torch's vectors. ``auto`` is ``onnxruntime``
-            where precision is ``float32`` and onnx and onnxruntime are installed, or else ``torch``. No ``auto`` measures: what
-            it became is part of the key and stands in the records. ``benchmarks/bench_encode.py`` measures.
+        backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there for
+            some models, after some seconds at the start, with cosines of 0.9999 or more to torch's vectors. ``auto`` is
+            ``onnxruntime`` where precision is ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or
+            ConvNeXt or the processor has AVX-512; or else ``torch``. No ``auto`` measures: what it became is part of the key and
+            stands in the records. ``benchmarks/bench_encode.py`` measures.
         block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
             others it comes with; another size may change the last bits. 32 suits processors, 64 or more GPUs.
         scaled_decode: decode large JPEGs at a smaller scale, with sides at least twice what is needed: faster on
@@ -62,9 +67,10 @@ class OpenClip:
             if getattr(self, setting) not in known:
                 raise ValueError(f"encoder {self.model}: {setting}={getattr(self, setting)!r} is none of {', '.join(known)}")
         if self.precision == "auto":
-            object.__setattr__(self, "precision", "bf16" if _has_amx() else "float32")
+            object.__setattr__(self, "precision", "bf16" if _can("amx_bf16") else "float32")
         if self.backend == "auto":
             fits = self.precision == "float32" and all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
+            fits = fits and (self.model.startswith(_CONVOLUTIONAL) or _can("avx512f"))
             object.__setattr__(self, "backend", "onnxruntime" if fits else "torch")
         if (self.backend, self.precision) == ("onnxruntime", "bf16"):
             raise ValueError(
