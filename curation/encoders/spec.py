@@ -17,10 +17,14 @@ _PRECISIONS = ("float32", "bf16", "auto")
 _BACKENDS = ("torch", "onnxruntime", "auto")
 
 
-def _has_amx() -> bool:
-    """Whether this machine's processor multiplies matrices in bfloat16 (Intel's AMX); Linux tells."""
+_CONVOLUTIONAL = ("RN", "convnext")
+"""How the names of open_clip's models begin that ONNX Runtime computes faster than torch on processors without AVX-512."""
+
+
+def _can(flag: str) -> bool:
+    """Whether this machine's processor has what Linux calls so: ``amx_bf16`` multiplies matrices in bfloat16."""
     try:
-        return "amx_bf16" in Path("/proc/cpuinfo").read_text().split()
+        return flag in Path("/proc/cpuinfo").read_text().split()
     except OSError:
         return False
 
@@ -37,10 +41,11 @@ class OpenClip:
         precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: at least twice as fast on GPUs and on CPUs
             with AMX, between twice as fast and slower on others, with different vectors (cosine to float32 about 0.9999).
             ``auto`` is ``bf16`` if this machine's CPU has AMX, otherwise ``float32``.
-        backend: library that computes the vectors of images: ``torch``, or ``onnxruntime`` on CPUs in float32: faster after a
-            start-up of some seconds, with cosines of at least 0.9999 to torch's vectors. ``auto`` is ``onnxruntime`` if
-            ``precision`` is ``float32`` and onnx and onnxruntime are installed, otherwise ``torch``. The choice of ``auto`` is
-            part of the key and is recorded; it is not based on measurements, which ``benchmarks/bench_encode.py`` makes.
+        backend: library that computes the vectors of images: ``torch``, or ``onnxruntime`` on CPUs in float32: faster for some
+            models after a start-up of some seconds, with cosines of at least 0.9999 to torch's vectors. ``auto`` is
+            ``onnxruntime`` if ``precision`` is ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or
+            ConvNeXt or the CPU has AVX-512; otherwise ``torch``. The choice of ``auto`` is part of the key and is recorded; it
+            is not based on measurements, which ``benchmarks/bench_encode.py`` makes.
         block: images in one forward pass. Short blocks are padded, so that an image's vector never depends on the number of
             images in its block; a different size may change the last bits. 32 suits CPUs, 64 or more GPUs.
         scaled_decode: decode large JPEGs at a reduced scale, with sides at least twice the required length: faster for photos
@@ -62,9 +67,10 @@ class OpenClip:
             if getattr(self, setting) not in known:
                 raise ValueError(f"encoder {self.model}: {setting}={getattr(self, setting)!r} is none of {', '.join(known)}")
         if self.precision == "auto":
-            object.__setattr__(self, "precision", "bf16" if _has_amx() else "float32")
+            object.__setattr__(self, "precision", "bf16" if _can("amx_bf16") else "float32")
         if self.backend == "auto":
             fits = self.precision == "float32" and all(map(importlib.util.find_spec, ("onnx", "onnxruntime")))
+            fits = fits and (self.model.startswith(_CONVOLUTIONAL) or _can("avx512f"))
             object.__setattr__(self, "backend", "onnxruntime" if fits else "torch")
         if (self.backend, self.precision) == ("onnxruntime", "bf16"):
             raise ValueError(

@@ -337,19 +337,22 @@ def test_onnx_runtime_is_for_processors_and_float32(tiny_checkpoint: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("flags", "installed", "found"),
+    ("model", "flags", "installed", "found"),
     [
-        ("flags: fma amx_bf16 avx512f", True, ("bf16", "torch")),
-        ("flags: fma avx512f avx512_bf16", True, ("float32", "onnxruntime")),
-        ("flags: fma", False, ("float32", "torch")),
+        ("RN50", "flags: fma amx_bf16 avx512f", True, ("bf16", "torch")),
+        ("RN50", "flags: fma avx512f avx512_bf16", True, ("float32", "onnxruntime")),
+        ("RN50", "flags: fma", False, ("float32", "torch")),
+        ("RN50", "flags: fma", True, ("float32", "onnxruntime")),
+        ("ViT-B-32", "flags: fma", True, ("float32", "torch")),
+        ("ViT-B-32", "flags: fma avx512f", True, ("float32", "onnxruntime")),
     ],
 )
 def test_auto_is_decided_by_rule_and_stands_in_the_settings_as_what_it_became(
-    flags: str, installed: bool, found: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    model: str, flags: str, installed: bool, found: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(specs.Path, "read_text", lambda _: flags)
     monkeypatch.setattr(specs.importlib.util, "find_spec", lambda _: object() if installed else None)
-    spec = OpenClip("RN50", "openai", precision="auto", backend="auto")
+    spec = OpenClip(model, "openai", precision="auto", backend="auto")
     assert (spec.precision, spec.backend) == found
     assert "auto" not in dataclasses.asdict(spec).values()
 
