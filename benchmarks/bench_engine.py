@@ -2,7 +2,8 @@
 
 The same steps run as plain loops over plain files, and through the engine, in turn, in one process; the payload step is given
 real work (a JPEG decode and a resize), so the share of wall time means something. A plain loop that syncs no file may lose all
-of them with the power; one that does is told beside it.
+of them with the power; one that does is told beside it. Before each, what others left for the disk is written: the engine waits
+for its own files, and would wait for those, too.
 
     python benchmarks/bench_engine.py [--quick]
 """
@@ -133,11 +134,14 @@ def _compare(folder: Path, copies: int, repeats: int, scratch: Path) -> None:
         for repeat in range(repeats):
             where = scratch / f"{number}-{repeat}"
             where.mkdir()
+            os.sync()
             started = time.perf_counter()
             plain(_files(folder, copies, where / "plain"))
             between = time.perf_counter()
+            os.sync()
+            begun = time.perf_counter()
             run(_plan(folder, copies, halve, 50), f"{where}/engine", scheduler=scheduler, workers=WORKERS)
-            pairs.append((between - started, time.perf_counter() - between))
+            pairs.append((between - started, time.perf_counter() - begun))
             shutil.rmtree(where)
         low, high = (statistics.median(column) for column in zip(*pairs, strict=True))
         print(f"  {name:<28} {low:7.3f} s")
@@ -157,17 +161,19 @@ def main() -> None:
         print(f"{100 * copies} photos, decode + halve + encode, median of {repeats}")
         _compare(folder, copies, repeats, Path(scratch))
         per_part: list[float] = []
+        per_part_cpu: list[float] = []
         for repeat in range(repeats):
             seconds: list[float] = []
             for name, rows_per_part in (("few", 1000), ("many", 5)):
                 out = f"{scratch}/{name}{repeat}"
+                os.sync()
                 started, cpu = time.perf_counter(), time.process_time()
                 run(_plan(folder, 10, nothing, rows_per_part), out, scheduler="sync")
                 seconds += [time.perf_counter() - started, time.process_time() - cpu]
             per_part.append((seconds[2] - seconds[0]) / 199 * 1000)
-        print(
-            f"  one more part costs          {statistics.median(per_part):7.2f} ms   (199 parts more for the same 1,000 rows)"
-        )
+            per_part_cpu.append((seconds[3] - seconds[1]) / 199 * 1000)
+        wall, cpu = statistics.median(per_part), statistics.median(per_part_cpu)
+        print(f"  one more part costs          {wall:7.2f} ms, {cpu:.2f} ms of CPU   (199 parts more for the same 1,000 rows)")
         peaks: list[int] = []
         for copies_now in (1, 10, 30 if options.quick else 100):
             run(_plan(folder, copies_now, nothing, 100), f"{scratch}/memory{copies_now}", scheduler="sync")

@@ -100,6 +100,23 @@ def aiohttp_client(urls: list[str], concurrency: int) -> int:
     return asyncio.run(main())
 
 
+def aiohttp_kept(urls: list[str], concurrency: int) -> int:
+    """The same in parts of 256, whose images are kept until the part is done, as one who wants them does."""
+    import aiohttp
+
+    async def main() -> int:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=concurrency)) as session:
+
+            async def one(url: str) -> bytes:
+                async with session.get(url) as response:
+                    response.raise_for_status()
+                    return await response.read()
+
+            return sum([len(await asyncio.gather(*map(one, urls[at : at + 256]))) for at in range(0, len(urls), 256)])
+
+    return asyncio.run(main())
+
+
 def urllib_threads(urls: list[str], concurrency: int) -> int:
     """urllib in a thread pool, as img2dataset downloads."""
 
@@ -145,6 +162,7 @@ def img2dataset_process(urls: list[str], concurrency: int) -> int:
 WAYS: dict[str, tuple[str, Callable[[list[str], int], int]]] = {
     "fetch_images": ("aiohttp", ours),
     "aiohttp": ("aiohttp", aiohttp_client),
+    "aiohttp, images kept": ("aiohttp", aiohttp_kept),
     "img2dataset": ("img2dataset", img2dataset_process),
     "urllib in threads": ("urllib", urllib_threads),
     "requests in threads": ("requests", requests_threads),

@@ -129,6 +129,9 @@ _WORD = 8
 _LONG = 1024
 """Keys of more bytes are hashed one by one."""
 
+_HASHED = 1 << 14
+"""Keys that are hashed at a time: few enough for the cache to hold the numbers between."""
+
 _KEPT = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
 """Bits of a word that belong to a key, by the bytes that are left of it."""
 
@@ -141,7 +144,8 @@ def key_hashes(keys: pa.ChunkedArray) -> np.ndarray:
     >>> one == again, one == other
     (np.True_, np.False_)
     """
-    parts = [_hashes(chunk.cast(pa.large_binary())) for chunk in keys.cast(pa.large_string()).chunks]
+    chunks = keys.cast(pa.large_string()).cast(pa.large_binary()).chunks
+    parts = [_hashes(chunk.slice(at, _HASHED)) for chunk in chunks for at in range(0, len(chunk), _HASHED)]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
 

@@ -35,8 +35,9 @@ from .requirements import needs_gpu
 from .stage_maker import StageJob
 from .tasks import PartTask
 
-_BEHIND = 2
-"""Parts a worker that wait for the disk while it makes others. Their payloads have left its memory."""
+_BEHIND = 4
+"""Parts a worker that wait for the disk while it makes others: a file system puts several down for little more than one. Their
+payloads have left its memory."""
 
 IN_PROCESS = ("sync", "threads")
 

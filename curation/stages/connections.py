@@ -8,6 +8,7 @@ import concurrent.futures
 import functools
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import threading
@@ -26,6 +27,8 @@ _INTERIM = 100
 
 _FIELD_BYTES = 1 << 16
 """Longest header: more than the longest URL, so that a redirect that is too long is told as what it is."""
+
+_LENGTH = re.compile(rb"\r\nContent-Length: (\d{1,15})\r\n")
 
 
 class NotPublicError(Exception):
@@ -108,7 +111,8 @@ class _Guarded(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         at = data.find(b"\r\n\r\n") + 4 if data.startswith(b"HTTP/") else 0
-        if at > 3:
+        length = _LENGTH.search(data, 0, at)
+        if at > 3 and (length is None or len(data) - at > int(length[1])):
             super().data_received(data[:at])  # is given before anything after it can fail
             data = data[at:]
         if data:

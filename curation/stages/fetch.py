@@ -50,6 +50,8 @@ _MAX_URL = 8192
 _LABEL = r"(?!xn--(?:\.|$))[A-Za-z0-9_-]{1,63}"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?|[0-9a-f:.]*:[0-9a-f:.]*")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_AS_SENT = re.compile(r"(https?)://([A-Za-z0-9._:-]+)(/[\w.~!$&'()*+,;=:@%/-]*)(?:\?([\w.~!$&'()*+,;=:@%/?-]*))?", re.ASCII)
+"""Most URLs: parts between which nothing is to be changed."""
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
 """What a URL may hold besides letters, digits and ``-._``: percent-encoded where it comes so, and not where it does not."""
 _SMALL_PARTS, _SMALL_PART_BYTES = 4096, 32
@@ -344,7 +346,8 @@ class _Fetcher:
             self.answered = True
             headers = response.headers
             if response.status in (200, 203):
-                _check_robots(headers.getall("X-Robots-Tag", ()), self.limits)
+                if "X-Robots-Tag" in headers:
+                    _check_robots(headers.getall("X-Robots-Tag"), self.limits)
                 return await _read_body(response.content, headers, self.limits.max_bytes)
             length = headers.get("Content-Length", "")
             if length.isdigit() and int(length) <= _DRAINED_BYTES:
@@ -368,14 +371,17 @@ def _shown(text: str) -> str:
 def _parse(url: str) -> URL:
     """The URL as it is sent: nothing is decoded, since to a server that signs its URLs %2F and / are not the same."""
     try:
-        parts = urllib.parse.urlsplit(url.strip())
-        place = _place(parts.scheme, parts.netloc)
-        path, query = (urllib.parse.quote(text, _KEPT, errors="surrogateescape") for text in (parts.path, parts.query))
+        if plain := _AS_SENT.fullmatch(url):
+            scheme, authority, path, query = plain.groups("")
+        else:
+            scheme, authority, *texts, _ = urllib.parse.urlsplit(url.strip())
+            path, query = (urllib.parse.quote(text, _KEPT, errors="surrogateescape") for text in texts)
+        place = _place(scheme, authority)
     except (ValueError, TypeError) as error:
         raise _FailedFetch("bad_url", f"{url}: {error}") from None
     if len(url) > _MAX_URL or _CONTROLS.search(url.strip()):
         raise _FailedFetch("bad_url", f"{url}: longer than {_MAX_URL}, or with characters that are not printed")
-    return URL.build(scheme=parts.scheme, authority=place, path=path or "/", query_string=query, encoded=True)
+    return URL.build(scheme=scheme, authority=place, path=path or "/", query_string=query, encoded=True)
 
 
 @functools.lru_cache(4096)
@@ -438,7 +444,8 @@ async def _read_body(content: aiohttp.StreamReader, headers: Mapping[str, str], 
     inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
     parts: list[bytes] = []
     received = size = 0
-    async for chunk, _ in content.iter_chunks():
+    # Of a chunked body the chunks are counted, since each takes time; of another one, what lies here at a time.
+    async for chunk in content.iter_any() if length else (chunk async for chunk, _ in content.iter_chunks()):
         received += len(chunk)
         if inflate is not None:
             try:

@@ -9,6 +9,7 @@ import datetime as dt
 import gzip
 import io
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -28,6 +29,7 @@ from benchwright.curation.keys import how
 from benchwright.curation.rows import MachineFault, Rejected
 from benchwright.curation.run import run
 from benchwright.curation.stages import connections
+from benchwright.curation.stages import fetch as fetching
 from benchwright.curation.stages.connections import is_public
 from benchwright.curation.stages.fetch import TRANSIENT_REASONS, FetchedImage, FetchLimits, FetchPace, LinkedImage, fetch_images
 from PIL import Image
@@ -737,3 +739,14 @@ def test_a_server_that_keeps_us_busy_costs_its_own_row_alone(server: Server, pat
     assert isinstance(busy, Rejected)
     assert (busy.reason, told in busy.detail) == ("bad_response", True)
     assert isinstance(ok, FetchedImage)
+
+
+@pytest.mark.parametrize(
+    "rest", ["/a.jpg", "", "/", "?", "/a%2Fb//c/../d;e=1?x=%20&y=/?", "/a b", "/\xe9?\xe9", "/a#b", "?a", "/a?"]
+)
+def test_a_url_of_plain_parts_is_sent_as_any_other(rest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("http://a.org", "https://A.org:443", "http://127.0.0.1:80", "http://a_b.org."):
+        quick = fetching._parse(place + rest)
+        with monkeypatch.context() as patch:
+            patch.setattr(fetching, "_AS_SENT", re.compile("(?!)"))
+            assert str(quick) == str(fetching._parse(place + rest))
