@@ -203,7 +203,7 @@ def run(
     Raises:
         PlanError: and others, as ``curation.run.run``.
         WrongUse: the settings of the baselines do not fit; raised before anything runs, and only if the packages for training
-            are installed.
+            are installed. Of settings with which the run came to its end before, nothing is checked again.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
@@ -212,7 +212,8 @@ def run(
     >>> done.waiting  # nothing to do
     ''
     """
-    _check_baselines(todo)
+    if not _was_finished(todo, out):
+        _check_baselines(todo)
     todo.tell_kept()
     told = _Once(on_progress)
     rounds = todo.rounds()
@@ -290,6 +291,16 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
 
     _check_rows_left(done, out, "to ask annotators about")  # people neither
     return any(answer(done, each, out) for each in rounds)
+
+
+def _was_finished(todo: Job, out: str) -> bool:
+    """Whether a run with these settings came to its end. They were checked then, for which torch is loaded: two seconds."""
+    try:
+        record = load_run(Store(out))
+    except StoreError:
+        return False
+    same = (record.pipeline, record.config, record.code) == (todo.benchmark.name, todo.values, todo.code())
+    return same and bool(record.published) and not record.outdated
 
 
 @one_look()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from ..metrics import with_metrics
 from ..names import quoted, reference_of, short
 from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, Source
+from .kept import SCHEDULE
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource
 from .unlabelled import PRETRAIN
@@ -217,17 +218,6 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     return reference, {**settings, **changes.get(short(name), {})}
 
 
-_SCHEDULE = (
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "decay_after_epochs",
-    "decay_every_epochs",
-    "mixed_precision",
-    "compile",
-)
-
-
 def _learned(config: ClearConfig) -> str:
     """What is learned from: by default what the preset learns from, or the first set of a release without other vectors."""
     b, s = config.baselines, config.source
@@ -246,7 +236,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
             MODELS.find(b.model)
     except ValueError as error:
         raise WrongUse(f"baselines: {error}") from None
-    changes = {key: value for key in _SCHEDULE if (value := getattr(b, key)) is not None}
+    changes = {key: value for key in SCHEDULE if (value := getattr(b, key)) is not None}
     for decay, other in ("decay_after_epochs", "decay_every_epochs"), ("decay_every_epochs", "decay_after_epochs"):
         if decay in changes:  # in place of the preset's, of whatever form
             settings["schedule"].pop(other, None)
@@ -264,24 +254,6 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise WrongUse(f"baselines.model_settings, baselines.features = {settings['features']!r}: {error}") from None
     return b.model or model, settings
-
-
-def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
-    """A line on what the file states in place of a preset that the command line names: it stays, as with the file's own."""
-    b = config.baselines
-    if "baselines.preset" not in given:
-        return []
-    model, settings = paper_settings(b.preset, b.features)
-    presets = {"model": model, **{name: settings["schedule"].get(name) for name in _SCHEDULE}}
-    stated = {name: getattr(b, name) for name in presets if f"baselines.{name}" not in given}
-    kept = [
-        f"{name} = {value!r} ({'not in the preset' if presets[name] is None else f'the preset: {presets[name]!r}'})"
-        for name, value in stated.items()
-        if value not in (None, presets[name])
-    ]
-    text = f"baselines.preset = {b.preset!r}: settings in the file override the preset: {', '.join(kept)}"
-    text += "; --set changes them, and a whole table baselines={...} replaces them"
-    return [text] if kept else []
 
 
 def _check_samples(config: ClearConfig, out: str) -> None:

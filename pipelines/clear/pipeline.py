@@ -287,7 +287,7 @@ BENCHMARK = built_in(
     card.publish,
     rounds=rounds,
     check=later("benchwright.pipelines.clear.baselines:check_settings"),
-    kept=later("benchwright.pipelines.clear.baselines:kept_settings"),
+    kept=later("benchwright.pipelines.clear.kept:kept_settings"),
     shown={
         "in-domain": "in_domain",
         "next-domain": "next_domain",

@@ -7,14 +7,17 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from benchwright.pipelines.catalogue import TITLES
 
 from tests.pipelines.conftest import Cli, files_of
 
@@ -159,3 +162,16 @@ def test_output_that_nobody_reads_to_its_end(tiny: Path) -> None:
     assert reading.stderr is not None
     assert reading.stderr.read() == ""
     assert reading.wait(timeout=30) in (0, 1)
+
+
+def test_a_run_that_is_up_to_date_needs_no_torch(finished: Callable[[str], Path], tmp_path: Path) -> None:
+    for name in TITLES:
+        shutil.copytree(finished(name), tmp_path / name)
+    code = (
+        "import sys; from benchwright.pipelines.cli import main\n"
+        f"for name in {list(TITLES)!r}:\n"
+        "    assert main.call(['run', name, '--config', 'tiny', '--out', name, '-q']) == 0\n"
+        "    assert 'torch' not in sys.modules, name"
+    )
+    told = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert told.returncode == 0, told.stderr
