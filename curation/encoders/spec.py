@@ -44,8 +44,8 @@ class OpenClip:
         backend: what computes the vectors of images: ``torch``; or ``onnxruntime``, on processors, in float32: faster there for
             some models, after some seconds at the start, with cosines of 0.9999 or more to torch's vectors. ``auto`` is
             ``onnxruntime`` where precision is ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or
-            ConvNeXt or the processor has AVX-512; or else ``torch``. No ``auto`` measures: what it became is part of the key and
-            stands in the records. ``benchmarks/bench_encode.py`` measures.
+            ConvNeXt or the processor has AVX-512, or else ``torch``. No ``auto`` measures: what it became is part of the key
+            and stands in the records. ``benchmarks/bench_encode.py`` measures.
         block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
             others it comes with; another size may change the last bits. 32 suits processors, 64 or more GPUs.
         scaled_decode: decode large JPEGs at a smaller scale, with sides at least twice what is needed: faster on
