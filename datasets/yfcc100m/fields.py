@@ -99,7 +99,7 @@ def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[st
     if others.num_rows:  # of all blocks at once, as there are few
         from .rules import judged  # takes polars a fifth of a second to load, while another thread may scan
 
-        late, kept, refused = judged(others, place=place, licences=licences, extra=extra)
+        late, kept, refused = judged(others, file=place.file, unit=place.unit, licences=licences, schema=row_schema(extra))
         rejected.append(refused)
         if kept.num_rows:
             rows = pa.concat_tables([rows, kept]).combine_chunks().take(pa.array(np.argsort(np.concatenate([*index, late]))))

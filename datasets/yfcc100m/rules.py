@@ -12,7 +12,6 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import REJECTS
-from .fields import Place, row_schema
 
 _ID = r"^[1-9][0-9]{0,17}$"
 _TAKEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
@@ -22,24 +21,24 @@ _FIRST = dt.datetime(1, 1, 1)
 
 
 def judged(
-    rest: pa.Table, *, place: Place, licences: Sequence[str] | None, extra: Sequence[str]
+    rest: pa.Table, *, file: str, unit: str, licences: Sequence[str] | None, schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table, pa.Table]:
     """Rows by the rules.
 
     Args:
-        rest: as in ``Parsed.rest``.
-        place: names the rows without a valid id.
+        rest: as in ``fields.Parsed.rest``.
+        file: with ``unit``, as in ``fields.Place``, names the rows without a valid id.
         licences: names of licences to keep; None for all.
-        extra: further columns to give.
+        schema: of the rows that are kept: ``fields.row_schema``.
 
     Returns:
-        ``index`` of the rows that are kept, int64 of shape (kept,); those rows, as ``row_schema`` has them; and the rejects.
+        ``index`` of the rows that are kept, int64 of shape (kept,); those rows; and the rejects.
     """
     frame = pl.DataFrame(rest)
     frame = _timed(frame.with_columns(pl.col(pl.String).replace("", None)))
     kept = frame.select(_good(licences)).to_series()
     late = frame.filter(kept)
-    return late["index"].to_numpy(), _rows(late, extra), _rejects(frame.filter(~kept), place, licences)
+    return late["index"].to_numpy(), _rows(late, schema), _rejects(frame.filter(~kept), file, unit, licences)
 
 
 def decoded(rows: pa.Table, name: str) -> pa.ChunkedArray:
@@ -76,8 +75,8 @@ def _timed(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _rows(frame: pl.DataFrame, extra: Sequence[str]) -> pa.Table:
-    filled = (pl.col(name).fill_null("") for name in ("extension", "licence", *extra))
+def _rows(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    filled = (pl.col(name).fill_null("") for name in schema.names[schema.names.index("url") + 1 :])
     columns = frame.select(
         pl.col("id").alias("key"),
         pl.col("taken").alias("date_taken"),
@@ -86,7 +85,7 @@ def _rows(frame: pl.DataFrame, extra: Sequence[str]) -> pa.Table:
         "url",
         *filled,
     )
-    return columns.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(row_schema(extra))
+    return columns.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
 
 
 def _decoded(name: str) -> pl.Expr:
@@ -102,7 +101,7 @@ def _decoded(name: str) -> pl.Expr:
     )
 
 
-def _rejects(bad: pl.DataFrame, place: Place, licences: Sequence[str] | None) -> pa.Table:
+def _rejects(bad: pl.DataFrame, file: str, unit: str, licences: Sequence[str] | None) -> pa.Table:
     null_taken, null_uploaded = (
         pl.col(name).is_null() | pl.col(name).str.to_lowercase().eq("null") for name in ("date_taken", "date_uploaded")
     )
@@ -132,9 +131,9 @@ def _rejects(bad: pl.DataFrame, place: Place, licences: Sequence[str] | None) ->
     reason, detail = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.String)
     for name, (rule, what) in reversed(rules.items()):
         reason, detail = pl.when(rule).then(pl.lit(name)).otherwise(reason), pl.when(rule).then(what).otherwise(detail)
-    placed = pl.format("{} {}: ", pl.lit(place.unit), "place")
+    placed = pl.format("{} {}: ", pl.lit(unit), "place")
     table = bad.select(
-        pl.when("id_fits").then("id").otherwise(pl.format("{}:{}", pl.lit(place.file), "place")).alias("key"),
+        pl.when("id_fits").then("id").otherwise(pl.format("{}:{}", pl.lit(file), "place")).alias("key"),
         reason.alias("reason"),
         pl.when("id_fits").then(detail).otherwise(placed + detail).alias("detail"),
     )
