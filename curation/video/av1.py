@@ -18,7 +18,7 @@ _HEAD = 24
 """Bytes of a frame's header that hold its slots: at most 17 bytes of fields stand before their end."""
 
 
-class Part(NamedTuple):
+class FramePart(NamedTuple):
     """A frame of a packet, or the order to show one that was decoded before.
 
     Attributes:
@@ -58,9 +58,9 @@ class Av1Reader:
         self.parts(extradata[4:])
         self._header = b""
 
-    def parts(self, packet: bytes) -> list[Part]:
+    def parts(self, packet: bytes) -> list[FramePart]:
         """The frames of the next packet. Raises ``NalError``, as the class."""
-        parts: list[Part] = []
+        parts: list[FramePart] = []
         for kind, begin, body, end in _units(packet):
             if kind == _SEQUENCE:
                 if self._header not in (b"", packet[body:end]):
@@ -75,7 +75,7 @@ class Av1Reader:
                 parts[-1] = parts[-1]._replace(begins=(*parts[-1].begins, begin))
         return parts
 
-    def _part(self, begin: int, bits: Bits) -> Part:
+    def _part(self, begin: int, bits: Bits) -> FramePart:
         if self._sequence is None:
             raise NalError("no sequence header")
         screen_tools, integer_motion, order_bits = self._sequence
@@ -83,7 +83,7 @@ class Av1Reader:
             slot = 1 << bits.read(3)
             fills = _ALL if self._keys & slot else 0
             self._keys |= fills
-            return Part((begin,), slot, fills, True)
+            return FramePart((begin,), slot, fills, True)
         kind, shown = bits.read(2), bits.read(1)
         if not shown:
             bits.read(1)
@@ -106,7 +106,7 @@ class Av1Reader:
         elif predicted:
             for _ in range(7):
                 reads |= 1 << bits.read(3)
-        return Part((begin,), reads, fills, bool(shown))
+        return FramePart((begin,), reads, fills, bool(shown))
 
 
 def _units(packet: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -161,14 +161,14 @@ def _sequence(bits: Bits) -> _Sequence:
     return _Sequence(screen_tools, integer_motion, bits.read(3) + 1 if ordered else 0)
 
 
-def needed_parts(packets: Sequence[Sequence[Part]], wanted: Collection[int]) -> list[list[bool]]:
+def needed_parts(packets: Sequence[Sequence[FramePart]], wanted: Collection[int]) -> list[list[bool]]:
     """Of the packets from a key frame on, which parts the frames that those of the places ``wanted`` show depend on; the first
     packet is always needed, for its sequence header.
 
     Raises:
         NalError: they depend on what came before the first packet.
 
-    >>> key, unused, last = Part((0,), 0, 255, True), Part((0,), 1, 2, True), Part((0,), 1, 0, True)
+    >>> key, unused, last = FramePart((0,), 0, 255, True), FramePart((0,), 1, 2, True), FramePart((0,), 1, 0, True)
     >>> needed_parts([[key], [unused], [last]], {2})
     [[True], [False], [True]]
     """
@@ -186,7 +186,7 @@ def needed_parts(packets: Sequence[Sequence[Part]], wanted: Collection[int]) -> 
     return needed[::-1]
 
 
-def as_padding(packet: bytes, parts: Sequence[Part]) -> bytes:
+def as_padding(packet: bytes, parts: Sequence[FramePart]) -> bytes:
     """The packet with those parts turned into padding, which decoders pass over."""
     data = bytearray(packet)
     for part in parts:

@@ -22,7 +22,7 @@ from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
 from .limits import CONTAINERS, CpuBudget
 from .nal import HEAD, AvcPicture, AvcReader, HevcPicture, NalError, hevc_picture
-from .tables import Samples, read_samples
+from .tables import SampleTables, read_samples
 
 if TYPE_CHECKING:
     from av import Packet
@@ -327,7 +327,7 @@ class _Looks:
         except NalError as error:
             self._odd = f"packets: {error}"
 
-    def look_at_all(self, told: Samples, read: Callable[[int, int], bytes]) -> None:
+    def look_at_all(self, told: SampleTables, read: Callable[[int, int], bytes]) -> None:
         """At all packets; ``read(begin, size)`` gives bytes of the file."""
         begins, sizes, keys = told.begin.tolist(), told.size.tolist(), told.key.tolist()
         if self._codec == "hevc":

@@ -19,7 +19,7 @@ _MAX_OFFSET = 1 << 28
 """Ticks; FFmpeg takes greater ones for damage, and does without."""
 
 
-class Samples(NamedTuple):
+class SampleTables(NamedTuple):
     """The packets of a stream, int64 or bool (packets,), in the file's order; time stamps in ticks of the stream.
 
     Attributes:
@@ -39,7 +39,7 @@ class Samples(NamedTuple):
     last_duration: int
 
 
-def read_samples(path: str, stream: VideoStream) -> Samples | None:
+def read_samples(path: str, stream: VideoStream) -> SampleTables | None:
     """The packets of a stream that was just opened. None where FFmpeg's index, which follows edit lists, is not of the tables'
     packets one by one, and where packets are in fragments, encrypted or not in the file."""
     entries = [(one.pos, one.size, one.timestamp, one.is_keyframe, one.is_discard) for one in stream.index_entries]
@@ -56,7 +56,7 @@ def read_samples(path: str, stream: VideoStream) -> Samples | None:
             delay = _each(stbl[b"ctts"], count) if b"ctts" in stbl else np.zeros(count, dtype=np.int64)
             durations = _each(stbl.get(b"stts", b""), count)
             if delay is not None and durations is not None and np.abs(delay).max() < _MAX_OFFSET:
-                return Samples(begin, size, dts, delay, key, ~discard, int(durations[-1]))
+                return SampleTables(begin, size, dts, delay, key, ~discard, int(durations[-1]))
     return None
 
 

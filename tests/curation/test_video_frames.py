@@ -163,7 +163,7 @@ def test_of_av1_what_is_not_read_is_said():
         with pytest.raises(nal.NalError, match=told):
             av1.Av1Reader(b"").parts(data)
     with pytest.raises(nal.NalError, match="before the key frame"):
-        av1.needed_parts([[av1.Part((0,), 1, 0, True)]], {0})
+        av1.needed_parts([[av1.FramePart((0,), 1, 0, True)]], {0})
 
 
 def test_tables_of_mp4_give_the_index_that_its_packets_give(good, tmp_path, monkeypatch):
