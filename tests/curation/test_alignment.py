@@ -81,7 +81,7 @@ def test_a_homography_that_is_not_there_is_told():
     with pytest.raises(Reject) as caught:
         fit_homography(*scattered, threshold_px=2)
     assert caught.value.reason in ("too_few_matches", "no_homography")
-    with pytest.raises(Reject, match="5 points, 20 wanted"):
+    with pytest.raises(Reject, match="5 points, expected at least 20"):
         fit_homography(scattered[0][:5], scattered[1][:5], threshold_px=2)
     flat = linear(np.full((64, 64, 3), 0.5))
     assert len(match_points(flat, flat)[0]) == 0

@@ -154,7 +154,7 @@ def test_a_round_is_asked_of_people_after_another_was_simulated(tmp_path: Path, 
         ({"question": "label"}, "question = 'label': stage 'tiles' has no such column: there are key, picture, believed"),
         ({"question": "part"}, "question = 'part': expected a column of text, but it contains int64"),
         ({"image": "shade"}, r"image = 'shade': expected a column of encoded images \(Blob\), but it contains string"),
-        ({"group": "shade", "name": "x"}, "round of questions 'x': group = 'shade': a column of whole numbers is needed"),
+        ({"group": "shade", "name": "x"}, "round of questions 'x': group = 'shade': expected a column of whole numbers"),
     ],
 )
 def test_a_round_that_does_not_fit_its_plan(tmp_path: Path, changes: dict[str, str], told: str) -> None:

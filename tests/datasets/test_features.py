@@ -327,7 +327,7 @@ def test_a_feature_stored_twice_must_be_one_vector(tmp_path):
 
 def test_no_features_at_all_are_told_at_once(tmp_path):
     (tmp_path / "in" / "each").mkdir(parents=True)
-    with pytest.raises(NoRows, match="source stage 'stored' gave no rows"):
+    with pytest.raises(NoRows, match="source stage 'stored' yielded no rows"):
         run(flow(tmp_path / "in", [FeatureFile("each")], ["a", "b"]), str(tmp_path / "out"), scheduler="sync")
 
 

@@ -469,7 +469,7 @@ def overwrite(path: Path) -> None:
 def test_a_shard_that_breaks_while_it_is_read_is_named(own_folder: Path, workers: int) -> None:
     cases: list[tuple[Callable[[Path], Any], str]] = [
         (overwrite, r"bucket02-00000\.tar, byte 0: the header's checksum is wrong$"),
-        (truncate, r"bucket02-00000\.tar, byte \d+: truncated: the index has \d+ bytes here, \d+ are there$"),
+        (truncate, r"bucket02-00000\.tar, byte \d+: truncated: the index has \d+ bytes here, found \d+$"),
         (Path.unlink, r"bucket02-00000\.tar: the shard is missing; the index has samples in it$"),
     ]
     broken = own_folder / "bucket02-00000.tar"

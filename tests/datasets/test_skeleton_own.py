@@ -251,7 +251,7 @@ def test_wide_tables_bodies_and_numbers_of_joints(tmp_path: Path) -> None:
     for wide, message in (
         ("{axis}", "several joints or axes to the same column"),
         ("{joint}_{x}", "expected .*: 'x'"),
-        ("{joint}", "one column"),
+        ("{joint}", "same column"),
     ):
         with pytest.raises(ValueError, match=message):
             read(tmp_path / "w.csv", wide=wide)

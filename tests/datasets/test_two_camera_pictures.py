@@ -297,7 +297,7 @@ def test_a_homography_may_be_given_and_one_that_cannot_be_found_is_told(pairs, t
     shutil.copy(root / "charts.csv", blank)
     for camera in (0, 1):
         (blank / f"RAW_0000_CAM_{camera}.dng").write_bytes(phone.write_dng(np.full((96, 96), 9000, np.uint16)))
-    with pytest.raises(StepFailed, match=r"from 1 pairs \(too_few_matches: 0 points, 20 wanted\); give it instead"):
+    with pytest.raises(StepFailed, match=r"from 1 pairs \(too_few_matches: 0 points, expected at least 20\); give it instead"):
         run(aligned(blank), str(tmp_path / "none"), scheduler="sync")
 
 

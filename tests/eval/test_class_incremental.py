@@ -57,7 +57,7 @@ def test_weights_of_equal_tasks_change_nothing_and_gains_are_negative():
         ([[0.9, NAN], [NAN, 0.8]], None, r"R\[1, 0\] was not tested"),
         (R, [1, 2], r"weights \(2,\) for 3 tasks"),
         (R, [1, 0, 1], "one positive number"),
-        ([[90.0]], None, "lie in"),
+        ([[90.0]], None, "must be in"),
     ],
 )
 def test_what_is_no_matrix_of_tasks_is_refused(matrix: Any, weights: Any, says: str):

@@ -141,7 +141,7 @@ def test_downloads_have_no_limits_of_size_of_their_own(bw: Cli, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ('source={{kind="folder", root="{at}"}}', "source stage 'listed' gave no rows"),
+        ('source={{kind="folder", root="{at}"}}', "source stage 'listed' yielded no rows"),
         ("buckets.first_labelled=99", "stage 'asked' rejected all [0-9]+ rows \\([0-9]+ bucket_not_labelled\\)"),
     ],
 )

@@ -436,7 +436,7 @@ def test_the_papers_data_are_told_by_settings_and_number_of_sequences(run: Path,
 
     count, frames = ("1,484", 52) if paper == "ucla" else ("6,667", 300)
     assert unlike() == f"it has 200 sequences instead of {count}"
-    assert unlike("tensor.frames=20") == f"tensor.frames = 20, and not {frames}"
+    assert unlike("tensor.frames=20") == f"tensor.frames = 20 instead of {frames}"
     assert unlike("split.val=0.2") == "split.val = 0.2 instead of 0.1"
     assert unlike('source={kind="drawn", per_class=9, noise_m=0.1}').startswith("source.kind = 'drawn'")
 

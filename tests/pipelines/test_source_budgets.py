@@ -224,7 +224,7 @@ def test_an_empty_folder_of_videos_is_told_at_once(bw: Cli, tmp_path: Path) -> N
     )
     assert (told.code, told.err.count("\n")) == (1, 1)
     # Both read the folder, side by side: the first to find nothing ends the run.
-    assert re.search("source stage '(videos|listed)' gave no rows", told.err), told.err
+    assert re.search("source stage '(videos|listed)' yielded no rows", told.err), told.err
 
 
 def test_videos_of_several_labels_have_a_budget_of_their_own(bw: Cli, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_several_methods_correct_the_same_pictures(pairs):
     [_, sheet, table] = section.blocks
     assert [heading for heading, _ in sheet.columns] == ["raw", "gray world", "perfect", "ground truth"]
     assert [list(row) for row in table.rows] == [["a", 0.0, 0.0], ["b", 1.0, 0.0], ["c", 2.0, 0.0]]
-    assert [name for name, _ in sheet.rows] == ["a: least error", "b: median error", "c: largest error"]
+    assert [name for name, _ in sheet.rows] == ["a: smallest error", "b: median error", "c: largest error"]
     for _, (raw, uncorrected, perfect, expected) in sheet.rows:
         assert uncorrected.image == raw.image
         assert perfect.image == expected.image
