@@ -36,8 +36,8 @@ from .stage_maker import StageJob
 from .tasks import PartTask
 
 _BEHIND = 4
-"""Parts a worker that wait for the disk while it makes others: a file system puts several down for little more than one. Their
-payloads have left its memory."""
+"""Parts a worker that wait for the disk while it makes others, so many that a slow one holds it up less. Their payloads have
+left its memory."""
 
 IN_PROCESS = ("sync", "threads")
 
