@@ -204,7 +204,7 @@ def test_methods_that_do_not_fit_are_refused_before_anything_is_read() -> None:
         check("bic")
     with pytest.raises(ValueError, match="'icarl' needs one class per sample"):
         check("icarl", labels="sets", criterion="binary_cross_entropy")
-    with pytest.raises(ValueError, match="criterion 'cross_entropy': there are binary_cross_entropy for sets"):
+    with pytest.raises(ValueError, match="criterion 'cross_entropy': expected one of binary_cross_entropy for sets"):
         check("finetune", labels="sets")
     with pytest.raises(ValueError, match="'er' keeps exemplars: the settings need the size of a memory"):
         check("er", memory={})
