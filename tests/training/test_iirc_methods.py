@@ -395,7 +395,11 @@ def test_sets_are_learned():
 def test_wrong_settings_are_told():
     _, good = small_settings("er")
     for name, changes, told in (
-        ("er", {"criterion": "cross_entropy"}, "criterion 'cross_entropy': expected one of binary_cross_entropy for sets of labels"),
+        (
+            "er",
+            {"criterion": "cross_entropy"},
+            "criterion 'cross_entropy': expected one of binary_cross_entropy for sets of labels",
+        ),
         (
             "er",
             {"model": {**good["model"], "depth": 3}},
