@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import io
 import json
@@ -83,36 +84,22 @@ def ours(urls: list[str], concurrency: int) -> int:
     return done
 
 
-def aiohttp_client(urls: list[str], concurrency: int) -> int:
-    """aiohttp.ClientSession with a connector's limit."""
+def aiohttp_client(urls: list[str], concurrency: int, *, keep: bool = False) -> int:
+    """aiohttp.ClientSession with a connector's limit; ``keep``: all images of 256 rows are kept until the last one has come."""
     import aiohttp
 
     async def main() -> int:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=concurrency)) as session:
 
-            async def one(url: str) -> int:
+            async def one(url: str) -> bytes | bool:
                 async with session.get(url) as response:
                     response.raise_for_status()
-                    return len(await response.read()) > 0
+                    body = await response.read()
+                    return body if keep else bool(body)
 
-            return sum(await asyncio.gather(*map(one, urls)))
-
-    return asyncio.run(main())
-
-
-def aiohttp_kept(urls: list[str], concurrency: int) -> int:
-    """The same in parts of 256, whose images are kept until the part is done, as one who wants them does."""
-    import aiohttp
-
-    async def main() -> int:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=concurrency)) as session:
-
-            async def one(url: str) -> bytes:
-                async with session.get(url) as response:
-                    response.raise_for_status()
-                    return await response.read()
-
-            return sum([len(await asyncio.gather(*map(one, urls[at : at + 256]))) for at in range(0, len(urls), 256)])
+            rows = 256 if keep else len(urls)
+            parts = [urls[at : at + rows] for at in range(0, len(urls), rows)]
+            return sum([sum(map(bool, await asyncio.gather(*map(one, part)))) for part in parts])
 
     return asyncio.run(main())
 
@@ -162,7 +149,7 @@ def img2dataset_process(urls: list[str], concurrency: int) -> int:
 WAYS: dict[str, tuple[str, Callable[[list[str], int], int]]] = {
     "fetch_images": ("aiohttp", ours),
     "aiohttp": ("aiohttp", aiohttp_client),
-    "aiohttp, images kept": ("aiohttp", aiohttp_kept),
+    "aiohttp, images kept": ("aiohttp", functools.partial(aiohttp_client, keep=True)),
     "img2dataset": ("img2dataset", img2dataset_process),
     "urllib in threads": ("urllib", urllib_threads),
     "requests in threads": ("requests", requests_threads),

@@ -267,7 +267,7 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     for table in rows.batches():
         words = _digest_words(table)
         repeated, details = np.zeros(table.num_rows, dtype=bool), list[str]()
-        for at in indices_of(again, words[:, 0]).tolist() if len(again) else []:
+        for at in indices_of(again, words[:, 0]).tolist():
             digest = words[at].tobytes()
             if digest in first:
                 repeated[at] = True

@@ -95,12 +95,14 @@ def repeated_numbers(read: Callable[[], Iterable[np.ndarray]], count: int) -> np
 
 
 def indices_of(numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Indices, int64, of the values that are among ``numbers``, at least one, which ascend.
+    """Indices, int64, of the values that are among ``numbers``, which ascend.
 
     ``numpy.isin`` sorts the numbers at every call.
 
     >>> indices_of(np.array([3, 7]), np.array([7, 1, 9, 3])).tolist()
     [0, 3]
     """
+    if not len(numbers):
+        return np.empty(0, dtype=np.int64)
     place = np.minimum(np.searchsorted(numbers, values), len(numbers) - 1)
     return np.flatnonzero(numbers[place] == values)

@@ -22,7 +22,7 @@ from ..child_processes import memory_is_short
 from ..rows import MachineFault, Reject
 from .limits import CONTAINERS, CpuBudget
 from .nal import HEAD, AvcPicture, AvcReader, HevcPicture, NalError, hevc_picture
-from .tables import SampleTables, read_samples
+from .tables import TO_THE_END, SampleTables, box_sizes, read_samples
 
 if TYPE_CHECKING:
     from av import Packet
@@ -204,8 +204,8 @@ def _boxes_are_whole(path: str) -> bool:
         while at < size:
             stream.seek(at)
             head = stream.read(16)
-            length = int.from_bytes(head[:4], "big")
-            length = int.from_bytes(head[8:16], "big") if length == 1 else (size - at if length == 0 else length)
+            header, length = box_sizes(head)
+            length = size - at if (header, length) == TO_THE_END else length
             names.add(head[4:8])
             if length < 8:
                 return True  # damaged, rather than cut
@@ -348,14 +348,9 @@ class _Looks:
 
     def why_odd(self) -> str:
         """Why the packets are not to be relied on, or ""."""
-        if (
-            not self._odd
-            and self._avc is not None
-            and len(self._pictures)
-            and not self._avc.complete(np.asarray(self._pictures))
-        ):
-            return "pictures are missing"
-        return self._odd
+        if self._odd or self._avc is None or not len(self._pictures):
+            return self._odd
+        return "" if self._avc.complete(np.asarray(self._pictures)) else "pictures are missing"
 
 
 def spare_pictures(pictures: Sequence[HevcPicture]) -> np.ndarray:

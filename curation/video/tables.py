@@ -60,16 +60,28 @@ def read_samples(path: str, stream: VideoStream) -> SampleTables | None:
     return None
 
 
+TO_THE_END = 8, 0
+"""The sizes of a box that reaches to the end of what it is in."""
+
+
+def box_sizes(head: bytes | memoryview) -> tuple[int, int]:
+    """Bytes of a box's header, and of all of the box, by the first 16 of them (ISO/IEC 14496-12, 4.2).
+
+    >>> box_sizes(bytes.fromhex("00000018 66747970"))
+    (8, 24)
+    """
+    length = int.from_bytes(head[:4])
+    return (16, int.from_bytes(head[8:16])) if length == 1 else (8, length)
+
+
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     at = 0
     while at + 8 <= len(data):
-        length, head = int.from_bytes(data[at : at + 4]), 8
-        if length == 1:
-            length, head = int.from_bytes(data[at + 8 : at + 16]), 16
-        length = len(data) - at if length == 0 else length
-        if length < head:
+        header, length = box_sizes(data[at : at + 16])
+        length = length or len(data) - at
+        if length < header:
             return
-        yield bytes(data[at + 4 : at + 8]), data[at + head : at + length]
+        yield bytes(data[at + 4 : at + 8]), data[at + header : at + length]
         at += length
 
 
@@ -77,16 +89,14 @@ def _moov(file: IO[bytes]) -> memoryview:
     """The contents of the only box of that name, or nothing."""
     found, at = memoryview(b""), 0
     while len(head := file.read(16)) >= 8:
-        length = int.from_bytes(head[:4])
-        long = length == 1
-        length = int.from_bytes(head[8:16]) if long else length
+        header, length = box_sizes(head)
         if length < 8:
             break  # to the file's end, or damaged
         if head[4:8] == b"moov":
             if found or length > _MAX_BYTES:
                 return memoryview(b"")
-            file.seek(at + (16 if long else 8))
-            found = memoryview(file.read(length - (16 if long else 8)))
+            file.seek(at + header)
+            found = memoryview(file.read(length - header))
         at = min(at + length, _END)
         file.seek(at)
     return found
