@@ -193,7 +193,7 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` if they are not all there."""
-        data = self._stretch(name, start, size) if size and not self.local else None
+        data = None if self.local or size == 0 else self._requested(name, start, size)
         if data is None:
             with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
                 stream.seek(start)
@@ -202,15 +202,20 @@ class Store:
             raise StoreError(f"{self.url}: file {name} ends before byte {start + size}")
         return data
 
-    def _stretch(self, name: str, start: int, size: int) -> bytes | None:
-        """Bytes of a remote file by one request: opening a file would first request its size. None if the request
-        fails, as it does behind the end of the file."""
+    def _requested(self, name: str, start: int, size: int | None) -> bytes | None:
+        """Bytes of a remote file by one request. Opening a file would first request its size, and fail where another process
+        replaces the file before its bytes are read. None if the request of a stretch fails, as it does past the end of the file.
+        """
+        whole = size is None and not start
+        stretch = {} if whole else {"start": start, "end": None if size is None else start + size}
         try:
             with self._told(name):
-                return _filesystem(self.url)[0].cat_file(self.path(name), start=start, end=start + size)
+                return _filesystem(self.url)[0].cat_file(self.path(name), **stretch)
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
         except OSError:
+            if whole:
+                raise
             return None
 
     @contextlib.contextmanager
