@@ -1,9 +1,12 @@
 """What a sample says a run ten times larger would cost, beside what that run then costs: from one sample, and from two.
 
-    python benchmarks/bench_costs.py clear [--setting source.count] [--size 2000] [--times 10] [--keeps retrieved]
-    python benchmarks/bench_costs.py skeleton --setting source.per_class --size 20
+    python benchmarks/bench_costs.py                        # all six benchmarks
+    python benchmarks/bench_costs.py skeleton vclimb
+    python benchmarks/bench_costs.py clear --size 2000 --times 10
+    python benchmarks/bench_costs.py --quick                # small sizes: nearly all of it is start-up
 
-The benchmark's preset ``tiny`` from drawn data. The second, smaller sample has a quarter of the size.
+The benchmark's preset ``tiny`` from drawn data. The second, smaller sample has a quarter of the size. What KOWL draws has two
+sizes alone, a thousand and 840,213 rows: its estimate is of a run 820 times larger, from one sample.
 """
 
 from __future__ import annotations
@@ -11,36 +14,65 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchwright.pipelines import api
 from benchwright.pipelines.cli.text import printed_bytes, printed_time
 
 
+class Scaled(NamedTuple):
+    """How the drawn source of a benchmark grows: the setting, its value in the sample, and in a quick one; further settings;
+    stages that keep a number of rows that settings give."""
+
+    setting: str
+    size: int
+    quick: int
+    more: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+
+
+SCALED = {
+    "clear": Scaled("source.count", 2000, 400, keeps=("retrieved",)),
+    "vclimb": Scaled("source.clips_per_group", 4, 2, ("source.broken=false",)),
+    "iirc": Scaled("source.train_per_class", 240, 40),
+    "skeleton": Scaled("source.per_class", 40, 16),
+    "two_camera": Scaled("source.pairs", 1200, 120),
+}
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("benchmark", nargs="?", default="clear")
-    parser.add_argument("--setting", default="source.count", help="which says how large the source is")
-    parser.add_argument("--size", type=int, default=2000, help="its value in the sample")
+    names = [*SCALED, "kowl"]
+    parser.add_argument("benchmarks", nargs="*", default=names, metavar="BENCHMARK")
+    parser.add_argument("--size", type=int, help="of the source in the sample: the value of its setting")
     parser.add_argument("--times", type=int, default=10, help="how many times as large it is in the larger run")
-    parser.add_argument(
-        "--keeps", nargs="*", default=["retrieved"], help="stages that keep a number of rows that settings give"
-    )
+    parser.add_argument("--quick", action="store_true", help="samples of a few rows, and runs four times as large; not KOWL")
     arguments = parser.parse_args()
-    sizes = arguments.size // 4, arguments.size, arguments.size * arguments.times
+    for name in arguments.benchmarks:
+        if name == "kowl":
+            if not arguments.quick:
+                estimated(name, [["source.drawing=tiny"], ["source.drawing=published"]], ())
+            continue
+        scaled = SCALED[name]
+        size, times = (scaled.quick, 4) if arguments.quick else (arguments.size or scaled.size, arguments.times)
+        sizes = max(size // 4, 1), size, size * times
+        estimated(name, [[f"{scaled.setting}={each}", *scaled.more] for each in sizes], scaled.keeps)
+
+
+def estimated(name: str, sizes: list[list[str]], keeps: tuple[str, ...]) -> None:
+    """Run the sizes, the last of which the others estimate: overrides of each, smallest first."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [api.job(arguments.benchmark, config="tiny", overrides=[f"{arguments.setting}={size}"]) for size in sizes]
-        outs = [str(Path(folder) / str(size)) for size in sizes]
+        jobs = [api.job(name, config="tiny", overrides=size) for size in sizes]
+        outs = [str(Path(folder) / str(place)) for place in range(len(sizes))]
         for job, out in zip(jobs, outs, strict=True):
             api.run(job, out)
-        real = {stage["name"]: stage for stage in api.show(outs[2])["stages"]}
-        flow = jobs[1].flow(outs[1])
-        sources = [stage.name for stage in flow.ordered() if not stage.after]
-        given = {name: real[name]["rows"] for name in [*sources, *arguments.keeps] if name in real}
-        for told, smaller in (("one sample", ""), ("two samples", outs[0])):
-            print(f"{arguments.benchmark}, {told}:")
-            _compare(api.estimate_costs(jobs[1], outs[1], given, smaller=smaller), real)
+        real = {stage["name"]: stage for stage in api.show(outs[-1])["stages"]}
+        sources = [stage.name for stage in jobs[-2].flow(outs[-2]).ordered() if not stage.after]
+        given = {stage: real[stage]["rows"] for stage in [*sources, *keeps]}
+        for told, smaller in (("one sample", ""), ("two samples", outs[0]))[: len(sizes) - 1]:
+            print(f"{name}, {' '.join(sizes[-2])} to {' '.join(sizes[-1])}, {told}:")
+            _compare(api.estimate_costs(jobs[-2], outs[-2], given, smaller=smaller), real)
 
 
 def _compare(found: list[Any], real: dict[str, Any]) -> None:

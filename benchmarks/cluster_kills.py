@@ -2,7 +2,7 @@
 
 Worker processes of dask.distributed share moto's S3 and nothing else. Every few seconds one that is at a part is killed
 (``kill -9``) and another begun in its place, unless it is the only one; now and then the scheduler is killed, and one begun at
-the same address. Each benchmark has its share of the kills.
+the same address. Each benchmark has its share of the kills, half of it while it is trained.
 ``benchwright run`` and ``train`` are repeated where they end for want of a scheduler. What they made is compared, digest by
 digest, with what one process makes in a folder.
 
@@ -46,8 +46,8 @@ BENCHMARKS = ("clear", "vclimb", "iirc", "skeleton", "kowl", "two_camera")
 FORKS = multiprocessing.get_context("forkserver")
 """Each worker is forked from a process that has imported what they need: to import it takes longer than a part."""
 
-GONE = ("is gone; what was made stays", "does not answer")
-"""How the line of a command ends, or what is in it, that found no scheduler."""
+GONE = ("is gone; finished parts are kept", "does not answer")
+"""What the last line of a command that lost or found no scheduler has in it, either of the two."""
 
 
 def free_port() -> int:
@@ -267,9 +267,12 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
             name, out = names[number % len(names)], f"s3://kills/{number}-{names[number % len(names)]}"
             number += 1
             began, before = time.perf_counter(), (cluster.workers_killed, cluster.schedulers_killed)
-            with cluster.killing(number / len(names)):
+            with cluster.killing((number - 0.5) / len(names)):
                 lost = command("run", name, "--config", "tiny", "--out", out, "--scheduler", cluster.address, "--quiet")
+            before_training = cluster.workers_killed
+            with cluster.killing(number / len(names)):
                 lost += command("train", out, "--scheduler", cluster.address, "--quiet")
+            in_training = cluster.workers_killed - before_training
             found = digests(out)
             differ = sorted(key for key in {*found, *expected[name]} if found.get(key) != expected[name].get(key))
             problems = api.verify(out)
@@ -277,8 +280,8 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
             workers, schedulers = cluster.workers_killed - before[0], cluster.schedulers_killed - before[1]
             print(
                 f"{name}: {len(found)} digests, {len(differ)} differ{': ' if differ else ''}{', '.join(differ)}; verify: "
-                f"{len(problems)} problems; {workers} workers and {schedulers} schedulers killed, {lost} times the command was "
-                f"repeated, {tried_again(out)} parts tried again; {time.perf_counter() - began:.0f} s",
+                f"{len(problems)} problems; {workers} workers ({in_training} while training) and {schedulers} schedulers killed, {lost} times "
+                f"the command was repeated, {tried_again(out)} parts tried again; {time.perf_counter() - began:.0f} s",
                 flush=True,
             )
             for problem in problems[:3]:
