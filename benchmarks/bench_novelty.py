@@ -116,7 +116,8 @@ def loop(**world_size: int) -> None:
     from benchwright.eval.protocols.open_world import Setting, run_open_world
     from benchwright.eval.protocols.open_world_measures import measure_open_world
     from benchwright.eval.protocols.open_world_predictions import COLUMNS
-    from benchwright.training.predictors.registry import make_predictor, paper_settings
+    from benchwright.training.predictors.paper import paper_settings
+    from benchwright.training.predictors.registry import make_predictor
     from make_kowl_features import make_world
 
     print("means over ten increments of the test rows before feedback; the final MCC is of all labels after feedback")

@@ -280,8 +280,8 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
             workers, schedulers = cluster.workers_killed - before[0], cluster.schedulers_killed - before[1]
             print(
                 f"{name}: {len(found)} digests, {len(differ)} differ{': ' if differ else ''}{', '.join(differ)}; verify: "
-                f"{len(problems)} problems; {workers} workers ({in_training} while training) and {schedulers} schedulers killed, {lost} times "
-                f"the command was repeated, {tried_again(out)} parts tried again; {time.perf_counter() - began:.0f} s",
+                f"{len(problems)} problems; {workers} workers ({in_training} while training) and {schedulers} schedulers "
+                f"killed, command repeated {lost} times, {tried_again(out)} parts tried again; {time.perf_counter() - began:.0f} s",
                 flush=True,
             )
             for problem in problems[:3]:

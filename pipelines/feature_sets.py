@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ..curation.encoders.spec import ENCODERS, Colours, Conse, EfficientNetLite, OpenClip
+from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, OpenClip
 from ..curation.flow import Flow, rows_of, source, step
 from ..curation.keys import how, named, where
 from ..curation.run import Run
@@ -29,6 +29,7 @@ from ..datasets.features.feature_sets import extract_images, extract_images_half
 from ..datasets.features.networks import Network
 from ..datasets.reader.features import FEATURES, feature_file
 from .config import ConfigError, Location, check_file_not_empty
+from .encoders import ENCODERS
 from .errors import did_you_mean
 from .names import ByKind
 from .user_code import OwnEncoder, encoder_of, shown

@@ -13,7 +13,7 @@ from .errors import unknown
 REGISTRIES = {
     "benchmarks": "pipelines.catalogue:BENCHMARKS",
     "detectors": "curation.stages.detectors:DETECTORS",
-    "encoders": "curation.encoders.spec:ENCODERS",
+    "encoders": "pipelines.encoders:ENCODERS",
     "estimators": "training.illuminants.registry:ESTIMATORS",
     "methods": "training.methods.registry:METHODS",
     "metrics": "eval.metrics.registry:METRICS",

@@ -28,7 +28,7 @@ class Track:
     """Which tracker, and where to.
 
     Attributes:
-        reference: of the function that makes one; see ``training.trackers.registry.Tracker``.
+        reference: of the function that makes one; see ``training.trackers.tracker.Tracker``.
         place: as it understands it: a folder, a project, a URL.
     """
 

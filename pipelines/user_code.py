@@ -12,11 +12,12 @@ from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from ..curation.budget import Budget
-from ..curation.encoders.spec import ENCODERS, EncoderSpec, OpenClip
+from ..curation.encoders.spec import EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
 from ..curation.registry import Registry, check_arguments, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
+from .encoders import ENCODERS
 from .errors import did_you_mean
 
 _STRICT = ConfigDict(extra="forbid")

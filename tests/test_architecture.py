@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -56,13 +57,24 @@ def imports(file: Path, source: str) -> list[tuple[int, str]]:
     return found
 
 
+def references(file: Path, source: str) -> list[str]:
+    """Modules that ``file`` names in text, as in ``"benchwright.curation.rng:rng"`` or ``f"{__package__}.rng:rng"``, and those
+    of a benchmark that ``built_in`` looks for beside its plan."""
+    package = ".".join(["benchwright", *file.parent.parts])
+    told = source.replace('f"{__package__}.', f'"{package}.')
+    found = [node.value for node in ast.walk(ast.parse(told)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    beside = [f"{package}.{name}:" for name in ("baselines", "report")] if "= built_in(" in source else []
+    return [text.partition(":")[0] for text in (*found, *beside) if re.match(r"benchwright(\.\w+)+:", text)]
+
+
 def wrong_arrows(file: Path, source: str) -> list[str]:
     found = []
     for line, name in imports(file, source):
         parts = name.split(".")
         if parts[0] == "benchwright" and parts[1:2] and parts[1] not in MAY_IMPORT[file.parts[0]]:
             found.append(f"{file}:{line} imports {name}")
-    return found
+    above = [name for name in references(file, source) if name.split(".")[1] not in MAY_IMPORT[file.parts[0]]]
+    return found + [f"{file} names {name}" for name in above]
 
 
 def calls(source: str) -> Iterator[tuple[int, str, dict[str, object]]]:
@@ -92,8 +104,9 @@ def unsafe_calls(file: Path, source: str) -> list[str]:
 def circle(sources: Mapping[Path, str]) -> list[str]:
     """The files of one circle of imports, from a file back to itself; empty where there is none.
 
-    Imports inside functions count, and those under ``TYPE_CHECKING``: a reader of one file needs the others all the same.
-    References in text, such as those of registries, do not: they are looked up by name, and an outsider's work as well.
+    Imports inside functions count, and those under ``TYPE_CHECKING``: a reader of one file needs the others all the same. So do
+    references in text to files of the same folder. Those to other folders, such as from a registry to what it lists, do not:
+    they are looked up by name, and an outsider's work as well.
     """
     named = {file.parent if file.name == "__init__.py" else file.with_suffix(""): file for file in sources}
     modules = {".".join(["benchwright", *path.parts]): file for path, file in named.items()}
@@ -101,7 +114,11 @@ def circle(sources: Mapping[Path, str]) -> list[str]:
     def file_of(name: str) -> Path | None:
         return modules.get(name) or modules.get(name.rpartition(".")[0])
 
-    graph = {file: {file_of(name) for _, name in imports(file, source)} - {None, file} for file, source in sources.items()}
+    graph: dict[Path, set[Path | None]] = {}
+    for file, source in sources.items():
+        named_in_text = {modules.get(name) for name in references(file, source)}
+        beside = {other for other in named_in_text if other is not None and other.parent == file.parent}
+        graph[file] = ({file_of(name) for _, name in imports(file, source)} | beside) - {None, file}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -130,6 +147,7 @@ def test_imports_go_one_way():
         ("eval/report/page.py", "from ... import training", 1),
         ("datasets/clear/reader.py", "import datasets, training", 0),
         ("pipelines/clear.py", "from ..training import loop\nfrom ..eval import metrics", 0),
+        ("curation/rng.py", "later('benchwright.datasets.clear:read')", 1),
     ],
 )
 def test_the_check_of_imports_sees_each_form(file, source, wrong):
@@ -149,7 +167,9 @@ def test_no_files_import_each_other_in_a_circle():
         ("if TYPE_CHECKING:\n    from ...curation.stages.first import F", True),
         ("import benchwright.curation.stages.first", True),
         ("from .third import f", True),
-        ("first = 'benchwright.curation.stages.first:f'", False),
+        ("first = 'benchwright.curation.stages.first:f'", True),
+        ('first = later(f"{__package__}.first:f")', True),
+        ("first = 'benchwright.curation.rows:f'", False),
         ("from ..first import f", False),
     ],
 )

@@ -142,7 +142,7 @@ def test_the_predictor(folder: Path) -> None:
 
 
 def _paper(kind: str) -> dict[str, object]:
-    from benchwright.training.predictors.registry import paper_settings
+    from benchwright.training.predictors.paper import paper_settings
 
     return paper_settings()[kind]
 

@@ -11,8 +11,6 @@ import importlib.util
 from pathlib import Path
 from typing import Literal
 
-from ..registry import Registry
-
 _PRECISIONS = ("float32", "bf16", "auto")
 _BACKENDS = ("torch", "onnxruntime", "auto")
 
@@ -129,21 +127,3 @@ class EfficientNetLite:
 
 
 EncoderSpec = OpenClip | Conse | Colours | EfficientNetLite
-
-ENCODERS = Registry(
-    "encoder",
-    {
-        "colours": "benchwright.curation.encoders.spec:Colours",
-        "conse": "benchwright.curation.encoders.spec:Conse",
-        "efficientnet_lite": "benchwright.curation.encoders.spec:EfficientNetLite",
-        "network": "benchwright.datasets.features.networks:Network",
-        "open_clip": "benchwright.curation.encoders.spec:OpenClip",
-    },
-    fits={
-        "colours": "images, texts",
-        "conse": "images, texts",
-        "efficientnet_lite": "images",
-        "open_clip": "images, texts",
-    },
-)
-"""Encoders by name: the kinds of settings above; what others must have is said by ``own.WrappedEncoder``."""

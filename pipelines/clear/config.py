@@ -9,13 +9,14 @@ from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
-from ...curation.encoders.spec import ENCODERS, Colours, Conse, OpenClip
+from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import check_options
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.overlap import Rule
 from ...datasets.clear.facts import RELEASED
 from ..blurring import Blurring
 from ..config import Location, Rejects, ShardSizes
+from ..encoders import ENCODERS
 from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind
 from ..near_duplicates import NearDuplicates

@@ -15,7 +15,7 @@ from typing import Any, cast
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, rows_of, source, step
 from ...curation.keys import how, where
-from ...curation.qa.rounds import Round, Simulated, ask
+from ...curation.qa.rounds import ask
 from ...curation.qa.sensitive import screen_sensitive
 from ...curation.shard_assignment import Placed
 from ...curation.stages.buckets import (
@@ -60,6 +60,7 @@ from ..user_code import encoder_of, source_of
 from . import card, release
 from .bucket_config import Buckets, CalendarBuckets, EqualCountBuckets, PublishedBuckets
 from .config import ClearConfig, LabelRecipe
+from .questions import rounds
 from .source_config import FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
 from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
@@ -203,28 +204,6 @@ def _chosen(flow: Flow, c: ClearConfig, recipe: LabelRecipe, out: str) -> Flow:
         on_shortage=recipe.choice.on_shortage,
     )
     return flow.whole("chosen", chosen, gives=Labelled, max_rejects=None)
-
-
-def rounds(c: ClearConfig) -> list[Round]:
-    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket; none if labels came
-    with the images.
-
-    With ``qa.votes = "none"``, too: annotators may be asked before their votes are counted.
-    """
-    if c.recipe is None:
-        return []
-    qa = c.recipe.qa
-    retrieved = "asked" if cast("Buckets", c.buckets).first_labelled else "retrieved"
-    only = Round(
-        stage=retrieved if qa.max_sensitive_score is None else "screened",
-        options=[each.as_option() for each in c.recipe.classes],
-        seed=c.seed,
-        workers=qa.workers,
-        background=c.recipe.retrieval.background,
-        group="bucket",
-        simulated=Simulated(qa.truth, qa.errors) if qa.votes == "simulated" else None,
-    )
-    return [only]
 
 
 def _budget(c: ClearConfig, *expected: str) -> Budget:

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from ...curation.encoders.spec import ENCODERS, Colours, EfficientNetLite
+from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.iirc import paper_methods
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
+from ..encoders import ENCODERS
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
 from ..sources import SOURCES

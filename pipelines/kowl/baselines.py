@@ -23,15 +23,15 @@ from ...eval.metrics.registry import METRICS
 from ...eval.protocols import open_world_doubts
 from ...eval.protocols.open_world_measures import measure_nuisances, measure_open_world, measure_start
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
-from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
+from ...training.predictors.paper import paper_settings
+from ...training.predictors.registry import PREDICTORS, new_predictor
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest, results
 from ..metrics import with_metrics
 from ..stream_trainings import short
 from ..user_code import shown
-from .config import DrawnFeatures, KowlConfig, StoredFeatures
+from .config import DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
 from .people import by_people, check_people
-from .pipeline import stage_apart
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
 from .stream import learn_open_world, measure_nuisance, measure_strata
 

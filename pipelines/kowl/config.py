@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..sources import SOURCES
-from ..user_code import OwnSource
+from ..user_code import OwnSource, shown
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -392,3 +393,8 @@ class KowlConfig:
     features: Annotated[Features, Field(discriminator="kind")] | None = None
     feature_sets: dict[str, Annotated[Features, Field(discriminator="kind")]] = field(default_factory=dict[str, Features])
     ava: AvaLists | None = None
+
+
+def stage_apart(name: str, kind: str) -> str:
+    """Stage of the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
+    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, shown(kind)))]))

@@ -8,7 +8,6 @@ in shards of one increment and role each; without, it ends in that table.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -67,6 +66,7 @@ from .config import (
     TableSource,
     Transforms,
     VideoFeatures,
+    stage_apart,
 )
 
 _DRAWN_AT_ONCE = 4096
@@ -115,11 +115,6 @@ def plan(c: KowlConfig, out: str) -> Flow:
         return flow
     shards = flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
     return join(*apart(placed, c).values(), shards)
-
-
-def stage_apart(name: str, kind: str) -> str:
-    """Stage of the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
-    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, shown(kind)))]))
 
 
 def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:

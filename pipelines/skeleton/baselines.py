@@ -34,8 +34,8 @@ from ..metrics import with_metrics
 from ..names import quoted, reference_of
 from ..stream_trainings import Runs, in_settings, short, stream_training, with_remedy
 from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
+from .joints import layout_for
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for
-from .pipeline import layout_for
 from .source_config import NtuNamesSource
 
 

@@ -7,19 +7,16 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
-import posixpath
 from typing import Any
 
-from ...curation.bounded_reading import read_file
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import where
-from ...curation.rows import BLOB, Reject
+from ...curation.rows import BLOB
 from ...curation.shard_assignment import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
 from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
-from ...datasets.skeleton.bvh import layout_of_bvh
 from ...datasets.skeleton.facts import facts
 from ...datasets.skeleton.files import read_sequence, tensor_of_joints, tensor_of_npy
 from ...datasets.skeleton.layouts import Layout, packaged
@@ -36,16 +33,15 @@ from ..sources import SOURCES
 from ..user_code import OwnSource, source_of
 from . import card, results
 from .config import SkeletonConfig
+from .joints import layout_for
 from .source_config import (
     ArraySource,
-    BvhLayout,
     DrawnSource,
     FolderSource,
     NpzSource,
     NtuNamesSource,
     NtuSource,
     NwuclaSource,
-    PackagedLayout,
     PysklSource,
     TableSource,
 )
@@ -171,22 +167,6 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
         order = f"{len(known)} have an order in a source of kind {s.kind!r}"
         raise ConfigError(f"classes = {c.classes}: {order}: name them, or set classes = 'all' for all, sorted by name")
     return known[: c.classes]
-
-
-def layout_for(c: SkeletonConfig) -> Layout:
-    """The layout of the settings. Raises ``ConfigError`` if it is none."""
-    told = c.layout
-    if isinstance(told, PackagedLayout):
-        return packaged()[told.name]
-    if isinstance(told, BvhLayout):
-        try:
-            return layout_of_bvh(read_file(told.file), posixpath.splitext(posixpath.basename(told.file))[0])
-        except (Reject, OSError, ValueError) as error:
-            raise ConfigError(f"layout.file = {told.file!r}: {error}") from None
-    try:
-        return Layout(told.name, tuple(told.joints), tuple(told.edges), told.centre)
-    except ValueError as error:
-        raise ConfigError(f"layout: {error}") from None
 
 
 BENCHMARK = built_in(

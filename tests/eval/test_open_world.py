@@ -16,7 +16,8 @@ from benchwright.eval.protocols import open_world_predictions
 from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
 from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, FROM_START, measure_open_world, tidy
 from benchwright.eval.protocols.open_world_predictions import OpenWorldPredictions, Predicted
-from benchwright.training.predictors.registry import make_predictor, paper_settings
+from benchwright.training.predictors.paper import paper_settings
+from benchwright.training.predictors.registry import make_predictor
 from sklearn import metrics
 
 from tests.eval.open_worlds import results_of, rows_of

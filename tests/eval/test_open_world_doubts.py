@@ -11,7 +11,8 @@ from benchwright.curation.keys import canonical
 from benchwright.curation.rows import schema_of
 from benchwright.eval.protocols.open_world_doubts import doubts
 from benchwright.eval.results import RESULTS, Value, measured
-from benchwright.training.predictors.registry import make_predictor, paper_settings
+from benchwright.training.predictors.paper import paper_settings
+from benchwright.training.predictors.registry import make_predictor
 
 
 def told(method: str, settings: dict[str, Any], *, rows: int, said: int, novel: int = 30, count: int = 100) -> list[str]:

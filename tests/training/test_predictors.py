@@ -17,8 +17,9 @@ from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclu
 from benchwright.training.predictors.finch import finch
 from benchwright.training.predictors.gaussians import component_log_densities, fit_mixture, mixture_log_densities
 from benchwright.training.predictors.gmm_finch import GmmFinch
+from benchwright.training.predictors.paper import paper_settings
 from benchwright.training.predictors.predictor import gather, random_order, set_unknown, uncertain_first
-from benchwright.training.predictors.registry import PREDICTORS, make_predictor, new_predictor, paper_settings
+from benchwright.training.predictors.registry import PREDICTORS, make_predictor, new_predictor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats

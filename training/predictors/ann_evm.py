@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .ann import Ann, AnnSetting
 from .evm import Evm, EvmSetting
+from .paper import paper_settings
 from .predictor import Features, Labels, Probabilities, Seen, Uids
 
 
@@ -23,8 +24,6 @@ class AnnEvmSetting:
 
     def parts(self) -> tuple[AnnSetting, EvmSetting]:
         """The settings of both, whole."""
-        from .registry import paper_settings
-
         paper = paper_settings()
         return AnnSetting(**{**paper["ann"], **self.ann}), EvmSetting(**{**paper["evm"], **self.evm})
 

@@ -1,4 +1,4 @@
-"""Predictors by name, with the paper's settings."""
+"""Predictors by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...curation.package_data import package_toml
 from ...curation.registry import Registry, load_name
 
 PREDICTORS = Registry(
@@ -22,15 +21,6 @@ PREDICTORS = Registry(
     },
     fits=dict.fromkeys(("ann", "ann_evm", "evm", "gmm_finch", "original"), "vectors"),
 )
-
-
-def paper_settings() -> dict[str, dict[str, Any]]:
-    """``kowl.toml``: name -> hyper-parameters.
-
-    >>> paper_settings()["ann"]["epochs"]
-    1
-    """
-    return package_toml(__package__, "kowl.toml")
 
 
 def new_predictor(
@@ -70,6 +60,7 @@ def make_predictor(name: str, settings: Mapping[str, Any], *, seed: int, device:
     """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` if there is none.
 
     >>> import numpy as np
+    >>> from benchwright.training.predictors.paper import paper_settings
     >>> predictor = make_predictor("ann", {**paper_settings()["ann"], "hidden": 8, "epochs": 5}, seed=0)
     >>> X, y = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
     >>> uid = np.array(list("abcd"))

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from .registry import Tracker, dotted
+from .tracker import Tracker, dotted
 
 _EXPERIMENT = "benchwright"
 _TAG = "benchwright.training"

@@ -1,26 +1,8 @@
-"""Which trackers there are, and what one is."""
+"""Which trackers there are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
-
 from ...curation.registry import Registry
-
-
-class Tracker(Protocol):
-    """What is reported of one training. ``tracker(place, name, facts)`` makes one: where to, what it is called, and what it is.
-
-    It is made where the training runs, and once more where it is measured: equal names are one training.
-    """
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        """Take numbers by name (``loss/task_00``), at an epoch of a task, or after so many positions."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left; no more comes."""
-        ...
 
 
 def _in(name: str) -> str:
@@ -29,15 +11,3 @@ def _in(name: str) -> str:
 
 TRACKERS = Registry("tracker", {name: _in(name) for name in ("mlflow", "tensorboard", "wandb")})
 """``train --track NAME=PLACE``. Each built-in one needs the package of its name."""
-
-
-def dotted(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings of settings by dotted names.
-
-    >>> dotted({"seed": 0, "settings": {"schedule": {"epochs": 3}}})
-    {'seed': 0, 'settings.schedule.epochs': 3}
-    """
-    found: dict[str, Any] = {}
-    for name, value in facts.items():
-        found |= dotted(value, f"{before}{name}.") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
-    return found

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from .registry import Tracker
+from .tracker import Tracker
 
 
 def tensorboard(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from .registry import Tracker
+from .tracker import Tracker
 
 
 def wandb(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
