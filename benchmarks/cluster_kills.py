@@ -281,7 +281,7 @@ def measure(names: list[str], here: Path, room: Path, given: argparse.Namespace)
             print(
                 f"{name}: {len(found)} digests, {len(differ)} differ{': ' if differ else ''}{', '.join(differ)}; verify: "
                 f"{len(problems)} problems; {workers} workers ({in_training} while training) and {schedulers} schedulers "
-                f"killed, command repeated {lost} times, {tried_again(out)} parts tried again; {time.perf_counter() - began:.0f} s",
+                f"killed, command repeated {lost} times, {tried_again(out)} parts retried; {time.perf_counter() - began:.0f} s",
                 flush=True,
             )
             for problem in problems[:3]:
