@@ -203,8 +203,8 @@ class Store:
         return data
 
     def _requested(self, name: str, start: int, size: int | None) -> bytes | None:
-        """Bytes of a remote file by one request: opening it would first request its size, and fail if another process replaced
-        it before its bytes were read. None if the request of a stretch fails, as it does past the end of the file.
+        """Bytes of a remote file, which is not opened: that requests its size, and fails if another process replaces the file
+        before its bytes are read. None if the request of a stretch fails, as it does past the end of the file.
         """
         whole = size is None and not start
         stretch = {} if whole else {"start": start, "end": None if size is None else start + size}

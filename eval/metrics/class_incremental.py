@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .clear import check_matrix
+from .clear import NotTested, check_matrix
 
 
 def final_accuracy(matrix: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -82,18 +82,19 @@ def learned_cells(matrix: ArrayLike) -> NDArray[np.float64]:
     """``matrix`` as (N, N) float64, whose cells R[i, j] with j <= i were all tested.
 
     Raises:
-        ValueError: not square, a cell outside [0, 1], or one that was not tested.
+        ValueError: not square, or a cell outside [0, 1].
+        NotTested: a cell that was not tested.
 
     >>> learned_cells([[0.9, float("nan")], [float("nan"), 0.7]])
     Traceback (most recent call last):
         ...
-    ValueError: R[1, 0] was not tested: every task is tested after it and after each later one
+    benchwright.eval.metrics.clear.NotTested: R[1, 0] was not tested: every task is tested after it and after each later one
     """
     values = check_matrix(matrix)
     untested = np.argwhere(np.isnan(values) & np.tri(len(values), dtype=bool))
     if len(untested):
         i, j = untested[0]
-        raise ValueError(f"R[{i}, {j}] was not tested: every task is tested after it and after each later one")
+        raise NotTested(f"R[{i}, {j}] was not tested: every task is tested after it and after each later one")
     return values
 
 

@@ -19,6 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+class NotTested(ValueError):
+    """A cell that a metric takes in was not tested."""
+
+
 def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
     """``matrix`` as (N, N) float64.
 
@@ -46,7 +50,7 @@ def _region_mean(matrix: ArrayLike, metric: str, rows: NDArray[np.intp], columns
         return float("nan")
     if np.isnan(cells).any():
         at = int(np.argmax(np.isnan(cells)))
-        raise ValueError(f"R[{rows[at]}, {columns[at]}] was not tested: {metric} is the mean over {cells.size} cells")
+        raise NotTested(f"R[{rows[at]}, {columns[at]}] was not tested: {metric} is the mean over {cells.size} cells")
     return float(cells.mean())
 
 
@@ -102,7 +106,7 @@ def fwt_above_diagonal_mean(matrix: ArrayLike) -> float:
     >>> fwt_above_diagonal_mean([[1.0, float("nan")], [0.5, 0.75]])
     Traceback (most recent call last):
         ...
-    ValueError: R[0, 1] was not tested: fwt is the mean over 1 cells
+    benchwright.eval.metrics.clear.NotTested: R[0, 1] was not tested: fwt is the mean over 1 cells
     """
     return _region_mean(matrix, "fwt", *np.triu_indices(len(check_matrix(matrix)), 1))
 

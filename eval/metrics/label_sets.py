@@ -58,6 +58,22 @@ class Overlaps:
         return len(self.true)
 
 
+def label_sets(labels: NDArray[np.int64], classes: int) -> NDArray[np.bool_]:
+    """(n, classes) bool of (n, k) class indices; -1, and indices from ``classes`` on, are left out.
+
+    >>> label_sets(np.array([[2, 0], [1, -1]]), classes=3)
+    array([[ True, False,  True],
+           [False,  True, False]])
+    >>> label_sets(np.array([[2, 0], [1, -1]]), classes=2)  # class 2 is not known yet
+    array([[ True, False],
+           [False,  True]])
+    """
+    found = np.zeros((len(labels), classes), dtype=bool)
+    rows, columns = np.nonzero((labels >= 0) & (labels < classes))
+    found[rows, labels[rows, columns]] = True
+    return found
+
+
 def overlaps(true: ArrayLike, predicted: ArrayLike) -> Overlaps:
     """Count the labels of each sample.
 

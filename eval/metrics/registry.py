@@ -1,14 +1,12 @@
-"""Metrics by name, and what each is computed from."""
+"""Metrics that settings name, and what each is computed from."""
 
 from __future__ import annotations
 
 from ...curation.registry import Registry
 
 _HERE = "benchwright.eval.metrics"
-_MATRIX = "matrix of accuracies"
 
 _OF_MATRICES = {
-    "accuracy_curve": f"{_HERE}.class_incremental:accuracy_curve",
     "acc_lower_triangle_mean": f"{_HERE}.clear:acc_lower_triangle_mean",
     "backward_forgetting": f"{_HERE}.class_incremental:backward_forgetting",
     "bwt_below_diagonal_mean": f"{_HERE}.clear:bwt_below_diagonal_mean",
@@ -22,7 +20,6 @@ _OF_MATRICES = {
 _OF_CONFUSION = {
     "accuracy": f"{_HERE}.confusion:accuracy",
     "matthews_correlation": f"{_HERE}.confusion:matthews_correlation",
-    "mutual_information": f"{_HERE}.confusion:mutual_information",
     "normalised_mutual_information": f"{_HERE}.confusion:normalised_mutual_information",
 }
 _OF_LABEL_SETS = {
@@ -31,22 +28,23 @@ _OF_LABEL_SETS = {
     "label_recall": f"{_HERE}.label_sets:label_recall",
     "precision_weighted_jaccard": f"{_HERE}.label_sets:precision_weighted_jaccard",
 }
-_OF_OTHERS = {
-    "angular_statistics": f"{_HERE}.angular:angular_statistics",
-    "order_difference": f"{_HERE}.order_sensitivity:order_difference",
-    "reaction_times": f"{_HERE}.novelty:reaction_times",
-}
 
 METRICS = Registry(
     "metric",
-    {**_OF_MATRICES, **_OF_CONFUSION, **_OF_LABEL_SETS, **_OF_OTHERS},
+    {**_OF_MATRICES, **_OF_CONFUSION, **_OF_LABEL_SETS},
     fits={
-        **dict.fromkeys(_OF_MATRICES, _MATRIX),
+        **dict.fromkeys(_OF_MATRICES, "matrix of accuracies"),
         **dict.fromkeys(_OF_CONFUSION, "confusion of labels"),
         **dict.fromkeys(_OF_LABEL_SETS, "overlaps of label sets"),
-        "angular_statistics": "angles in degrees",
-        "order_difference": "accuracies by order",
-        "reaction_times": "novel and unknown, in order",
     },
 )
 """Plain functions of numpy arrays: the name says the definition."""
+
+OF_STREAMS = METRICS.only(*_OF_MATRICES, *_OF_CONFUSION)
+"""Those of streams whose samples have one label."""
+
+OF_LABEL_SET_STREAMS = METRICS.only(*_OF_LABEL_SETS)
+"""Those of streams whose samples have sets of labels."""
+
+OF_ORDERS = METRICS.only(*_OF_MATRICES)
+"""Those of trainings in several orders of tasks."""

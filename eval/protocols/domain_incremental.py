@@ -111,35 +111,6 @@ def offline_stream(
     return Stream((Position("all", train, tuple(classes), tuple(range(len(tests)))),), tests)
 
 
-def accuracy_matrix(predictions: Predictions) -> NDArray[np.float64]:
-    """R, (N, N): accuracy on each domain, in the order of time, after each; NaN where not tested, as where it was not
-    learned.
-
-    >>> import benchwright as bw
-    >>> streaming = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "streaming")
-    >>> np.isnan(accuracy_matrix(Predictions(streaming))).astype(int)  # only the future is tested
-    array([[1, 0, 0],
-           [1, 1, 0],
-           [1, 1, 1]])
-    """
-    names = domain_names(predictions)
-    found, matrix = predictions.matrix(), np.full((len(names), len(names)), np.nan)
-    for j, test in enumerate(predictions.tests):
-        matrix[: len(found), names.index(test.tested)] = found[:, j]
-    return matrix
-
-
-def domain_names(predictions: Predictions) -> list[str]:
-    """Names of the domains in the order of time: the last one may be tested alone.
-
-    >>> import benchwright as bw
-    >>> streaming = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "streaming")
-    >>> domain_names(Predictions(streaming))
-    ['1', '2', '3']
-    """
-    return list(dict.fromkeys([*(one.name for one in predictions.positions), *(test.tested for test in predictions.tests)]))
-
-
 def measure_offline(*, predictions: Rows) -> Iterator[Value]:
     """Source step: ``accuracy`` on the test rows of each bucket after a training on all of them, and on all together.
 
@@ -183,10 +154,10 @@ def measure_domains(*, predictions: Rows, protocol: Protocol) -> Iterator[Value]
     if not predictions.num_rows:
         return
     found = Predictions(predictions)
-    matrix = accuracy_matrix(found)
+    matrix = found.square()
     for i, one in enumerate(found.positions):
         memory: Any = one.memory_samples, one.memory_parts
-        for j, tested in enumerate(domain_names(found)):
+        for j, tested in enumerate(found.domains):
             if not np.isnan(matrix[i, j]):
                 yield measured("accuracy", matrix[i, j], position=i + 1, tested=tested, split="test", memory=memory)
     for name, metric in METRICS[protocol].items():

@@ -75,6 +75,10 @@ class OrderPredictions(Predictions):
         """(N, N) accuracy by task, the mean of its classes', rows after each task; NaN above the diagonal."""
         return task_accuracy_matrix(self.class_accuracy(split), [len(task) for task in self.tasks])
 
+    def square(self) -> NDArray[np.float64]:
+        """``matrix`` of the test."""
+        return self.matrix()
+
     def measures(self) -> dict[tuple[str, str], float]:
         """By metric and split: ``aa``, ``af_from_best``, ``af_final_minus_diagonal``, ``bound`` (a_kk = 1), ``bound_own`` (its
         a_kk); and ``aa`` of the sequences that validate.

@@ -13,6 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
+from ..metrics.confusion import Confusion
+from ..metrics.label_sets import Overlaps, label_sets, overlaps
 
 Labels = NDArray[np.int64]
 
@@ -256,6 +258,69 @@ class Predictions:
                         )
                     found[i, j] = np.count_nonzero(guess == truth) / len(truth)
         return found
+
+    @property
+    def domains(self) -> list[str]:
+        """Names of the positions and the test sets, in the order of the stream: the last one may be tested alone."""
+        return list(dict.fromkeys([*(one.name for one in self.positions), *(test.tested for test in self.tests)]))
+
+    def square(self) -> NDArray[np.float64]:
+        """R, (N, N) for N ``domains``: accuracy on each after each, NaN where not tested, or not learned.
+
+        >>> import benchwright as bw
+        >>> streaming = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "streaming")
+        >>> found = Predictions(streaming)
+        >>> found.domains, np.isnan(found.square()).astype(int)  # only the future is tested
+        (['1', '2', '3'], array([[1, 0, 0],
+               [1, 1, 0],
+               [1, 1, 1]]))
+        """
+        names = self.domains
+        found, square = self.matrix(), np.full((len(names), len(names)), np.nan)
+        for j, test in enumerate(self.tests):
+            square[: len(found), names.index(test.tested)] = found[:, j]
+        return square
+
+    def confusion(self) -> Confusion:
+        """What was predicted after the last position, of every sample tested then. Of samples with one label each.
+
+        >>> import benchwright as bw
+        >>> _, rows = next(bw.predictions("out"))
+        >>> found = Predictions(rows).confusion()
+        >>> found.n == sum(len(test.keys) for test in Predictions(rows).tests), 0 <= found.trace <= found.n
+        (True, True)
+        """
+        found = Confusion.of(np.empty(0, np.int64), np.empty(0, np.int64))
+        known = self.positions[-1].known
+        for test in self.tests:
+            if (guess := self.predicted(len(self.positions), test)) is not None:
+                found += Confusion.of(test.labels[asked(test.labels, known)], guess)
+        return found
+
+    def sets_after(self, position: int, test: TestSet) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """True and predicted sets, (n, known) each, of the samples that have a label which is known after a position (from 1).
+
+        >>> import pyarrow as pa
+        >>> rows = [
+        ...     row(LABEL_SETS, "0000//test", 0, "", "test", 2, keys=["a", "b"], labels=[[1, 0], [0]]),
+        ...     row(LABEL_SETS, "0001", 1, "0", "", 9, class_names=["animal", "dog"], record="{}"),
+        ...     row(LABEL_SETS, "0001//test", 1, "", "test", 2, predicted=[[0], [0, 1]]),
+        ... ]
+        >>> found = Predictions(Rows.of(pa.concat_tables(rows)))
+        >>> true, predicted = found.sets_after(1, found.tests[0])
+        >>> true.tolist(), predicted.tolist()
+        ([[True, True], [True, False]], [[True, False], [True, True]])
+        >>> found.overlaps()  # of the first test set, after the last position
+        Overlaps(common=array([1, 1]), true=array([2, 1]), predicted=array([1, 2]))
+        """
+        known = self.positions[position - 1].known
+        true = label_sets(test.labels[asked(test.labels, known)], known)
+        guess = self.predicted(position, test)
+        return true, np.zeros_like(true) if guess is None else label_sets(guess, known)
+
+    def overlaps(self) -> Overlaps:
+        """Of the first test set, what was predicted after the last position. Of samples with sets of labels."""
+        return overlaps(*self.sets_after(len(self.positions), self.tests[0]))
 
     def _take(self, names: list[str], places: list[int]) -> pa.Table:
         if missing := [name for name in names if name not in self._columns]:  # of all their files once

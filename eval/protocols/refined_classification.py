@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
-from ...datasets.iirc.view import label_sets
 from ..metrics.label_sets import METRICS, Overlaps, overlaps
 from ..results import Value, measured
-from .predictions import LearnedPosition, Predictions, TestSet, asked
+from .predictions import LearnedPosition, Predictions, TestSet
 from .stream_loop import Position, Stream, Test
 
 Sets = NDArray[np.bool_]
@@ -46,27 +45,6 @@ def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stre
     return Stream(tuple(positions), tuple(tests), sets=True)
 
 
-def sets_after(predictions: Predictions, position: int, test: TestSet) -> tuple[Sets, Sets]:
-    """True and predicted sets, (n, known) each, of the samples that have a label which is known after a position (from 1).
-
-    >>> import pyarrow as pa
-    >>> from benchwright.eval.protocols.predictions import LABEL_SETS, row
-    >>> rows = [
-    ...     row(LABEL_SETS, "0000//test", 0, "", "test", 2, keys=["a", "b"], labels=[[1, 0], [0]]),
-    ...     row(LABEL_SETS, "0001", 1, "0", "", 9, class_names=["animal", "dog"], record="{}"),
-    ...     row(LABEL_SETS, "0001//test", 1, "", "test", 2, predicted=[[0], [0, 1]]),
-    ... ]
-    >>> found = Predictions(Rows.of(pa.concat_tables(rows)))
-    >>> true, predicted = sets_after(found, 1, found.tests[0])
-    >>> true.tolist(), predicted.tolist()
-    ([[True, True], [True, False]], [[True, False], [True, True]])
-    """
-    known = predictions.positions[position - 1].known
-    true = label_sets(test.labels[asked(test.labels, known)], known)
-    guess = predictions.predicted(position, test)
-    return true, np.zeros_like(true) if guess is None else label_sets(guess, known)
-
-
 def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
     """Source step: the metrics of ``label_sets`` by task, by kind of class, and by split; and counts by class.
 
@@ -84,7 +62,7 @@ def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
     found = Predictions(predictions)
     for number, learned in enumerate(found.positions, 1):
         for test in found.tests:
-            true, guess = sets_after(found, number, test)
+            true, guess = found.sets_after(number, test)
             yield from _by_task(found.positions[:number], test, true, guess)
             yield from _by_kind(learned, number, test, true, guess, kinds)
             if test is not found.tests[0]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ...eval.metrics.registry import METRICS
+from ...eval.metrics.registry import OF_STREAMS
 from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
 from ...training.moco.settings import moco_presets, moco_settings
@@ -66,7 +66,7 @@ class Baselines:
     view: dict[str, Any] = Field(default_factory=dict[str, Any])
     weights: Location | None = None
     workers: Annotated[int, Field(ge=0)] = 0
-    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(OF_STREAMS)]] = Field(default_factory=list[str])
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
     learning_rate: Annotated[float, Field(gt=0)] | None = None

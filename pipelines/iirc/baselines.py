@@ -14,6 +14,7 @@ from ...datasets.iirc.hierarchy import Hierarchy, hierarchy_of_places, read_hier
 from ...datasets.iirc.tasks import DrawnTasks
 from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
+from ...eval.metrics.registry import OF_LABEL_SET_STREAMS
 from ...eval.protocols.refined_classification import measure_sets
 from ...training.baselines.iirc import paper_methods, paper_settings
 from ...training.data.pictures import picture_view
@@ -49,7 +50,10 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     views = {number: RefinedView(table, number) for number in numbers}
     kinds = {number: {"kinds": list(view.kinds)} for number, view in views.items()}
     of_other_labels = list({frozenset(views[number].classes): number for number in reversed(numbers)}.values())[::-1]
-    measures = {number: with_metrics({"sets": Step(measure_sets, kinds[number])}, e.metrics) for number in numbers}
+    measures = {
+        number: with_metrics({"sets": Step(measure_sets, kinds[number])}, e.metrics, known=OF_LABEL_SET_STREAMS)
+        for number in numbers
+    }
 
     def baselines() -> Iterator[dict[str, Any]]:
         for name in map(METHODS.present, [*methods] or e.methods):

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
-from ...eval.metrics.registry import METRICS
+from ...eval.metrics.registry import OF_LABEL_SET_STREAMS
 from ...training.baselines.iirc import paper_methods
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
@@ -199,7 +199,7 @@ class Evaluation:
         Field(default_factory=dict[str, dict[str, dict[str, Any]]])
     )
     model: Annotated[str, OneOf(MODELS)] = PICTURES
-    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(OF_LABEL_SET_STREAMS)]] = Field(default_factory=list[str])
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0
 

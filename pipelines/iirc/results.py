@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from ...curation.store import Rows
 from ...eval.metrics.label_sets import co_predictions
 from ...eval.protocols.predictions import Predictions
-from ...eval.protocols.refined_classification import sets_after
 from ...eval.report.blocks import Block, Details, Section, Text
 from ...eval.report.label_trees import confusion_figure
 from ...eval.report.trainings import (
@@ -150,7 +149,7 @@ def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Bl
     test, kept = found.tests[0], [task for task in after if task < len(found.positions)] or [len(found.positions) - 1]
     made: list[Block] = []
     for task in kept:
-        truth, guess = sets_after(found, task + 1, test)
+        truth, guess = found.sets_after(task + 1, test)
         shown, breaks = _shown(found, [each for each in kept if each <= task])
         with np.errstate(invalid="ignore"):
             matrices = {

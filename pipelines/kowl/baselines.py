@@ -174,7 +174,7 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
     if any(each is not None and each.nuisances for each in (config.features, *config.feature_sets.values())):
         measures["nuisances"] = Step(measure_nuisances, {})
-    return with_metrics(measures, config.evaluation.metrics, OpenWorldPredictions)
+    return with_metrics(measures, config.evaluation.metrics, OpenWorldPredictions, known=METRICS.only())
 
 
 def _known(name: str) -> str:
@@ -235,6 +235,3 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
         if strange := [name for name in table if short(name) not in known]:
             message = f"no predictor {strange[0]!r}: there are {', '.join(sorted(known))}"
             raise WrongUse(f"evaluation.{place}.{strange[0]}: {message}")
-    for name in config.evaluation.metrics:
-        if (entry := METRICS.find(name)).origin == BUILT_IN:
-            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, not of open-world predictions")

@@ -355,7 +355,7 @@ class KowlEvaluation:
     prior_knowledge: dict[str, Any]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     experience_limit: Annotated[int, Field(ge=1)] | None = None
-    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])
     device: str = "cpu"
     settings_of_sets: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
     scores: bool = False

@@ -21,6 +21,7 @@ from ...curation.keys import how, named
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import ArraysShape, Orders, load_orders, load_shape
+from ...eval.metrics.registry import OF_ORDERS
 from ...eval.protocols.order_sensitivity import measure_orders, read_orders
 from ...training.core.build import check_model, network_of
 from ...training.graph_streams.nets import Graph, attends, graph_of
@@ -148,7 +149,7 @@ def _trainings(
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
     dataset = posixpath.join(out, DATASET)
     measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
-    measures = with_metrics(measures, e.metrics, read_orders)
+    measures = with_metrics(measures, e.metrics, read_orders, known=OF_ORDERS)
     if "streams" not in method.learners:
         schedule = dataclasses.asdict(full_batches(**settings["schedule"])) | {"batch_size": e.schedule.batch_size}
         settings |= {"criterion": "cross_entropy", "memory": {"size": e.memory}, "schedule": schedule}

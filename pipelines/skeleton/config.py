@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from ...datasets.skeleton.bodies import BodyRule
 from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
-from ...eval.metrics.registry import METRICS
+from ...eval.metrics.registry import OF_ORDERS
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
@@ -202,7 +202,7 @@ class Evaluation:
     grid: dict[MethodName, dict[str, list[Any]]] = Field(default_factory=dict[MethodName, dict[str, list[Any]]])
     paper: Literal["ucla", "ntu"] | None = None
     memory: Positive = 200
-    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(OF_ORDERS)]] = Field(default_factory=list[str])
     device: str = "cpu"
     workers: Positive = 1
     orders_per_part: Positive = 12

@@ -98,9 +98,9 @@ def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEsti
         folder=work_folder(),
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
-    for metric in config.evaluation.metrics:
-        METRICS.only().find(metric)  # those that are built in are not of estimates
-    measures = with_metrics({"angles": Step(measure_folds, unfair)}, config.evaluation.metrics, estimates_of)
+    measures = with_metrics(
+        {"angles": Step(measure_folds, unfair)}, config.evaluation.metrics, estimates_of, known=METRICS.only()
+    )
     return Training(
         protocol=protocol,
         method=short(name),

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.vclimb.splits import OnLostRole, RoleRule
-from ...eval.metrics.registry import METRICS
+from ...eval.metrics.registry import OF_STREAMS
 from ...training.baselines.vclimb import CONSISTENT
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
@@ -299,7 +299,7 @@ class VclimbEvaluation:
     )
     model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
-    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(OF_STREAMS)]] = Field(default_factory=list[str])
     weights: Location | None = None
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0

@@ -7,7 +7,8 @@ import pytest
 from benchwright.datasets.iirc.assign import Proposal, Shares
 from benchwright.datasets.iirc.hierarchy import Hierarchy
 from benchwright.datasets.iirc.tasks import DrawnTasks
-from benchwright.datasets.iirc.view import RefinedView, label_sets
+from benchwright.datasets.iirc.view import RefinedView
+from benchwright.eval.metrics.label_sets import label_sets
 
 from tests.datasets.iirc_rows import CIFAR, IMAGENET, assigned, listed, sifted
 

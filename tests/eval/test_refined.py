@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from benchwright.eval.metrics.label_sets import co_predictions
 from benchwright.eval.protocols.predictions import Predictions
-from benchwright.eval.protocols.refined_classification import measure_sets, refined_stream, sets_after
+from benchwright.eval.protocols.refined_classification import measure_sets, refined_stream
 from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream
 
 from tests.eval.test_streams import Table
@@ -143,8 +143,8 @@ def test_counts_by_class_and_confusion_of_stored_predictions(tmp_path: Path) -> 
     assert counts == [[3, 0, 0], [1, 1, 1], [1, 1, 1]]
     assert ("samples", 2, "test", "", "class second") not in value.found
     # Of three samples of "top" one is predicted to be "first".
-    assert co_predictions(*sets_after(found, 2, found.tests[0])).tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
-    assert [each.shape for each in sets_after(found, 1, found.tests[1])] == [(0, 1)] * 2
+    assert co_predictions(*found.sets_after(2, found.tests[0])).tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
+    assert [each.shape for each in found.sets_after(1, found.tests[1])] == [(0, 1)] * 2
     assert found.tests[0].labels.tolist() == TEST.labels.tolist()
     assert found.predicted(3, found.tests[0]).tolist() == [[-1], [3], [3], [-1]]
 

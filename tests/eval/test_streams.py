@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 from benchwright.curation.store import Rows
-from benchwright.eval.protocols.domain_incremental import accuracy_matrix, iid_stream, measure_domains, streaming_stream
+from benchwright.eval.protocols.domain_incremental import iid_stream, measure_domains, streaming_stream
 from benchwright.eval.protocols.predictions import Predictions
 from benchwright.eval.protocols.stream_loop import Position, Stream, Test, run_stream
 from benchwright.training.baselines.clear import paper_settings
@@ -89,12 +89,12 @@ def test_a_drifting_world_is_learned_as_a_person_expects(tmp_path: Path) -> None
     in_domain = {name: summaries(each)["in_domain"] for name, each in [("nap", nap), ("now", finetune)]}
     assert in_domain["nap"] < in_domain["now"]  # who sleeps falls behind
     assert in_domain["now"] > 3 / CLASSES
-    last = {name: accuracy_matrix(r)[-1] for name, r in [("nap", nap), ("all", cumulative), ("now", finetune)]}
+    last = {name: r.square()[-1] for name, r in [("nap", nap), ("all", cumulative), ("now", finetune)]}
     assert last["all"][-1] >= last["nap"][-1]
     assert last["now"][0] < last["all"][0]  # without memory the first bucket is forgotten
     assert last["nap"][0] > 2 / CLASSES
     assert summaries(finetune)["next_domain"] > summaries(finetune)["fwt"]  # the next year is nearer than those after it
-    matrix = accuracy_matrix(nap)
+    matrix = nap.square()
     np.testing.assert_array_equal(matrix, np.broadcast_to(matrix[0], (BUCKETS, BUCKETS)))
 
 
@@ -130,7 +130,7 @@ def test_predictions_say_what_was_learned_and_tested(tmp_path: Path) -> None:
 def test_streaming_trains_on_whole_buckets_and_tests_the_future_alone(tmp_path: Path) -> None:
     found = run(tmp_path / "a", "finetune", "streaming", seed=3)
     assert set(summaries(found, "streaming")) == {"next_domain", "fwt"}
-    tested = ~np.isnan(accuracy_matrix(found))
+    tested = ~np.isnan(found.square())
     np.testing.assert_array_equal(tested, np.triu(np.ones((BUCKETS, BUCKETS), bool), 1))
     assert [one.samples for one in found.positions] == [PER_BUCKET] * (BUCKETS - 1)  # the last bucket has no future
     assert [len(test.keys) for test in found.tests] == [PER_BUCKET] * (BUCKETS - 1)
@@ -224,7 +224,7 @@ def test_a_learner_of_ones_own_may_save_with_torch_or_numpy_and_goes_on_from_it(
     told: list[str] = []
     assert pa.concat_tables(run_stream(again, stream(), folder=folder, tell=told.append)).equals(whole)
     assert len(told) == BUCKETS - 3, "what was saved is not learned again"
-    assert accuracy_matrix(Predictions(Table(whole))).mean() > 2 / CLASSES
+    assert Predictions(Table(whole)).square().mean() > 2 / CLASSES
     assert not list(folder.glob(".tmp-*"))
     states = [(each / f"after-{BUCKETS:04}").read_bytes() for each in (folder, tmp_path / "whole")]
     assert states[0] == states[1], "no name of the moment is in them"

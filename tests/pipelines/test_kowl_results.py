@@ -138,7 +138,7 @@ def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Pat
         ("evaluation.settings.gmm_finch.epsilon=-1", "evaluation.settings.gmm_finch: min_error_tol 0.05, epsilon -1"),
         ("evaluation.settings.svm.c=1", "no predictor 'svm'"),
         ("evaluation.settings={'gone.py:Nothing' = {c = 1}}", "no predictor 'gone.py:Nothing'"),
-        ("evaluation.metrics=['in_domain_diagonal_mean']", "is of matrix of accuracies"),
+        ("evaluation.metrics=['in_domain_diagonal_mean']", "no metric 'in_domain_diagonal_mean'"),
     ]:
         out = tmp_path / re.sub(r"\W", "-", setting)
         told = bw("run", "kowl", "--config", "tiny", "--set", setting, "--out", out, "--quiet")
