@@ -55,6 +55,11 @@ class Failing(MemoryFileSystem):
             raise Failing.fault
         return super()._open(path, mode, **more)
 
+    def cat_file(self, path: str, **more: Any) -> bytes:
+        if Failing.fault is not None and path.endswith(Failing.at):
+            raise Failing.fault
+        return super().cat_file(path, **more)
+
     def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
         if Failing.fault is not None and path.endswith(Failing.at):
             raise Failing.fault
