@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..curation.registry import BUILT_IN, Entry, Registry, described
@@ -48,17 +49,42 @@ def list_names(kind: str) -> list[dict[str, str]]:
     registries = [found] if isinstance(found, Registry) else [*found.values()]
     entries = [entry for registry in registries for entry in registry.entries()]
     rows = [_row(entry) for entry in dict.fromkeys(entries)]  # what is offered to several is told once
-    return [*rows, *_groups()] if kind == "methods" else rows
+    return [*rows, *_of_papers(kind)]
 
 
-def _groups() -> list[dict[str, str]]:
-    """A row for each name that stands for several methods of a benchmark."""
-    from ..training.baselines import clear
+def _of_papers(kind: str) -> Iterator[dict[str, str]]:
+    """A row for each name of a row of a paper's table, and for each that stands for several of them."""
+    if kind == "methods":
+        from ..training.baselines import clear, iirc
+        from ..training.methods.registry import METHODS
 
-    return [
-        {"name": name, "fits": "the benchmark clear", "summary": f"A group: {', '.join(names)}", "origin": BUILT_IN}
-        for name, names in clear.groups().items()
-    ]
+        for name, names in clear.groups().items():
+            yield _row_of("clear", name, f"A group: {', '.join(names)}")
+        rows = {"clear": clear.paper_methods()}
+        of_iirc = {name: iirc.paper_settings(name, dataset="cifar100") for name in iirc.paper_methods()}
+        rows["iirc"] = {
+            name: (method, {**made["method"], "head": made["model"]["head"], "samples": made["data"]["samples"]})
+            for name, (method, made) in of_iirc.items()
+        }
+        for benchmark, methods in rows.items():
+            for name, (method, settings) in methods.items():
+                if name not in METHODS.builtin:
+                    yield _row_of(benchmark, name, _told(method, settings))
+        yield _row_of("vclimb", "METHOD+tc", "Any method, with the loss of temporal consistency.")
+    elif kind == "estimators":
+        from ..training.illuminants.registry import ESTIMATORS, candidates
+
+        for name, (estimator, choices) in candidates().items():
+            if name not in ESTIMATORS.builtin:
+                yield _row_of("two_camera", name, _told(estimator, choices))
+
+
+def _row_of(benchmark: str, name: str, summary: str) -> dict[str, str]:
+    return {"name": name, "fits": f"the benchmark {benchmark}", "summary": summary, "origin": BUILT_IN}
+
+
+def _told(name: str, settings: Mapping[str, Any]) -> str:
+    return ", ".join([name, *(f"{key} = {value}" for key, value in settings.items())])
 
 
 def _row(entry: Entry) -> dict[str, str]:
