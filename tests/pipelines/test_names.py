@@ -14,8 +14,10 @@ import pytest
 from benchwright.curation.artifact import load_run
 from benchwright.curation.store import Store
 from benchwright.pipelines import api, trusted_code
-from benchwright.pipelines.listing import REGISTRIES
+from benchwright.pipelines.listing import REGISTRIES, list_names
 from benchwright.pipelines.sources import SOURCES
+from benchwright.training.baselines import clear, iirc
+from benchwright.training.illuminants.registry import candidates
 
 from tests.installed import Install
 from tests.pipelines.conftest import Cli, files_of
@@ -452,3 +454,9 @@ def test_a_run_refuses_wrong_baselines_before_it_makes_anything(
     assert (said.code, said.err.count("\n")) == (2, 1), said.err
     assert told in said.err
     assert not (tmp_path / "out" / "stages").exists()
+
+
+def test_rows_of_the_papers_tables_are_listed() -> None:
+    methods, estimators = ({row["name"] for row in list_names(kind)} for kind in ("methods", "estimators"))
+    assert methods >= {*clear.groups(), *clear.paper_methods(), *iirc.paper_methods()}
+    assert estimators >= {*candidates()}
