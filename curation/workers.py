@@ -262,11 +262,12 @@ class Workers:
                 ending.thread_condition.wait(0.1)
             if self._client.status != "running":
                 raise CommClosedError
-            if not warned and time.monotonic() - heard > _SILENCE:
+            if time.monotonic() - heard > _SILENCE:
                 heard = time.monotonic()
                 with contextlib.suppress(OSError):  # a lost scheduler ends the futures
+                    self._let_anywhere([futures[number].key for number, at in failed.items() if at])
                     left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
-                    if told := self._idle(left):
+                    if not warned and (told := self._idle(left)):
                         _LOGGER.warning("%s", told)
                         warned = True
 
@@ -282,10 +283,22 @@ class Workers:
         _LOGGER.warning("%s: retrying it on another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
         job.meter.retries += 1
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            others = [address for address in self._workers() if address not in failed]
-            # Others may go meanwhile: then any will do.
-            return submit(job, workers=others, allow_other_workers=True) if others else submit(job)
+            needed = (self._resources(job.task.stage) or {}).keys()
+            others = [at for at, each in self._workers().items() if at not in failed and needed <= each["resources"].keys()]
+            # Not with allow_other_workers: once these are gone, the scheduler would take any, whatever it offers.
+            return submit(job, workers=others or None)
         return submit(job)
+
+    def _let_anywhere(self, keys: Sequence[str]) -> None:
+        """Allow parts to be tried at all workers where those that were to try them are gone, or paused."""
+
+        def lift(dask_scheduler: Any) -> None:
+            stuck = {task.key: None for task in dask_scheduler.unrunnable if task.key in keys}
+            dask_scheduler.set_restrictions(stuck)
+            dask_scheduler.transitions(dict.fromkeys(stuck, "processing"), "tried-anywhere")
+
+        if keys:
+            self._client.run_on_scheduler(lift)
 
     def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]]) -> None:
         """Note how often a worker was lost that was at a part: the scheduler knows while the futures are held."""
