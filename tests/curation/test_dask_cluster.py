@@ -131,8 +131,8 @@ def test_a_part_is_tried_three_times_where_machines_fail_and_once_where_code_doe
     assert len(set(at[:2])) == min(tries, 2)  # the second try was at the other one of the two workers
 
 
-@pytest.mark.parametrize(("device", "needs"), [("cuda", ""), ("cpu", "GPU")])
-def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path, device: str, needs: str) -> None:
+@pytest.mark.parametrize(("device", "needs"), [("cuda", None), ("cpu", "GPU")])
+def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path, device: str, needs: str | None) -> None:
     (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(8)))
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
     flow = flow.each("met", step(steps.name_worker, device=device), rows_per_part=1, needs=needs)
@@ -282,19 +282,58 @@ def in_this_process(**settings: Any) -> Any:
     return distributed.SpecCluster(workers={"first": worker}, worker=more, scheduler=scheduler, silence_logs="CRITICAL")
 
 
+@pytest.mark.parametrize(
+    ("device", "planned", "needs"),
+    [
+        pytest.param("cpu", "GPU", {}, id="by the plan"),
+        pytest.param("cuda:1", None, {}, id="by its device"),
+        pytest.param("cpu", "BIG_MEMORY", {"met": "GPU"}, id="by the run"),
+    ],
+)
 def test_a_run_waits_for_a_worker_that_offers_what_a_stage_needs(
-    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    on_warning: Callable[..., None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    device: str,
+    planned: str | None,
+    needs: dict[str, str],
 ) -> None:
     caplog.set_level(logging.WARNING, "benchwright")
     (tmp_path / "numbers.txt").write_text("1\n")
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
     with in_this_process() as cluster:
         on_warning(lambda: cluster.scale(2))
-        flow = flow.each("met", step(steps.name_worker), needs="GPU")
-        assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 1
-    told = f"stage 'met' needs 'GPU', which no worker of {cluster.scheduler_address} offers: begin one by `dask worker "
+        flow = flow.each("met", step(steps.name_worker, device=device), needs=planned)
+        assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address, needs=needs).result.rows == 1
+    told = f"stage 'met' waits for a worker of {cluster.scheduler_address} that offers 'GPU': begin one by `dask worker "
     assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
         f"{told}{cluster.scheduler_address} --resources GPU=1`"
+    ]
+
+
+def test_what_says_cuda_runs_without_a_gpu_where_the_run_says_so(tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker, device="cuda"))
+    with in_this_process() as cluster:
+        done = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address, needs={"met": ""})
+        again = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)  # which no worker could make
+    assert done.rows().table(["worker"])["worker"].to_pylist() == ["first"]
+    assert again.artifacts == done.artifacts
+
+
+def test_needs_of_the_command_line_are_those_of_the_run(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = Path(__file__).resolve().parents[2] / "docs/examples/words.py"
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "five.txt").write_text("one two three four five")
+    with in_this_process() as cluster:
+        on_warning(lambda: cluster.scale(2))
+        run = ["run", words, "--set", f"folder={tmp_path / 'texts'}", "--out", tmp_path / "out", "-q", "--needs", "counted=GPU"]
+        assert cli.call([*map(str, run), "--scheduler", cluster.scheduler_address]) == 0
+    assert [record.getMessage().partition(" of ")[0] for record in caplog.records if record.name == "benchwright"] == [
+        "stage 'counted' waits for a worker"
     ]
 
 
