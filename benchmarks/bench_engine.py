@@ -14,7 +14,6 @@ import argparse
 import io
 import multiprocessing
 import os
-import resource
 import shutil
 import statistics
 import tempfile
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from benchwright.curation.cost import peak_bytes_of_all
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import Blob
@@ -177,7 +177,7 @@ def main() -> None:
         peaks: list[int] = []
         for copies_now in (1, 10, 30 if options.quick else 100):
             run(_plan(folder, copies_now, nothing, 100), f"{scratch}/memory{copies_now}", scheduler="sync")
-            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+            peaks.append(peak_bytes_of_all() >> 20)
         print(f"  peak memory after 100, 1,000 and {'3,000' if options.quick else '10,000'} rows: {peaks} MB")
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from benchwright.curation.cost import peak_bytes_of_all
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.run import run
@@ -106,7 +107,7 @@ def build(kind: str, rows: int, root: str) -> dict[str, float]:
 
 
 def peak_mib() -> float:
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+    return peak_bytes_of_all() / 2**20
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ import csv
 import importlib
 import importlib.util
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -228,11 +227,13 @@ def one(way: str, folder: Path) -> None:
     for name in ("benchwright.pipelines.kowl.pipeline", "sklearn.model_selection", *(["pandas"] if way == "pandas" else [])):
         importlib.import_module(name)
 
+    from benchwright.curation.cost import peak_bytes_of_all
+
     with tempfile.TemporaryDirectory(dir=folder) as out:
         start, used = time.perf_counter(), time.process_time()
         table = WAYS[way](folder, Path(out) / "out")
         seconds, cpu = time.perf_counter() - start, time.process_time() - used
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_bytes_of_all() / 2**20
     print(json.dumps({"seconds": seconds, "cpu_s": cpu, "peak_mib": peak, "table": table}))
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchwright.curation.cost import peak_bytes_of_all
 from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.skeleton.facts import facts
@@ -183,7 +183,7 @@ def bench_tensors(nwucla: Path | None, count: int) -> None:
         script_cpu, script_wall, plain = cpu(lambda: script(root))
         ours_cpu, ours_wall, made = cpu(lambda: run(wanted, f"{scratch}/out", scheduler="threads", workers=2))
         assert made.rows().num_rows == len(plain)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_bytes_of_all() / 2**20
     print(f"{len(plain):,} sequences from JSON to tensors ({'real' if nwucla else 'drawn'} N-UCLA)")
     print(f"  {ours_cpu:6.2f} s CPU, {ours_wall:6.2f} s wall: through the engine, 2 threads, checked, stored with digests")
     print(

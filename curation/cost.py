@@ -5,6 +5,7 @@ Only ``made.json`` holds these figures, the one file that differs between equal 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import resource
@@ -31,7 +32,7 @@ class Use:
         process: host and number.
         begin: its CPU seconds when the task began, children that have ended included.
         end: the same when it ended.
-        peak_bytes: the most memory that the process has held until then.
+        peak_bytes: the most memory that the process has held until then; in one that makes a task at a time, during the task.
     """
 
     process: tuple[str, int]
@@ -56,7 +57,7 @@ def cpu_seconds() -> float:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held."""
+    """The most memory that this process has held since ``restart_peak``."""
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count that of the process which began this one, too
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) << 10
@@ -64,10 +65,27 @@ def peak_bytes() -> int:
     return most if sys.platform == "darwin" else most << 10
 
 
+_peak_before = 0
+
+
+def restart_peak() -> None:
+    """Have ``peak_bytes`` count from here on, where the system permits it."""
+    global _peak_before
+    _peak_before = max(_peak_before, peak_bytes())
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes_of_all() -> int:
+    """The most memory that this process has held at all: after ``restart_peak`` the system tells no more."""
+    return max(_peak_before, peak_bytes())
+
+
 class Meter:
     """Adds up, in the process of the run, what the tasks of one stage use here and in other processes."""
 
     def __init__(self) -> None:
+        restart_peak()
         self._began, self._cpu_began = time.perf_counter(), cpu_seconds()
         self._elsewhere, self._peak = 0.0, 0
         self._last: dict[tuple[str, int], float] = {}

@@ -204,7 +204,7 @@ class Stage:
     expands: bool = False
     waits: str = ""
     may_be_empty: bool = False
-    needs: str = ""
+    needs: str | None = None
 
     @property
     def budget(self) -> Budget:
@@ -240,8 +240,8 @@ class Flow:
       expected reasons and the setting that decides. 0 by default. Not part of the key.
     * ``rows_per_part``: rows per task. Affects neither rows nor digests.
     * ``needs``: a resource that workers of a cluster offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts run on such
-      workers alone, and each takes one of it. Not part of the key, and without effect when there is no cluster. A stage whose
-      setting ``device`` is a GPU needs none: its parts run on workers with ``GPU`` if there are any.
+      workers alone, and each takes one of it; "": on any worker. None: ``"GPU"`` for a stage whose setting ``device`` is a GPU,
+      any worker for all others. Not part of the key, and without effect when there is no cluster.
     * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema if it depends
       on settings; None if the columns do not change. For ``each`` and ``each_batch``: the row dataclass if it depends on
       settings; None: that of the function's return annotation.
@@ -273,7 +273,7 @@ class Flow:
         gives: type | None = None,
         max_rejects: float | Budget | None = 0,
         rows_per_part: int = 256,
-        needs: str = "",
+        needs: str | None = None,
     ) -> Flow:
         """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
         return self._then(Stage(name, "each", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
@@ -286,7 +286,7 @@ class Flow:
         gives: type | None = None,
         max_rejects: float | Budget | None = 0,
         rows_per_part: int = 256,
-        needs: str = "",
+        needs: str | None = None,
     ) -> Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
@@ -299,7 +299,7 @@ class Flow:
         gives: type | pa.Schema | None = None,
         max_rejects: float | Budget | None = 0,
         rows_per_part: int = 65536,
-        needs: str = "",
+        needs: str | None = None,
     ) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
         return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
@@ -313,7 +313,7 @@ class Flow:
         max_rejects: float | Budget | None = 0,
         expands: bool = False,
         waits: str = "",
-        needs: str = "",
+        needs: str | None = None,
     ) -> Flow:
         """All rows at once: ``fn(rows, **settings) -> table, Sifted, or an iterable of them``.
 
@@ -331,7 +331,7 @@ class Flow:
         by: Sequence[str] | None = None,
         max_samples: int = 1000,
         max_rejects: float | Budget | None = 0,
-        needs: str = "",
+        needs: str | None = None,
     ) -> Flow:
         """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
 
@@ -408,7 +408,7 @@ def source(
     max_rejects: float | Budget | None = 0,
     rows_per_part: int = 65536,
     may_be_empty: bool = False,
-    needs: str = "",
+    needs: str | None = None,
 ) -> Flow:
     """Begin a plan.
 

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from .code_loading import own_line
-from .cost import Use, cpu_seconds
+from .cost import Use, cpu_seconds, restart_peak
 from .extras import NeedsPackage, lacking
 from .files import Written, place
 from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
@@ -135,6 +135,8 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     logger, heard = logging.getLogger("benchwright"), _Heard()
     logger.addHandler(heard)
     begin = cpu_seconds()
+    if not elsewhere:  # a worker of a cluster may be at other tasks meanwhile
+        restart_peak()
     try:
         made = make_parts(task)
         if elsewhere:

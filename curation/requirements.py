@@ -65,6 +65,11 @@ def needs_gpu(stage: Stage) -> bool:
     return _device(stage).startswith("cuda")
 
 
+def resource_of(stage: Stage) -> str:
+    """The resource that a worker of a cluster must offer for the stage, as in ``dask worker --resources GPU=1``; "": none."""
+    return stage.needs if stage.needs is not None else "GPU" if needs_gpu(stage) else ""
+
+
 def _device(stage: Stage) -> str:
     return next((str(plain(step.settings["device"])) for step in stage.steps if "device" in step.settings), "cpu")
 

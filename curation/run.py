@@ -67,6 +67,7 @@ def run(
     code: Mapping[str, str] | None = None,
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
+    needs: Mapping[str, str] | None = None,
     add: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
@@ -84,6 +85,7 @@ def run(
         code: names of what it uses that is not built in, for the record.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
         keep_stale: stages to use as they are though their code changed since; recorded in them.
+        needs: stage -> resource that workers of a cluster must offer for it, in place of what the plan says; see ``Flow``.
         add: leave the stages of earlier plans in the record, before those of this one: the folder gathers what several plans
             made.
         on_progress: called in this thread.
@@ -107,9 +109,12 @@ def run(
     [{'key': 'one', 'commonest': 'a'}, {'key': 'short', 'commonest': 'hm'}, {'key': 'two', 'commonest': 'be'}]
     """
     schemas = flow.schemas()
-    stages = flow.ordered()
-    if unknown := [name for name in keep_stale if name not in [stage.name for stage in stages]]:
-        raise PlanError(f"no stage {unknown[0]!r} to keep: there are {', '.join(stage.name for stage in stages)}")
+    needs = needs or {}
+    stages = [dataclasses.replace(stage, needs=needs.get(stage.name, stage.needs)) for stage in flow.ordered()]
+    names = [stage.name for stage in stages]
+    for named, purpose in ((keep_stale, "to keep"), (needs, "that could need a resource")):
+        if unknown := [name for name in named if name not in names]:
+            raise PlanError(f"no stage {unknown[0]!r} {purpose}: there are {', '.join(names)}")
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
         raise PlanError(f"{out} is in the memory of this process, where workers of {scheduler!r} cannot write")
@@ -123,7 +128,6 @@ def run(
         check_packages(stage for stage in stages if not store.exists(artifact_file(stage.name)))
         if retry:  # before anything is written: the reasons may be mistyped
             _forget_rejects(store, retry)
-        names = [stage.name for stage in stages]
         if add and earlier is not None:
             names = list(dict.fromkeys([*earlier.stages, *names]))
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(names), flow.last, code=dict(code or {}))

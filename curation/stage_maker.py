@@ -51,7 +51,8 @@ class Progress:
     """What ``on_progress`` is told after every part, and once at the end of every stage.
 
     ``rows`` counts rows taken in; ``rows_total`` is None if a source does not know yet. ``why`` says what a stage that is
-    there and yet recomputed is stale by.
+    there and yet recomputed is stale by. A stage that has just been made has ``bytes`` of its files, and its ``cost``: see
+    ``Meter.cost``.
     """
 
     stage: str
@@ -63,6 +64,8 @@ class Progress:
     rejects: int
     seconds: float
     why: str = ""
+    bytes: int = 0
+    cost: Mapping[str, Any] | None = None
 
 
 class Reporter:
@@ -70,9 +73,9 @@ class Reporter:
         self._tell, self._stage, self._index, self._stages = tell, stage, index, stages
         self._started = time.perf_counter()
 
-    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int, why: str = "") -> None:
+    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int, why: str = "", **more: Any) -> None:
         seconds = time.perf_counter() - self._started
-        self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds, why))
+        self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds, why, **more))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,9 +241,11 @@ class StageMaker:
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            self._write_made(time.perf_counter() - started, witness, meter)
+            cost = meter.cost()
+            self._write_made(time.perf_counter() - started, witness, cost)
             self._check_rejects(artifact)
-            report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
+            size = sum(facts["size"] for facts in artifact.files().values())
+            report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()), bytes=size, cost=cost)
             self._artifact = artifact
 
         return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, meter, commit)
@@ -369,10 +374,10 @@ class StageMaker:
         found = self.store.list(where)
         self.store.remove([posixpath.join(where, n) for n in found if n.endswith(".rejects.parquet") and n not in kept])
 
-    def _write_made(self, seconds: float, witness: str, meter: Meter) -> None:
+    def _write_made(self, seconds: float, witness: str, cost: Mapping[str, Any]) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
         code = sha256(self.store.read(code_file(self.stage.name)))
-        made = sealed({**made, "versions": _versions(), "witness": witness, "code": code, "cost": meter.cost()})
+        made = sealed({**made, "versions": _versions(), "witness": witness, "code": code, "cost": cost})
         self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), made)
 
 

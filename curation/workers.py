@@ -31,7 +31,7 @@ from .flow import Stage
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
 from .reachable_code import Definitions
-from .requirements import needs_gpu
+from .requirements import resource_of
 from .stage_maker import StageJob
 from .tasks import PartTask
 
@@ -179,10 +179,9 @@ class Workers:
         code = {name: to_check(stage) for name, stage in stages.items()}
         futures: list[Any] = []
         try:
-            resources = {name: self._resources(stage) for name, stage in stages.items()}
 
             def submit(job: StageJob, **where: Any) -> Any:
-                where["resources"] = resources[job.task.stage.name]
+                where["resources"] = {resource: 1} if (resource := resource_of(job.task.stage)) else None
                 packed = _packed((_make_at_worker, job.task, *code[job.task.stage.name]))
                 return self._client.submit(open_task, pickle.loads, packed, pure=False, **where)
 
@@ -206,13 +205,6 @@ class Workers:
         """What the scheduler says of each worker, by address."""
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
-    def _resources(self, stage: Stage) -> dict[str, int] | None:
-        """What a worker has to have free for a part of the stage, as ``dask worker --resources GPU=1`` says; None: anything."""
-        if stage.needs:
-            return {stage.needs: 1}
-        offered = needs_gpu(stage) and any("GPU" in worker["resources"] for worker in self._workers().values())
-        return {"GPU": 1} if offered else None
-
     def _idle(self, stages: Iterable[Stage]) -> str:
         """Why nobody is at work at these stages; "" if somebody may be."""
         workers = self._workers().values()
@@ -222,9 +214,9 @@ class Workers:
             text = "each has used most of its memory limit, and begins no part until some is free"
             return f"every worker of {self._scheduler} is paused: {text}: give the workers more memory, or fewer threads"
         for stage in stages:
-            if stage.needs and not any(stage.needs in worker["resources"] for worker in workers):
-                begin = f"begin one by `dask worker {self._scheduler} --resources {stage.needs}=1`"
-                return f"stage {stage.name!r} needs {stage.needs!r}, which no worker of {self._scheduler} offers: {begin}"
+            if (resource := resource_of(stage)) and not any(resource in worker["resources"] for worker in workers):
+                begin = f"begin one by `dask worker {self._scheduler} --resources {resource}=1`"
+                return f"stage {stage.name!r} waits for a worker of {self._scheduler} that offers {resource!r}: {begin}"
         return ""
 
     def _as_they_end(
@@ -262,11 +254,12 @@ class Workers:
                 ending.thread_condition.wait(0.1)
             if self._client.status != "running":
                 raise CommClosedError
-            if not warned and time.monotonic() - heard > _SILENCE:
+            if time.monotonic() - heard > _SILENCE:
                 heard = time.monotonic()
                 with contextlib.suppress(OSError):  # a lost scheduler ends the futures
+                    self._let_anywhere([futures[number].key for number, at in failed.items() if at])
                     left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
-                    if told := self._idle(left):
+                    if not warned and (told := self._idle(left)):
                         _LOGGER.warning("%s", told)
                         warned = True
 
@@ -282,10 +275,23 @@ class Workers:
         _LOGGER.warning("%s: retrying it on another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
         job.meter.retries += 1
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-            others = [address for address in self._workers() if address not in failed]
-            # Others may go meanwhile: then any will do.
-            return submit(job, workers=others, allow_other_workers=True) if others else submit(job)
+            resource = resource_of(job.task.stage)
+            able = [at for at, worker in self._workers().items() if not resource or resource in worker["resources"]]
+            others = [address for address in able if address not in failed]
+            # Not with allow_other_workers: once these are gone, the scheduler would take any, whatever it offers.
+            return submit(job, workers=others or None)
         return submit(job)
+
+    def _let_anywhere(self, keys: Sequence[str]) -> None:
+        """Allow parts to be tried at all workers where those that were to try them are gone, or paused."""
+
+        def lift(dask_scheduler: Any) -> None:
+            stuck = {task.key: None for task in dask_scheduler.unrunnable if task.key in keys}
+            dask_scheduler.set_restrictions(stuck)
+            dask_scheduler.transitions(dict.fromkeys(stuck, "processing"), "tried-anywhere")
+
+        if keys:
+            self._client.run_on_scheduler(lift)
 
     def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]]) -> None:
         """Note how often a worker was lost that was at a part: the scheduler knows while the futures are held."""

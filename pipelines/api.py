@@ -186,6 +186,7 @@ def run(
     workers: int | None = None,
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
+    needs: Mapping[str, str] | None = None,
     on_progress: Callable[[engine.Progress], None] = lambda _: None,
 ) -> engine.Run:
     """Run the stages that are not up to date, simulate annotators if the settings say so, and publish the dataset.
@@ -196,6 +197,8 @@ def run(
         scheduler: see ``curation.run.run``, also for ``workers`` and ``on_progress``.
         retry: reject reasons whose rows are retried, such as ``timed_out``.
         keep_stale: stages to reuse although their code changed; ``show`` and ``verify`` say so.
+        needs: stage -> resource that workers of a cluster must offer for it, such as ``GPU``; "": none. Does not affect
+            results.
 
     Returns:
         The run; if it could not finish, its ``waiting`` says what a person has to do.
@@ -231,6 +234,7 @@ def run(
                 code=todo.code(),
                 retry=retry,
                 keep_stale=keep_stale,
+                needs=needs,
                 on_progress=told,
             )
         retry = ()

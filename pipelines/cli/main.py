@@ -29,6 +29,7 @@ from .options import (
     TrustCode,
     Workers,
     local_folder,
+    stage_and_resource,
     stage_and_rows,
     trust,
 )
@@ -203,6 +204,14 @@ def run(
             help="Keep this stage although its code has changed; `show` and `verify` will say so (repeatable).",
         ),
     ] = None,
+    needs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--needs",
+            metavar="STAGE=RESOURCE",
+            help="Run this stage only on workers of the cluster that offer RESOURCE, such as embedded=GPU (repeatable).",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and run nothing.")] = False,
     train_too: Annotated[bool, typer.Option("--train", help="Also train the baselines and write the report.")] = False,
     quiet: Quiet = False,
@@ -216,6 +225,7 @@ def run(
       benchwright run clear --config tiny --out out
       benchwright run clear --config mine.toml --set seed=7 --out out --scheduler processes
       benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
+      benchwright run clear --out s3://bucket/run --scheduler tcp://10.0.0.1:8786 --needs retrieved=BIG_MEMORY
       benchwright run mine.py --config mine.toml --out out
       benchwright run clear --out out --retry timed_out --retry server_error
       benchwright run clear --out out --keep-stale embedded
@@ -226,6 +236,7 @@ def run(
     from .progress import Teller
 
     exits.warnings_as_lines()
+    needed = dict(map(stage_and_resource, needs or ()))
     todo = api.job(name, config=config, overrides=overrides or ())
     if dry_run:
         _print_plan(todo, out)
@@ -240,6 +251,7 @@ def run(
             workers=workers,
             retry=retry or (),
             keep_stale=keep_stale or (),
+            needs=needed,
             on_progress=teller.tell,
         )
     if done.waiting:

@@ -44,6 +44,15 @@ def stage_and_rows(value: str) -> tuple[str, int]:
     return stage, int(count)
 
 
+def stage_and_resource(value: str) -> tuple[str, str]:
+    """The parts of ``STAGE=RESOURCE``. Raises ``typer.BadParameter`` for anything else."""
+    stage, equals, resource = value.partition("=")
+    if not (stage and equals):
+        rule = f"STAGE=RESOURCE, such as embedded=GPU, or {value}= if any worker will do" if stage else "STAGE=RESOURCE"
+        raise typer.BadParameter(f"{value!r}: {rule}", param_hint="--needs")
+    return stage, resource
+
+
 def _names() -> list[str]:
     from ..catalogue import BENCHMARKS
 

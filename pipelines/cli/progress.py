@@ -1,4 +1,4 @@
-"""Progress of a run: bars with rate and remaining time on a terminal, one plain line per stage elsewhere."""
+"""Progress of a run: a plain line per stage that has ended; on a terminal, bars with rate and remaining time of the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from .text import on_one_line
+from .text import on_one_line, printed_bytes, printed_retries, printed_time
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -35,7 +35,7 @@ class Teller:
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),
                 TextColumn("{task.fields[rejects]}"),
-                TimeRemainingColumn(elapsed_when_finished=True),
+                TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
 
@@ -52,24 +52,23 @@ class Teller:
         """Display the progress of the run."""
         if self._quiet:
             return
-        if self._bars and progress.state == "stale":
-            self._bars.console.print(progress_line(progress), markup=False, highlight=False, soft_wrap=True)
-        elif self._bars:
+        if self._bars:
             self._draw(self._bars, progress)
         elif progress.state != "running":
             print(progress_line(progress), file=sys.stderr, flush=True)
 
     def _draw(self, bars: Bars, progress: Progress) -> None:
+        if progress.state != "running":
+            if progress.stage in self._tasks:
+                bars.remove_task(self._tasks.pop(progress.stage))
+            bars.console.print(progress_line(progress), markup=False, highlight=False, soft_wrap=True)
+            return
         rate = f"{progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
         rejects = f"{progress.rejects} rejects" if progress.rejects else ""
         if progress.stage not in self._tasks:
             self._tasks[progress.stage] = bars.add_task(progress.stage, total=progress.rows_total, rate=rate, rejects=rejects)
-        if progress.state == "reused":
-            rate = "reused"
-        if progress.state == "waiting":
-            rate = "waiting"
-        total = progress.rows if progress.state in ("done", "reused") else progress.rows_total
-        bars.update(self._tasks[progress.stage], completed=progress.rows, total=total, rate=rate, rejects=rejects)
+        task, total = self._tasks[progress.stage], progress.rows_total
+        bars.update(task, completed=progress.rows, total=total, rate=rate, rejects=rejects)
 
 
 @contextmanager
@@ -85,7 +84,7 @@ def checking() -> Iterator[Callable[[str], None]]:
 
 
 def progress_line(progress: Progress) -> str:
-    """One line about a stage: place, name, rows, rejects, seconds, rate."""
+    """One line about a stage: place, name, rows, rejects, seconds, rate, cost."""
     head = f"[{progress.index + 1}/{progress.stages}] {progress.stage}"
     if progress.state == "waiting":
         return f"{head}: waiting"
@@ -97,4 +96,14 @@ def progress_line(progress: Progress) -> str:
     if progress.state == "reused":
         return f"{text}, reused"
     rate = f", {progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
-    return f"{text}, {progress.seconds:.1f} s{rate}"
+    cost = _cost(progress)
+    return f"{text}, {progress.seconds:.1f} s{rate}{cost and f', {cost}'}"
+
+
+def _cost(progress: Progress) -> str:
+    """CPU time, peak memory, size of the files, and retries if there were any; "" of a stage that has not just been made."""
+    if (cost := progress.cost) is None:
+        return ""
+    used = f"cpu {printed_time(cost['cpu_seconds'])}, memory {printed_bytes(cost['peak_bytes'])}"
+    retries = f", {printed_retries(cost['retries'])}" if cost["retries"] else ""
+    return f"{used}, files {printed_bytes(progress.bytes)}{retries}"

@@ -76,7 +76,8 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
         spent = f"{seconds:>9} {used[0]:>9} {used[1]:>8} {printed_bytes(stage['bytes']):>8}"
         lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {spent}  {stage['digest'][:16]}")
         if cost and cost["retries"]:
-            lines.append(f"{'':<{width}}   {cost['retries']} times a worker was lost that was at a part of it")
+            retries = printed_retries(cost["retries"])
+            lines.append(f"{'':<{width}}   {retries}: a worker was lost at a part, or its machine failed")
         lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
         lines += [f"{'':<{width}} {'':>12} {count:>12,}  {reason}" for reason, count in stage["rejects"].items()]
     lines += ["", "made from"]
@@ -96,6 +97,11 @@ def printed_bytes(count: float) -> str:
     power = min(max(0, (int(count).bit_length() - 1) // 10), len(units) - 1)
     value = count / 1024**power
     return f"{value:.1f} {units[power]}" if power > 1 and value < 10 else f"{value:.0f} {units[power]}"
+
+
+def printed_retries(count: int) -> str:
+    """``1 retry``, ``2 retries``."""
+    return f"{count:,} {'retry' if count == 1 else 'retries'}"
 
 
 def printed_time(seconds: float) -> str:

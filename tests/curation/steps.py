@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -183,15 +183,18 @@ def count_up(*, counted: str, ends: int, folder: str) -> Iterator[Number]:
     yield from (Number(path.name, int(path.read_text())) for path in checkpoint.files)
 
 
-def fail_here(row: Number, *, folder: str, kind: str, times: int) -> Number:
-    """Fail at the second row as ``kind`` says, so many times; leaves a file that names the worker each time."""
+def fail_here(row: Number, *, folder: str, kinds: Sequence[str]) -> Number:
+    """Fail at the second row, each time as the next of ``kinds`` says; leaves a file that names the worker each time."""
     from distributed import get_worker
 
     if row.value == 2:
         calls = sum(1 for _ in Path(folder).iterdir())
-        if calls < times:
-            (Path(folder) / f"call{calls}").write_text(get_worker().address)
-            raise {"disk": OSError(errno.ENOSPC, "No space left on device", "/scratch"), "bug": ValueError("a bug")}[kind]
+        (Path(folder) / f"call{calls}").write_text(get_worker().address)
+        if calls < len(kinds):
+            if kinds[calls] == "death":
+                os._exit(1)
+            errors = {"disk": OSError(errno.ENOSPC, "No space left on device", "/scratch"), "bug": ValueError("a bug")}
+            raise errors[kinds[calls]]
     return row
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 from benchwright.curation.artifact import load_made
-from benchwright.curation.cost import Meter, Use, estimates
+from benchwright.curation.cost import Meter, Use, estimates, peak_bytes_of_all
 from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.keys import where
-from benchwright.curation.run import run, status
+from benchwright.curation.run import Progress, run, status
 from benchwright.curation.store import Store
+from benchwright.pipelines.cli.progress import progress_line
 
 from tests.curation import steps
 
@@ -52,6 +58,50 @@ def test_cpu_seconds_are_those_of_the_workers(numbers: Path, tmp_path: Path, sch
     assert (cost["rows"], cost["tasks"], cost["retries"]) == (30, 6, 0)
     assert cost["peak_bytes"] > 10 << 20
     assert 0 <= cost["start_cpu_seconds"] <= cost["cpu_seconds"]
+
+
+def hold(row: steps.Number) -> steps.Number:
+    """Hold 400 MB for a moment at the first row."""
+    if not row.value:
+        np.ones(50_000_000)
+    return row
+
+
+MEASURE = """
+import sys
+from tests.curation import test_cost
+if __name__ == "__main__":
+    print(*test_cost.peaks(*sys.argv[1:]))
+"""
+
+
+def peaks(numbers: str, out: str, scheduler: str) -> list[int]:
+    """The memory of each stage, and of this process in all, in MiB."""
+    held = source("listed", step(steps.read_numbers, path=where(numbers))).each("held", step(hold))
+    done = run(held.each("spun", step(spin)), out, scheduler=scheduler, workers=1)
+    found = [load_made(done.store, name)["cost"]["peak_bytes"] for name in ("listed", "held", "spun")]
+    return [each >> 20 for each in (*found, peak_bytes_of_all())]
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system lets no process forget its peak")
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_memory_is_what_the_stage_held_and_not_one_before(numbers: Path, tmp_path: Path, scheduler: str) -> None:
+    script = tmp_path / "measure.py"
+    script.write_text(MEASURE)
+    command = [sys.executable, str(script), str(numbers), str(tmp_path / "out"), scheduler]
+    root = str(Path(__file__).resolve().parents[2])
+    told = subprocess.run(command, env=os.environ | {"PYTHONPATH": root}, capture_output=True, text=True, check=True)
+    listed, held, spun, in_all = map(int, told.stdout.split())
+    assert held - max(listed, spun) > 300
+    assert in_all >= (listed if scheduler == "processes" else held)
+
+
+def test_retries_are_told_when_a_stage_has_ended() -> None:
+    cost = {"cpu_seconds": 75.0, "peak_bytes": 3 << 30, "retries": 2}
+    progress = Progress("spun", 1, 2, "done", 30, 30, 0, 40.0, bytes=5 << 20, cost=cost)
+    told = "[2/2] spun: 30 rows, 40.0 s, 1 rows/s, cpu 75 s, memory 3.0 GiB, files 5.0 MiB, 2 retries"
+    assert progress_line(progress) == told
+    assert progress_line(dataclasses.replace(progress, cost=cost | {"retries": 1})) == told[:-9] + "1 retry"
 
 
 def test_tasks_side_by_side_in_one_process_are_counted_once() -> None:

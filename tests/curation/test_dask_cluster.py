@@ -93,19 +93,24 @@ def test_a_part_that_was_told_of_is_forgotten(cluster: Any, tmp_path: Path) -> N
     assert known[-1] <= 2
 
 
-def three(tmp_path: Path, **settings: Any) -> Flow:
-    """Three numbers, of which the second meets a machine that fails, or a bug."""
+def three(tmp_path: Path, kinds: list[str], **how: Any) -> Flow:
+    """Three numbers, of which the second meets machines that fail, or a bug."""
     (tmp_path / "numbers.txt").write_text("1\n2\n3\n")
     (tmp_path / "failed").mkdir()
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
-    return flow.each("met", step(steps.fail_here, folder=str(tmp_path / "failed"), **settings), rows_per_part=1)
+    return flow.each("met", step(steps.fail_here, folder=str(tmp_path / "failed"), kinds=kinds), rows_per_part=1, **how)
+
+
+def tried_at(tmp_path: Path) -> list[str]:
+    """Addresses of the workers at which its second was tried."""
+    return [path.read_text() for path in sorted((tmp_path / "failed").iterdir())]
 
 
 def test_a_part_at_which_a_machine_failed_is_tried_at_the_other_worker(
     cluster: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.wait_for_workers(2, timeout=60)  # a test before may have ended one
-    done = run(three(tmp_path, kind="disk", times=1), str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    done = run(three(tmp_path, ["disk"]), str(tmp_path / "out"), scheduler=cluster.scheduler_address)
     assert done.rows().table(["value"])["value"].to_pylist() == [1, 2, 3]
     assert load_made(Store(str(tmp_path / "out")), "met")["cost"]["retries"] == 1
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
@@ -120,25 +125,47 @@ def test_a_part_is_tried_three_times_where_machines_fail_and_once_where_code_doe
 ) -> None:
     cluster.wait_for_workers(2, timeout=60)  # a test before may have ended one
     with pytest.raises(StepFailed, match=f"^stage 'met', row 'line2': .*{told}"):
-        run(three(tmp_path, kind=kind, times=9), str(tmp_path / "out"), scheduler=cluster.scheduler_address)
-    at = [path.read_text() for path in sorted((tmp_path / "failed").iterdir())]
+        run(three(tmp_path, [kind] * 9), str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    at = tried_at(tmp_path)
     assert len(at) == tries
     assert len(set(at[:2])) == min(tries, 2)  # the second try was at the other one of the two workers
 
 
-@pytest.mark.parametrize(("device", "needs"), [("cuda", ""), ("cpu", "GPU")])
-def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path, device: str, needs: str) -> None:
+@pytest.mark.parametrize(("device", "needs"), [("cuda", None), ("cpu", "GPU")])
+def test_what_needs_a_gpu_goes_to_workers_that_offer_one(tmp_path: Path, device: str, needs: str | None) -> None:
     (tmp_path / "numbers.txt").write_text("".join(f"{n}\n" for n in range(8)))
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
     flow = flow.each("met", step(steps.name_worker, device=device), rows_per_part=1, needs=needs)
-    workers = {name: {"cls": distributed.Worker, "options": {"nthreads": 2, "resources": gpus}} for name, gpus in _GPUS.items()}
-    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": None}}
-    with distributed.SpecCluster(workers=workers, scheduler=scheduler, silence_logs="ERROR") as cluster:
+    with offering(without={}, having={"GPU": 1}, neither={}) as cluster:
         done = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
-    assert set(done.rows("met").table(["worker"])["worker"].to_pylist()) == {"with"}
+    assert set(done.rows("met").table(["worker"])["worker"].to_pylist()) == {"having"}
 
 
-_GPUS = {"without": {}, "with": {"GPU": 1}, "neither": {}}
+def offering(**workers: dict[str, int]) -> Any:
+    """A cluster of workers in this process, with the resources that each offers."""
+    made = {name: {"cls": distributed.Worker, "options": {"nthreads": 2, "resources": each}} for name, each in workers.items()}
+    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
+    return distributed.SpecCluster(workers=made, scheduler=scheduler, silence_logs="ERROR")
+
+
+@pytest.mark.parametrize("others", [{}, {"second": {"GPU": 1}}])
+def test_a_part_that_needs_a_gpu_is_tried_again_where_there_is_one(tmp_path: Path, others: dict[str, dict[str, int]]) -> None:
+    with offering(first={"GPU": 1}, **others, without={}, neither={}) as cluster:
+        with_gpu = {worker.address for worker in cluster.workers.values() if worker.state.total_resources}
+        done = run(three(tmp_path, ["disk"], needs="GPU"), str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    assert done.rows().table(["value"])["value"].to_pylist() == [1, 2, 3]
+    assert len(tried_at(tmp_path)) == 2
+    assert {*tried_at(tmp_path)} == with_gpu
+
+
+def test_a_part_is_tried_wherever_it_can_be_once_the_others_are_gone(tmp_path: Path) -> None:
+    """It failed at one of two workers, and the other, which was to try it, died and came back as a new one."""
+    settings = {"n_workers": 2, "threads_per_worker": 1, "resources": {"GPU": 1}, "host": "127.0.0.1"}
+    with distributed.LocalCluster(**settings, protocol="tcp://", dashboard_address=None, silence_logs="ERROR") as cluster:
+        flow = three(tmp_path, ["disk", "death"], needs="GPU")
+        assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 3
+    first, second, third = tried_at(tmp_path)
+    assert first != second != third
 
 
 def test_a_pipeline_of_ones_own_travels_to_the_workers(cluster: Any, tmp_path: Path) -> None:
@@ -255,19 +282,58 @@ def in_this_process(**settings: Any) -> Any:
     return distributed.SpecCluster(workers={"first": worker}, worker=more, scheduler=scheduler, silence_logs="CRITICAL")
 
 
+@pytest.mark.parametrize(
+    ("device", "planned", "needs"),
+    [
+        pytest.param("cpu", "GPU", {}, id="by the plan"),
+        pytest.param("cuda:1", None, {}, id="by its device"),
+        pytest.param("cpu", "BIG_MEMORY", {"met": "GPU"}, id="by the run"),
+    ],
+)
 def test_a_run_waits_for_a_worker_that_offers_what_a_stage_needs(
-    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    on_warning: Callable[..., None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    device: str,
+    planned: str | None,
+    needs: dict[str, str],
 ) -> None:
     caplog.set_level(logging.WARNING, "benchwright")
     (tmp_path / "numbers.txt").write_text("1\n")
     flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
     with in_this_process() as cluster:
         on_warning(lambda: cluster.scale(2))
-        flow = flow.each("met", step(steps.name_worker), needs="GPU")
-        assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 1
-    told = f"stage 'met' needs 'GPU', which no worker of {cluster.scheduler_address} offers: begin one by `dask worker "
+        flow = flow.each("met", step(steps.name_worker, device=device), needs=planned)
+        assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address, needs=needs).result.rows == 1
+    told = f"stage 'met' waits for a worker of {cluster.scheduler_address} that offers 'GPU': begin one by `dask worker "
     assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
         f"{told}{cluster.scheduler_address} --resources GPU=1`"
+    ]
+
+
+def test_what_says_cuda_runs_without_a_gpu_where_the_run_says_so(tmp_path: Path) -> None:
+    (tmp_path / "numbers.txt").write_text("1\n")
+    flow = source("listed", step(steps.read_numbers, path=where(tmp_path / "numbers.txt")))
+    flow = flow.each("met", step(steps.name_worker, device="cuda"))
+    with in_this_process() as cluster:
+        done = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address, needs={"met": ""})
+        again = run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address)  # which no worker could make
+    assert done.rows().table(["worker"])["worker"].to_pylist() == ["first"]
+    assert again.artifacts == done.artifacts
+
+
+def test_needs_of_the_command_line_are_those_of_the_run(
+    on_warning: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = Path(__file__).resolve().parents[2] / "docs/examples/words.py"
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "five.txt").write_text("one two three four five")
+    with in_this_process() as cluster:
+        on_warning(lambda: cluster.scale(2))
+        run = ["run", words, "--set", f"folder={tmp_path / 'texts'}", "--out", tmp_path / "out", "-q", "--needs", "counted=GPU"]
+        assert cli.call([*map(str, run), "--scheduler", cluster.scheduler_address]) == 0
+    assert [record.getMessage().partition(" of ")[0] for record in caplog.records if record.name == "benchwright"] == [
+        "stage 'counted' waits for a worker"
     ]
 
 

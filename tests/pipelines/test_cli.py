@@ -247,7 +247,9 @@ def test_piped_output_is_one_plain_line_a_stage_even_where_simulated_annotators_
     assert "\x1b" not in told.err
     stages = [line for line in told.err.splitlines() if line.startswith("[")]
     assert [line.split("] ")[1].split(":")[0] for line in stages] == STAGES
-    assert all(re.match(r"\[\d+/\d+\] \w+: [\d,]+ rows", line) for line in stages)
+    cost = r"cpu \d+(\.\d)? s, memory \d+(\.\d)? [MG]iB, files \d+(\.\d)? [KM]iB"
+    line = re.compile(rf"\[\d+/\d+\] \w+: [\d,]+ rows( of .*)?, \d+\.\d s(, [\d,]+ rows/s)?, {cost}")
+    assert [each for each in stages if not line.fullmatch(each)] == []
     rest = [line for line in told.err.splitlines() if not line.startswith("[")]
     assert all(line.startswith("benchwright: warning: ") for line in rest)
     assert re.fullmatch(r"\S+: [\d,]+ rows, digest [0-9a-f]{64}, dataset in \S+/dataset\n", told.out)
@@ -582,6 +584,9 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--scheduler", "thread"], "did you mean 'threads'?"),
         (["run", "clear", "--config", "tny", "--out", "new"], "did you mean 'tiny'?"),
         (["run", "clear", "--config", "nothing.toml", "--out", "new"], "config 'nothing.toml': no such file"),
+        (["run", "clear", *NEW, "--needs", "embedded"], "STAGE=RESOURCE, such as embedded=GPU, or embedded= if any worker"),
+        (["run", "clear", *NEW, "--needs", "=GPU"], "'=GPU': STAGE=RESOURCE"),
+        (["run", "clear", *NEW, "--needs", "nope=GPU"], "no stage 'nope' that could need a resource: there are listed, "),
         (["run", "clear", *NEW, "--set", "seed"], "write it as name=value"),
         (["run", "clear", *NEW, "--set", "=3"], "write it as name=value"),
         (["run", "clear", *NEW, "--set", "a..b=3"], "write it as name=value"),

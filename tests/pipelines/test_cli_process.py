@@ -128,7 +128,7 @@ def test_two_runs_at_once_in_one_folder(bw: Cli, slow: list[str], folder: Path, 
     assert bw("verify", out).code == 0
 
 
-def test_a_terminal_shows_bars_with_rate_and_time_left(tmp_path: Path) -> None:
+def test_a_terminal_shows_bars_with_rate_and_time_left_and_a_line_for_what_has_ended(tmp_path: Path) -> None:
     screen, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TTY_COMPATIBLE", "CI")}
@@ -149,8 +149,9 @@ def test_a_terminal_shows_bars_with_rate_and_time_left(tmp_path: Path) -> None:
     assert process.wait(timeout=30) == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     assert "━" in text
-    assert re.search(r"checked .*900/900 +[\d,]+ rows/s +36 rejects +(\d+:\d\d:\d\d|-:--:--)", text)
-    assert "[1/" not in text
+    assert re.search(r"checked .*[1-9]\d*/900 +[\d,]+ rows/s +\d+ rejects +(\d+:\d\d:\d\d|-:--:--)", text)
+    ended = re.findall(r"\[\d+/13\] (\w+): .*, cpu .*, memory .*, files \d.*iB", text)
+    assert (len(ended), ended[:2]) == (13, ["listed", "checked"])
     assert re.fullmatch(r"\S+: 2\d\d rows, digest [0-9a-f]{64}, dataset in \S+\n", result)
 
 
