@@ -114,7 +114,8 @@ class Meter:
 
         ``rows`` and ``tasks`` count what was made now, and not what an interrupted run left; ``retries`` how often a cluster
         lost a worker that was at a part, or tried one again since a machine failed at it; ``start_seconds`` and
-        ``start_cpu_seconds`` are the share of its time that would not grow with the rows, 0 where too few tasks tell.
+        ``start_cpu_seconds`` are the share of its time that would not grow with the rows, 0 where too few tasks tell. The stage
+        maker adds ``gpu``: whether the stage was made on GPUs.
         """
         seconds, cpu = self._spent()
         rows = self._marks[-1][0] if self._marks else 0
@@ -236,8 +237,17 @@ def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str,
     if not 0 < fewer < rows or made["cost"]["rows"] not in (0, rows) or cost["rows"] not in (0, fewer):
         return None
     pairs = (made["seconds"], smaller[1]["seconds"]), (made["cost"]["cpu_seconds"], cost["cpu_seconds"])
-    first, second = (min(max(0.0, less - (more - less) * fewer / (rows - fewer)), less) for more, less in pairs)
+    first, second = (start_of(more, less, rows=rows, fewer=fewer) for more, less in pairs)
     return first, second
+
+
+def start_of(more: float, less: float, *, rows: int, fewer: int) -> float:
+    """The part that does not grow with the rows, of what ``rows`` and ``fewer`` of them took.
+
+    >>> start_of(5.0, 2.0, rows=40, fewer=10)  # 1 second, and 1 more for every 10 rows
+    1.0
+    """
+    return min(max(0.0, less - (more - less) * fewer / (rows - fewer)), less)
 
 
 def _bytes(artifact: Artifact, rows_in: float, rows_out: float) -> float:

@@ -30,6 +30,7 @@ from .parts import Offer
 from .reachable_code import one_look
 from .recipe import recipe_of, sources_among, within
 from .records import sealed
+from .requirements import needs_gpu
 from .store import Store, StoreError
 from .tasks import PartTask, stage_tasks
 
@@ -241,7 +242,7 @@ class StageMaker:
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            cost = meter.cost()
+            cost = {**meter.cost(), "gpu": needs_gpu(self.stage)}
             self._write_made(time.perf_counter() - started, witness, cost)
             self._check_rejects(artifact)
             size = sum(facts["size"] for facts in artifact.files().values())

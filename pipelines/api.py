@@ -26,7 +26,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, compare, file_sha256, made_again, verify
 from .cluster import cluster
 from .errors import WrongUse
-from .experiments import reading_once
+from .experiments import reading_once, training_estimates
 from .inspection import describe_differences, kept_stages, rejects, show
 from .jobs import LOGGER, Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
@@ -115,7 +115,7 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
 
 
 def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str = "") -> list[CostEstimate]:
-    """Estimate the cost of a run with other numbers of rows, from a finished sample run.
+    """Estimate the cost of a run with other numbers of rows, and of its trainings, from a finished sample run.
 
     Args:
         todo: the benchmark with the settings of the sample.
@@ -142,7 +142,16 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str
         if missing := [name for name, artifact in found.items() if artifact is None]:
             raise PlanError(f"the smaller sample {smaller} has no finished stage {missing[0]!r}: run it to its end first")
         fewer = {name: (artifact.rows_in, load_made(other, name)) for name, artifact in found.items() if artifact is not None}
-    return estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows, fewer)
+    found = estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows, fewer)
+    last = todo.flow(out).last
+    samples = {each.stage: each.rows for each in found}[last]
+    of, few = (_rows_of(Store(each), last) if each else 0 for each in (out, smaller))
+    return found + training_estimates(out, samples, of=of, smaller=smaller, fewer=few)
+
+
+def _rows_of(store: Store, stage: str) -> int:
+    artifact = load_artifact(store, stage)
+    return 0 if artifact is None else artifact.rows
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:

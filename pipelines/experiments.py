@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation import run as engine
-from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.artifact import Artifact, load_artifact, load_made, load_run, published_digest
 from ..curation.code_changes import recipe_change
+from ..curation.cost import CostEstimate, start_of
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
 from ..curation.reachable_code import one_look
@@ -538,6 +539,71 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
         there = [name for name in headings if any(one["mean"].get(name) is not None for one in those.values())]
         for one in those.values():
             one |= {part: {name: one[part].get(name) for name in there} for part in ("mean", "std")}
+    return found
+
+
+def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
+    """What the finished trainings on the published dataset, of so many samples, have cost: by protocol and method, all seeds
+    and settings together.
+    """
+    store, digests = Store(posixpath.join(out, FOLDER)), _digests(out)
+    found: dict[str, CostEstimate] = {}
+    for one in finished_trainings(out):
+        name = f"{one.facts['protocol']} {one.facts['method']}"
+        for artifact in (one.learned, *one.measured.values()) if one.dataset in digests else ():
+            made = load_made(store, artifact.stage)
+            if (cost := made.get("cost")) is None:
+                continue
+            before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)
+            found[name] = dataclasses.replace(
+                before,
+                rows=before.rows + (artifact.rows if artifact is one.learned else 0),
+                seconds=before.seconds + made["seconds"],
+                cpu_seconds=before.cpu_seconds + cost["cpu_seconds"],
+                gpu_seconds=before.gpu_seconds + (made["seconds"] if cost.get("gpu") else 0.0),
+                bytes=before.bytes + sum(file["size"] for file in artifact.files().values()),
+                peak_bytes=max(before.peak_bytes, cost["peak_bytes"]),
+            )
+    return found
+
+
+def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fewer: int = 0) -> list[CostEstimate]:
+    """What the finished trainings of a sample would cost on a larger dataset.
+
+    Time and bytes are taken to grow with the samples, beside the time to start, which a smaller sample tells. Epochs stay
+    the same.
+
+    Args:
+        out: the sample.
+        samples: of the larger dataset.
+        of: samples of its own dataset.
+        smaller: a smaller sample with the same trainings.
+        fewer: samples of its dataset.
+
+    >>> [(each.stage, each.rows_in) for each in training_estimates("out", 100_000, of=210)]
+    [('iid nap-finetune', 100000), ('streaming nap-finetune', 100000)]
+    """
+    less = training_costs(smaller, fewer) if smaller and 0 < fewer < of else {}
+    factor, found = samples / max(1, of), list[CostEstimate]()
+    for name, each in training_costs(out, of).items():
+        other = less.get(name)
+        pairs = [(each.seconds, other.seconds), (each.cpu_seconds, other.cpu_seconds)] if other else []
+        starts = [start_of(more, few, rows=of, fewer=fewer) for more, few in pairs] or [0.0, 0.0]
+        seconds, cpu = (
+            start + factor * max(0.0, spent - start)
+            for start, spent in zip(starts, (each.seconds, each.cpu_seconds), strict=True)
+        )
+        found.append(
+            dataclasses.replace(
+                each,
+                rows_in=samples,
+                seconds=seconds,
+                cpu_seconds=cpu,
+                gpu_seconds=seconds if each.gpu_seconds else 0.0,
+                bytes=round(factor * each.bytes),
+                rough=other is None,
+            )
+        )
     return found
 
 

@@ -85,6 +85,21 @@ def test_results_hold_one_row_a_value_for_every_training(bw: Cli, out: Path) -> 
     assert diagonal["value"].mean() == pytest.approx(whole.filter(pl.col("seed") == 2)["value"][0])
 
 
+def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> None:
+    made(bw, out)
+    assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
+    cost = experiments.training_costs(str(out), 210)["iid nap-finetune"]
+    assert cost.cpu_seconds > 0
+    (ten,) = experiments.training_estimates(str(out), 2100, of=210)
+    assert ten.cpu_seconds == pytest.approx(10 * cost.cpu_seconds)
+    assert (ten.rows_in, ten.gpu_seconds, ten.bytes) == (2100, 0, 10 * cost.bytes)
+    told = bw(
+        "plan", "clear", "--config", "tiny", *FAST, "--out", out, "--estimate", "listed=9000", "--estimate", "placed=2100"
+    )
+    lines = {line.split("  ")[0]: line.split() for line in told.out.splitlines()}
+    assert lines["iid nap-finetune"][2] == "2,100"
+
+
 def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path: Path) -> None:
     for asked in (experiments.results, lambda out: next(experiments.predictions(out))):
         with pytest.raises(StoreError, match="contains no run"):
