@@ -101,8 +101,8 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
 
     Args:
         out: the run.
-        stage: of this stage alone.
-        reason: for this reason alone.
+        stage: only this stage.
+        reason: only this reason.
 
     Raises:
         StoreError: where ``out`` holds no run, the run has no such stage, or no row was rejected for that reason.

@@ -78,7 +78,7 @@ def read_mturk_results(
 
     Args:
         paths: CSV files. Where a vote occurs twice, the first one counts; of the status of an assignment, the last one does,
-            so that a vote is withdrawn whose assignment is turned down later.
+            so that a vote is withdrawn whose assignment is rejected later.
         options: the choices of the label form as exported: answers are turned into their classes.
         salt: secret text mixed into the workers' hashes: the same worker has the same hash in all files read with one
             salt, and the ids cannot be found again by hashing a list of known ids.

@@ -68,7 +68,7 @@ def _change(point: Floats, ratio: Floats) -> Floats:
 def reilluminated(pairs: TransformPairs) -> TransformPairs:
     """The measured pairs, followed by each under the light of each other one; both directions.
 
-    The test must see to it that no training row wears a test light: ``eval.protocols.cross_validation`` does.
+    The test must see to it that no training row has the light of a test pair: ``eval.protocols.cross_validation`` does.
 
     Args:
         pairs: n measured pairs with the charts' transforms.
