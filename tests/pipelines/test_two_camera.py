@@ -514,9 +514,13 @@ def modules_of(learn: Step) -> Iterator[str]:
         yield from (module for module, names in found.definitions.items() if any(names))
 
 
-def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(tmp_path: Path, bw) -> None:
-    small = ["source.pairs=60", f"evaluation.networks.network-200.settings={QUICK.replace('1e-2', '1e30')}"]
-    c = settings("two_camera/tiny.toml", *small)
+@pytest.mark.parametrize(
+    "diverging", [[f"settings={QUICK.replace('1e-2', '1e30')}"], ["preset=decayed", "settings={ decay = 1e308 }"]]
+)
+def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(diverging: list[str], tmp_path: Path, bw) -> None:
+    """Of Adam, and of Levenberg and Marquardt's method."""
+    changes = [f"evaluation.networks.network-200.{each}" for each in diverging]
+    c = settings("two_camera/tiny.toml", "source.pairs=60", *changes)
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     with pytest.raises(Diverged, match=r"network-200.*change evaluation\.networks\.network-200\.settings"):
         train(c, tmp_path, ["network-200", "linear_regression"])
