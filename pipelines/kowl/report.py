@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
 from ...eval.report.starting_release import starting_sections
 from ...eval.report.trainings import own_metrics, settings_details
+from ...eval.results import Line
 from ..experiments import results
 from ..report import ReportedRun, write_page
 from ..user_code import shown
@@ -165,22 +167,28 @@ def _trained(run: ReportedRun, table_3: Sequence[Block]) -> list[Section]:
     by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
     labels = predictor_labels(found)
     prior: list[Sequence[Value]] = []
+    predictors: dict[str, Line] = {}
     for line in run.lines:
         if line.protocol == START:
             continue
         settings = line.rows["settings"][0].as_py()
+        label = labels[line.method, line.model, settings]
+        predictors[label] = dataclasses.replace(line, label=label)
         known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
-        prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
-    apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
+        prior.append([f"{label}, {line.protocol}", known])
+    own = [block for lines in run.protocols.values() for block in own_metrics(lines)]
     failed = doubts(found)
     texts = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
+    apart = settings_details(list(predictors.values()))
+    differences = [Section("How predictors differ", apart)] if apart else []
     return [
         *texts,
+        *differences,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
         *nuisance_sections(seen),
         *starting,
-        Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),
+        Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *own]),
     ]
 
 
