@@ -115,20 +115,12 @@ def _people(config: KowlConfig, out: str) -> list[Section]:
 
 
 def _table_3(config: KowlConfig, samples: pa.Table) -> list[Block]:
-    """The paper's Table 3, where the samples are the paper's and the features may be; or why it is not here."""
-    if told := _other_data(config, samples):
-        return [Text([f"Table 3 of the paper is not shown: {told}."], tone="note")]
-    published = pa.table({name: pa.array(values) for name, values in facts().table_3.items()})
-    rows: list[Sequence[Value]] = [list(row.values()) for row in published.to_pylist()]
-    about = (
-        "Comparable only with features of X3D-M or TimeSformer with FAIR's weights, which cannot be checked: the record has "
-        "only the digests of files."
-    )
-    return [Table(["classifier", "training", "validation", "test"], rows, "Table 3 of the paper"), Text([about], tone="note")]
+    """Why the paper's Table 3 is not shown."""
+    return [Text([f"Table 3 of the paper is not shown: {_other_data(config, samples)}."], tone="note")]
 
 
 def _other_data(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not on the paper's samples and features; "" if they may be."""
+    """Why scores on the starting release are not, or cannot be shown to be, on the paper's samples and features."""
     if not _is_published(config, published_table(increment_table(samples))):
         return "the increments are not those of the paper's Table 1"
     every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
@@ -136,7 +128,7 @@ def _other_data(config: KowlConfig, samples: pa.Table) -> str:
         return "features are synthetic"
     if any(isinstance(each, ExtractedFeatures | VideoFeatures) and not each.checkpoint for each in every):
         return "features come from random weights, or from the built-in backbone"
-    return ""
+    return "no digest of the paper's X3D-M and TimeSformer weights is known, so this run's cannot be shown to be the same"
 
 
 def _is_published(config: KowlConfig, ours: pa.Table) -> bool:

@@ -63,7 +63,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
     blocks += [verdict, *metric_blocks(lines, _METRICS, published=published(fair, data.dataset, len(names)))]
     blocks.append(Text(["BWF is the loss of accuracy of tasks since they were learned: lower is better."]))
-    if data.dataset:
+    if fair:
         bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
         text = "that of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
         blocks.append(Text([f"The upper bound is {bound} %, {text}; `joint` is the bound for this run's own settings."]))
