@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.reachable_code import reached
 from benchwright.datasets.skeleton.facts import published_training, table_2, table_3, table_4
 from benchwright.datasets.skeleton.orders import task_orders
+from benchwright.datasets.skeleton.view import load_arrays
 from benchwright.eval.labels import flat
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound, order_difference
 from benchwright.eval.results import RESULTS, Line, lines
@@ -398,6 +400,25 @@ def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(copy: Path) -
         train(c, copy, "ewc", "finetune", on=("task_order",))
     assert [one.method for one in found_in(copy)] == ["finetune"]
     assert {row["reason"] for row in api.rejects(str(copy / "experiments"))} == {"diverged"}
+
+
+def test_results_tell_what_the_memory_held(run: Path) -> None:
+    """After each task of each order: the share of every task so far, and nothing of a method without a memory."""
+    arrays = load_arrays(str(run / "dataset"))
+    sizes = np.bincount(arrays.labels[arrays.roles == "train"])
+    for one in of_experiment(found_in(run), "task_order"):
+        rows = one.select("accuracy").sort_by([("order", "ascending"), ("position", "ascending")]).to_pylist()
+        held = {(row["order"], row["position"]): (row["memory_samples"], row["memory_parts"]) for row in rows}
+        if one.method != "er":
+            assert set(held.values()) == {(None, None)}
+            continue
+        learned = {(row["order"], row["position"], row["tested"]) for row in rows}
+        for (order, position), (samples, parts) in held.items():
+            tasks = [tested for o, p, tested in learned if (o, p) == (order, position)]
+            share = one.settings["method.fraction"]
+            assert samples == parts == sum(int(share * sum(sizes[int(c)] for c in task.split("+"))) for task in tasks)
+    assert "er" in {one.method for one in of_experiment(found_in(run), "task_order")}
+    assert pq.read_table(run / "experiments" / "results.parquet").equals(experiments.results(str(run)))
 
 
 def test_tables_are_printed(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
