@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..curation.rows import schema_of
+from .labels import LabelledSettings, flat, line_label, told_of_all, unnamed
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Line:
         settings: all of them, by dotted name.
         label: the method, and settings in which it differs from the other lines of its protocol: as many as distinguish them.
         rows: its part of the table of results.
-        apart: the other settings in which lines of its method differ, without digests.
+        apart: settings, and the model, in which lines of its protocol differ and that its label leaves out: see ``unnamed``.
 
     >>> import benchwright as bw
     >>> line = lines(bw.results("out"))[0]
@@ -120,6 +121,11 @@ class Line:
     label: str
     rows: pa.Table
     apart: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def labelled(self) -> LabelledSettings:
+        """What ``unnamed`` asks of it."""
+        return self.label, self.method, {"model": self.model, **self.settings}
 
     @property
     def runs(self) -> list[tuple[int, int]]:
@@ -185,103 +191,10 @@ def lines(results: pa.Table) -> list[Line]:
         rivals = [values for other, values in whole.items() if other[1] == method]
         always = told_of_all((other[1], values) for other, values in whole.items())
         label = line_label(method, whole[key], rivals, always=[name for name in always if name in whole[key]])
-        others = [name for name in _differing(rivals) if not any(_is_digest(one.get(name)) for one in rivals)]
-        apart = {name: whole[key].get(name) for name in others if f", {name} = " not in label}
         rows = results.take(np.flatnonzero(which.ravel() == which.ravel()[at]))
-        found.append(Line(protocol, method, model, settings[key], label, rows, apart))
-    return found
-
-
-_LEARNED = "features"
-"""Setting that says what was learned from."""
-
-
-def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """What the label of every line of a table tells, of methods with one line, too: what was learned from, where two lines
-    differ in it; else the model, where two of one method do.
-
-    Args:
-        lines: method and settings of each, by dotted name.
-
-    >>> told_of_all([("er", {"model": "gcn"}), ("er", {"model": "st_gcn"}), ("ewc", {"model": "gcn"})])
-    ['model']
-    >>> told_of_all([("er", {"model": "gcn"}), ("ewc", {"model": "st_gcn"})])
-    []
-    """
-    found = list(lines)
-    if len({settings.get(_LEARNED) for _, settings in found}) > 1:
-        return [_LEARNED]
-    models: dict[str, set[Any]] = {}
-    for method, settings in found:
-        models.setdefault(method, set()).add(settings.get("model"))
-    return ["model"] if any(len(those) > 1 for those in models.values()) else []
-
-
-def line_label(
-    method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]], *, always: Sequence[str] = ()
-) -> str:
-    """The method with as many settings as distinguish it and the others: what is learned from and the model before others, and
-    digests, by their beginnings, where nothing else does.
-
-    Args:
-        method: its name.
-        settings: by dotted name.
-        others: those of lines of the same method.
-        always: settings that are told where none differs, too.
-
-    >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
-    'er, memory.size = 200'
-    """
-    all_of = [settings, *others]
-    names = [*always, *_differing(all_of)]
-    first = sorted(names, key=lambda name: (any(_is_digest(one.get(name)) for one in all_of), name not in (_LEARNED, "model")))
-    texts = [*always]
-    for name in first:
-        if len({_shown_of(one, [*texts, name]) for one in all_of}) > len({_shown_of(one, texts) for one in all_of}):
-            texts.append(name)
-    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(texts))])
-
-
-def _differing(all_of: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings that are not the same in all."""
-    names = dict.fromkeys(name for one in all_of for name in one)
-    return [name for name in names if any(one.get(name) != all_of[0].get(name) for one in all_of)]
-
-
-def _shown_of(settings: Mapping[str, Any], names: Iterable[str]) -> str:
-    return repr([settings.get(name) for name in names])
-
-
-def _shown(name: str, settings: Mapping[str, Any], all_of: Sequence[Mapping[str, Any]]) -> str:
-    """A value in a label."""
-    said, *others = [str(one.get(name, "none")) for one in (settings, *all_of)]
-    return said[:12] if _is_digest(said) else shortened([said, *others])[0]
-
-
-def shortened(texts: Sequence[str], most: int = 40) -> list[str]:
-    """Texts of at most this many characters, where their beginnings distinguish them.
-
-    >>> shortened(["[0.485, 0.456, 0.406, 0.229, 0.224, 0.225]", "none"], most=20)
-    ['[0.485, 0.456, 0....', 'none']
-    """
-    short = [text if len(text) <= most else f"{text[: most - 3]}..." for text in texts]
-    return short if len({*short}) == len({*texts}) else list(texts)
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-
-
-def flat(settings: Mapping[str, Any], *place: str) -> dict[str, Any]:
-    """Nested settings by dotted name.
-
-    >>> flat({"memory": {"size": 200}, "epochs": 20})
-    {'memory.size': 200, 'epochs': 20}
-    """
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, *place, name)
-        else:
-            found[".".join([*place, name])] = value
+        found.append(Line(protocol, method, model, settings[key], label, rows))
+    for protocol in dict.fromkeys(line.protocol for line in found):
+        mine = [at for at, line in enumerate(found) if line.protocol == protocol]
+        for at, apart in zip(mine, unnamed([found[at].labelled for at in mine]), strict=True):
+            found[at] = dataclasses.replace(found[at], apart=apart)
     return found

@@ -31,6 +31,7 @@ from ..curation.code_changes import recipe_change
 from ..curation.cost import CostEstimate, start_of
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
+from ..curation.publish import parquet_bytes
 from ..curation.reachable_code import one_look
 from ..curation.records import PUBLISHED
 from ..curation.rows import schema_of
@@ -42,6 +43,9 @@ from .tracking import Track, logging_to
 
 FOLDER = "experiments"
 """Folder of a run that holds its trainings."""
+
+RESULTS_FILE = "results.parquet"
+"""What ``results`` gives, in that folder: as of the last call of ``run_trainings``."""
 
 DIVERGED = "diverged"
 """Reason of the reject that a training leaves whose loss did not stay finite."""
@@ -227,6 +231,7 @@ def run_trainings(
     for one, name in stages:
         if one.leaves is not None:
             _leave(one.leaves, name, out, progress)
+    _write_results(out)
     if track is not None:
         _log_metrics(out, [(one, name) for one, name in stages if name in made], track)
     _check_diverged(stages, out)
@@ -260,6 +265,13 @@ def _log_metrics(out: str, trained: Sequence[tuple[Training, str]], track: Track
             for row in mine.to_pylist():
                 about = [row["metric"], *(row[name] for name in ("tested", "split", "stratum") if row[name])]
                 log({"/".join(about): row["value"]}, row["position"] or 0)
+
+
+def _write_results(out: str) -> None:
+    """Write the table of results for programs that know nothing of stages; nothing is written where it is there already."""
+    store, data = Store(posixpath.join(out, FOLDER)), parquet_bytes(results(out))
+    if store.size(RESULTS_FILE) != len(data) or file_sha256(store, RESULTS_FILE) != sha256(data):
+        store.write(RESULTS_FILE, data)
 
 
 def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) -> None:

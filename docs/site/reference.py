@@ -50,7 +50,7 @@ MODULES = {
         *(f"eval.metrics.{name}" for name in ("angular", "class_incremental", "clear", "confusion", "label_sets", "novelty")),
         "eval.metrics.order_sensitivity",
         *(f"eval.protocols.{name}" for name in ("cross_validation", "domain_incremental", "open_world", "predictions")),
-        *("eval.protocols.stream_loop", "eval.results"),
+        *("eval.protocols.stream_loop", "eval.labels", "eval.results"),
     ],
 }
 """Documented modules, by heading; of some only the names behind the colon."""

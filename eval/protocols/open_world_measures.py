@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.store import Rows
+from ..labels import flat, line_label
 from ..metrics.confusion import (
     TASKS,
     UNKNOWN,
@@ -35,7 +36,7 @@ from ..metrics.confusion import (
     top_labels,
 )
 from ..metrics.novelty import is_novel, reaction_times, says_unknown
-from ..results import Value, flat, line_label, measured
+from ..results import Value, measured
 from .open_world_predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
@@ -376,7 +377,7 @@ _PARTS = ["phase", "task", "novel_to", "measure"]
 
 
 def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
-    """Method, model and settings -> the method with every setting in which others of it differ, whatever the feedback."""
+    """Method, model and settings -> the method with as many settings as distinguish it from others, whatever the feedback."""
     keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in _SETTINGS), strict=True)))
     settings = {key: {"model": key[1], **flat(json.loads(key[2]))} for key in keys}
     return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}

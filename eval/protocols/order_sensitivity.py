@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -118,8 +119,8 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
     """Values of orders that one training learned.
 
     After each task ``class_accuracy`` of each class, and ``accuracy`` of each task, which is named by its classes, ascending,
-    with + between them; after the last ``OrderPredictions.measures``. And those of the whole training: their means over its
-    orders, where ``together``.
+    with + between them, and what the memory held; after the last ``OrderPredictions.measures``. And those of the whole
+    training: their means over its orders, where ``together``.
 
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
     >>> rows = [row(ONE_LABEL, "0000//test", 0, "", "test", 4, keys=list("abcd"), labels=[0, 0, 1, 1])]
@@ -133,15 +134,15 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
     """
     measures_of = [one.measures() for one in found]
     for one, measures in zip(found, measures_of, strict=True):
-        matrix = one.matrix()
+        matrix, held = one.matrix(), [(each.memory_samples, each.memory_parts) for each in one.positions]
         for k, row in enumerate(one.class_accuracy("test"), start=1):
+            told = functools.partial(measured, position=k, split="test", memory=held[k - 1], order=one.order)
             for label, value in zip(one.classes, row, strict=False):
-                yield measured("class_accuracy", value, position=k, tested=label, split="test", order=one.order)
+                yield told("class_accuracy", value, tested=label)
             for task, value in zip(one.tasks[:k], matrix[k - 1], strict=False):
-                name = "+".join(map(str, sorted(task)))
-                yield measured("accuracy", float(value), position=k, tested=name, split="test", order=one.order)
+                yield told("accuracy", float(value), tested="+".join(map(str, sorted(task))))
         for (metric, split), value in measures.items():
-            yield measured(metric, value, position=len(one.tasks), split=split, order=one.order)
+            yield measured(metric, value, position=len(one.tasks), split=split, memory=held[-1], order=one.order)
     if found and together:
         for metric, split in measures_of[0]:
             yield measured(metric, float(np.mean([each[metric, split] for each in measures_of])), split=split)

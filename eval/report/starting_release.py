@@ -9,6 +9,7 @@ import numpy as np
 from ..results import Line
 from .blocks import Block, Details, Section, Table, Text, Value
 from .figures import bar_chart, line_chart
+from .trainings import settings_details
 
 _SPLITS = {"train": "training", "validate": "validation", "test": "test"}
 _CURVES = 8
@@ -38,7 +39,7 @@ def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) ->
             caption = f"MCC of each classifier, {name} samples of the starting release."
             chart = bar_chart(list(there), values, label_axis="classifier", value_axis="MCC", caption=caption)
             blocks.append(chart if split == "test" else Details(f"On {name} samples", [chart]))
-    return [Section("The starting release only", [*blocks, *_by_transform(found)])]
+    return [Section("The starting release only", [*blocks, *_by_transform(found), *settings_details(found)])]
 
 
 def _by_transform(found: Sequence[Line]) -> list[Block]:

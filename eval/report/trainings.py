@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
-from ..results import Line, shortened
+from ..labels import LabelledSettings, differences, shortened, unnamed
+from ..results import Line
 from .blocks import Block, Cell, Details, Figure, Heat, Heats, Switch, Table, Text, Value
 from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
@@ -140,8 +141,20 @@ def own_metrics(lines: Sequence[Line]) -> list[Block]:
 
 
 def settings_details(lines: Sequence[Line]) -> list[Block]:
-    """Every setting, and the model, in which lines of a table or figure differ: nothing if there is none."""
-    of = {line.label: {"model": line.model, **line.settings} for line in lines}
+    """In which settings, and in which model, lines of a table or figure differ: those that no label tells in the open, and
+    below them a table of all. Nothing if there is none."""
+    told = [line.labelled for line in lines]
+    return [*settings_text(told), *_settings_table({label: settings for label, _, settings in told})]
+
+
+def settings_text(lines: Sequence[LabelledSettings], what: str = "rows") -> list[Block]:
+    """The settings in which lines of a table or figure differ, and which their labels do not tell; nothing if there is none."""
+    apart = {label: settings for (label, _, _), settings in zip(lines, unnamed(lines), strict=True)}
+    texts = [f"{name}: {'; '.join(settings)}" for name, settings in differences(apart).items()]
+    return [Text([f"Other differences between the {what}:", *texts])] if texts else []
+
+
+def _settings_table(of: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     names = dict.fromkeys(name for settings in of.values() for name in settings)
     told = {name: [_said(settings.get(name)) for settings in of.values()] for name in names}
     rows: list[Sequence[Value]] = [[name, *shortened(those)] for name, those in told.items() if len({*those}) > 1]

@@ -10,9 +10,10 @@ import pyarrow as pa
 from ...curation.encoders.spec import OpenClip
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
 from ...datasets.features.networks import Network
+from ...eval.labels import flat
 from ...eval.report.blocks import Block, Cell, Table, Text, Value
 from ...eval.report.trainings import PublishedRow, changed_settings
-from ...eval.results import Line, flat
+from ...eval.results import Line
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS, stage_of
 from ..report import ReportedRun

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.keys import canonical
 from ...curation.verify import DATASET
 from ...datasets.clear.facts import FEATURES, PublishedCell, published_tables
 from ...datasets.reader.index import DatasetIndex
+from ...eval.labels import line_label, unnamed
 from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale
@@ -27,9 +30,10 @@ from ...eval.report.trainings import (
     method_curves,
     own_metrics,
     settings_details,
+    settings_text,
     whole_columns,
 )
-from ...eval.results import Line, line_label
+from ...eval.results import Line
 from ...training.baselines.clear import expanded
 from ..feature_sets import EMBEDDING, stage_of
 from ..report import ReportedRun
@@ -80,9 +84,18 @@ class MethodLines:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what was trained by one method, by protocol and features."""
+    """A row of a table: what was trained by one method, by protocol and features.
+
+    Attributes:
+        label: the method, and settings that no other row of it has.
+        method: its method.
+        settings: those in which rows of the table may differ.
+        of: protocol and features -> the line. Lines of a row differ at most in what all rows of a column have in common.
+    """
 
     label: str
+    method: str
+    settings: Mapping[str, Any]
     of: Mapping[Key, Line]
 
 
@@ -191,12 +204,43 @@ def _column(key: Key, metric: str) -> Column[Row]:
 
 
 def _rows(groups: Sequence[MethodLines]) -> list[Row]:
-    """A row per label, in the order in which they come."""
-    found: dict[str, dict[Key, Line]] = {}
+    """A row per method and its settings, in the order in which they come."""
+    of_rows = _of_rows(groups)
+    found: dict[tuple[str, str], dict[Key, Line]] = {}
+    settings: dict[tuple[str, str], dict[str, Any]] = {}
     for group in groups:
         for line in group.lines:
-            found.setdefault(line.label, {})[group.protocol, group.features] = line
-    return [Row(label, of) for label, of in found.items()]
+            own = {name: value for name, value in line.settings.items() if name in of_rows}
+            key = line.method, canonical(own)
+            found.setdefault(key, {})[group.protocol, group.features] = line
+            settings[key] = own
+    rows: list[Row] = []
+    for key, of in found.items():
+        rivals = [settings[other] for other in found if other[0] == key[0]]
+        rows.append(Row(line_label(key[0], settings[key], rivals), key[0], settings[key], of))
+    return rows
+
+
+def _of_rows(groups: Sequence[MethodLines]) -> set[str]:
+    """Settings in which lines of a column differ, and those of methods: the others are the same for all of a column."""
+    columns = [unnamed([("", line.method, line.settings) for line in group.lines]) for group in groups]
+    every = {name for group in groups for line in group.lines for name in line.settings}
+    return {name for column in columns for apart in column for name in apart} | {
+        name for name in every if name.startswith("method.")
+    }
+
+
+def _differences(groups: Sequence[MethodLines], rows: Sequence[Row], column: Callable[[MethodLines], str]) -> list[Block]:
+    """The settings in which columns of a table differ, and those in which its rows do."""
+    of_rows = {*_of_rows(groups), "features"}  # columns are named for these
+    columns = {
+        column(group): {name: value for line in group.lines for name, value in line.settings.items() if name not in of_rows}
+        for group in groups
+    }
+    return [
+        *settings_text([(name, name, settings) for name, settings in columns.items()], "columns"),
+        *settings_text([(row.label, row.method, row.settings) for row in rows]),
+    ]
 
 
 def _beside(
@@ -237,7 +281,8 @@ def _compared(groups: Sequence[MethodLines], data: str, known: Known = None) -> 
         if [*table.metrics] == [protocol] and table.network == groups[0].network and (len(table.features) > 1 or not several)
     )
     form = f"In the form of the paper's {named_tables(tables)}: " if tables else "In "
-    return [verdict, lines_table(rows, columns, f"{form}{_UNIT}", published=papers)]
+    table = lines_table(rows, columns, f"{form}{_UNIT}", published=papers)
+    return [verdict, table, *(_differences(groups, rows, lambda group: group.features) if several else [])]
 
 
 _TABLE_1 = {
@@ -254,8 +299,10 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
     for network, features in dict.fromkeys((group.network, group.features) for group in groups):
         some = [group for group in groups if (group.network, group.features) == (network, features)]
-        rows = [row for row in _rows(some) if len(row.of) > 1]
-        rows.sort(key=lambda row: order.get(next(iter(row.of.values())).method, len(order)))
+        every = _rows(some)
+        counts = Counter(method for method, _ in {(row.method, key) for row in every for key in row.of})
+        rows = [row for row in every if counts[row.method] > 1]
+        rows.sort(key=lambda row: order.get(row.method, len(order)))
         if not rows:
             continue
         columns = {
@@ -267,7 +314,8 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: Known = None
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
         words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
         note = [Text([f"In the paper's terms, {', '.join(words)}."])] if words else []
-        blocks.append((f"{network}, {features}", [verdict, table, *note]))
+        apart = _differences(some, rows, lambda group: group.protocol)
+        blocks.append((f"{network}, {features}", [verdict, table, *note, *apart]))
     if len(blocks) < 2:
         return [Section("Baselines, both protocols", found) for _, found in blocks]
     return [Section("Baselines, both protocols", [Details(name, found, at == 0) for at, (name, found) in enumerate(blocks)])]
@@ -314,7 +362,8 @@ def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
         "key scores highest among those of the queue, in the last epoch."
     )
     headings = ["method", "backbone", "seed", "epochs", "loss", "accuracy"]
-    return [Section("Pre-training on images without labels", [Text([text]), Table(headings, rows)])]
+    details = settings_details([line for line in lines if line.protocol == PRETRAIN])
+    return [Section("Pre-training on images without labels", [Text([text]), Table(headings, rows), *details])]
 
 
 def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from ...eval.labels import differences, split_label
 
 if TYPE_CHECKING:
     from ...curation.artifact import Artifact
@@ -175,7 +176,7 @@ def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = No
         for protocol, methods in results.items()
     }
     widest = max([sum(3 + len(column[0]) for column in columns) for columns in tables.values()], default=0)
-    split = {name: _split(name) for methods in results.values() for name in methods}
+    split = {name: split_label(name) for methods in results.values() for name in methods}
     if max(map(len, split), default=0) + widest <= width:
         split = {name: (name, "") for name in split}
     names = max([len(name) for name in (*results, *(first for first, _ in split.values()))], default=0)
@@ -187,31 +188,8 @@ def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = No
             lines.append("   ".join([f"{first:<{names}}", *cells]).rstrip())
             lines += [f"  {settings}"] if settings else []
         lines.append("")
-    return [*lines, *_apart_lines(results, width)][: None if _apart(results) else -1]
-
-
-def _split(name: str) -> tuple[str, str]:
-    """A name, and the settings that are told in it."""
-    found = re.fullmatch(r"(.+?)(?:, ([\w.]+ = .+))?", name, re.DOTALL)
-    return (found[1], found[2] or "") if found else (name, "")
-
-
-def _apart(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Settings in which lines differ besides those of their names -> the lines that they are of."""
-    names: dict[str, dict[str, None]] = {}
-    for name, result in ((name, result) for methods in results.values() for name, result in methods.items()):
-        lines = [f"{each} = {value}" for each, value in result.get("apart", {}).items() if value is not None]
-        if lines:
-            names.setdefault("; ".join(each.replace(" ", _BLANK) for each in lines), {})[name] = None
-    texts: dict[str, set[str]] = {}
-    for text, name in ((text, name) for text, some in names.items() for name in some):
-        texts.setdefault(_split(name)[1], set()).add(text)
-    found: dict[str, str] = {}
-    for text, some in names.items():
-        shared = {_split(name)[1] for name in some}
-        alike = "" not in shared and all(texts[each] == {text} for each in shared)
-        found[text] = "; ".join(dict.fromkeys(_split(name)[1] if alike else name for name in some))
-    return found
+    apart = _apart_lines(results, width)
+    return [*lines, *apart] if apart else lines[:-1]
 
 
 _BLANK = "\u00a0"
@@ -219,10 +197,18 @@ _BLANK = "\u00a0"
 
 
 def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[str]:
-    found = _apart(results)
-    lines = ["Other differences:"] if found else []
-    for text, name in found.items():
-        lines += textwrap.wrap(f"{name}: {text}", max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
+    """In what lines of a table differ besides the settings of their names; said once for tables of which the same is true."""
+    tables: dict[tuple[str, ...], list[str]] = {}
+    for protocol, methods in results.items():
+        found = differences({name: result.get("apart", {}) for name, result in methods.items()})
+        told = (f"{name}: {'; '.join(each.replace(' ', _BLANK) for each in texts)}" for name, texts in found.items())
+        tables.setdefault(tuple(told), []).append(protocol)
+    lines: list[str] = []
+    for told, protocols in tables.items():
+        which = "" if len(protocols) == len(results) else f", {', '.join(protocols)}"
+        lines += [f"Other differences{which}:"] if told else []
+        for each in told:
+            lines += textwrap.wrap(each, max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
     return [line.replace(_BLANK, " ") for line in lines]
 
 

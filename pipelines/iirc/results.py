@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ...curation.store import Rows
+from ...eval.labels import flat
 from ...eval.metrics.label_sets import co_predictions
 from ...eval.protocols.predictions import Predictions
 from ...eval.report.blocks import Block, Details, Section, Text
@@ -23,7 +24,7 @@ from ...eval.report.trainings import (
     switch,
     whole_columns,
 )
-from ...eval.results import Line, flat
+from ...eval.results import Line
 from ...training.baselines.iirc import paper_methods, paper_settings
 from .config import IircConfig
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from ...eval.report.nuisances import nuisance_sections
 from ...eval.report.open_world import density_section, open_world_sections, strata_section
 from ...eval.report.starting_release import starting_sections
 from ...eval.report.trainings import own_metrics, settings_details
+from ...eval.results import Line
 from ..experiments import results
 from ..report import ReportedRun, write_page
 from ..user_code import shown
@@ -113,20 +115,12 @@ def _people(config: KowlConfig, out: str) -> list[Section]:
 
 
 def _table_3(config: KowlConfig, samples: pa.Table) -> list[Block]:
-    """The paper's Table 3, where the samples are the paper's and the features may be; or why it is not here."""
-    if told := _other_data(config, samples):
-        return [Text([f"Table 3 of the paper is not shown: {told}."], tone="note")]
-    published = pa.table({name: pa.array(values) for name, values in facts().table_3.items()})
-    rows: list[Sequence[Value]] = [list(row.values()) for row in published.to_pylist()]
-    about = (
-        "Comparable only with features of X3D-M or TimeSformer with FAIR's weights, which cannot be checked: the record has "
-        "only the digests of files."
-    )
-    return [Table(["classifier", "training", "validation", "test"], rows, "Table 3 of the paper"), Text([about], tone="note")]
+    """Why the paper's Table 3 is not shown."""
+    return [Text([f"Table 3 of the paper is not shown: {_other_data(config, samples)}."], tone="note")]
 
 
 def _other_data(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not on the paper's samples and features; "" if they may be."""
+    """Why scores on the starting release are not, or cannot be shown to be, on the paper's samples and features."""
     if not _is_published(config, published_table(increment_table(samples))):
         return "the increments are not those of the paper's Table 1"
     every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
@@ -134,7 +128,7 @@ def _other_data(config: KowlConfig, samples: pa.Table) -> str:
         return "features are synthetic"
     if any(isinstance(each, ExtractedFeatures | VideoFeatures) and not each.checkpoint for each in every):
         return "features come from random weights, or from the built-in backbone"
-    return ""
+    return "no digest of the paper's X3D-M and TimeSformer weights is known, so this run's cannot be shown to be the same"
 
 
 def _is_published(config: KowlConfig, ours: pa.Table) -> bool:
@@ -165,22 +159,28 @@ def _trained(run: ReportedRun, table_3: Sequence[Block]) -> list[Section]:
     by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
     labels = predictor_labels(found)
     prior: list[Sequence[Value]] = []
+    predictors: dict[str, Line] = {}
     for line in run.lines:
         if line.protocol == START:
             continue
         settings = line.rows["settings"][0].as_py()
+        label = labels[line.method, line.model, settings]
+        predictors[label] = dataclasses.replace(line, label=label)
         known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
-        prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
-    apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
+        prior.append([f"{label}, {line.protocol}", known])
+    own = [block for lines in run.protocols.values() for block in own_metrics(lines)]
     failed = doubts(found)
     texts = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
+    apart = settings_details(list(predictors.values()))
+    differences = [Section("How predictors differ", apart)] if apart else []
     return [
         *texts,
+        *differences,
         *open_world_sections(measured.filter(everything)),
         *(section for section in by_stratum if section is not None),
         *nuisance_sections(seen),
         *starting,
-        Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),
+        Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *own]),
     ]
 
 

@@ -21,6 +21,7 @@ from ...eval.report.trainings import (
     lines_table,
     position_matrices,
     settings_details,
+    settings_text,
     spread_cell,
     switch,
 )
@@ -46,10 +47,12 @@ from .results import (
     repeats_of,
     series,
     tasks_of,
+    why_not_its_training,
     why_not_the_papers,
 )
 
 _MOST_IN_A_CHART = 8
+_BY: tuple[By, ...] = ("task", "class")
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
 """The paper's figures, by network and what they show. The paper does not print their numbers."""
@@ -64,10 +67,6 @@ _DEFINED = (
     "the best accuracy before the last task minus the final accuracy; higher is worse. The third column is what CGLB's code "
     "prints: final accuracy minus the accuracy just after the task, which has the opposite sign."
 )
-
-
-_ORDERS: dict[By, int] = {"task": 120, "class": 220}
-"""Orders behind Table 2: all of five tasks; these and 100 of the classes."""
 
 
 def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], data: str) -> Section | None:
@@ -91,7 +90,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     blocks = [block for mine in by_order.values() for block in _scatters(mine)]
     for title, mine in kinds.items():
         blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
-    blocks += [block for by in _ORDERS for block in _differences(config, found, by, names, data)]
+    blocks += [block for by in _BY for block in _differences(config, found, by, names, data)]
     blocks += _task_and_class(config, found, data)
     classes = {
         label if len(networks) == 1 else f"{network}: {label}": one
@@ -141,7 +140,7 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
 
 def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) -> list[Block]:
     """AOPD by task and by class of every method in one plot, with Table 2's."""
-    told: dict[By, list[tuple[Series, OverOrders]]] = {by: over_orders(found, by) for by in _ORDERS}
+    told: dict[By, list[tuple[Series, OverOrders]]] = {by: over_orders(found, by) for by in _BY}
     mine = {one.label: one for both in told.values() for one, _ in both}
     if not mine:
         return []
@@ -149,11 +148,11 @@ def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) ->
     values = {names[by]: {one.label: float(over.difference.aopd.mean()) for one, over in both} for by, both in told.items()}
     papers = {
         names[by]: {
-            label: table_2(by, config.evaluation.paper or "ucla")[one.method].aopd_percent / 100
-            for label, one in mine.items()
-            if not data and not why_not_the_papers(config, one, by)
+            one.label: table_2(by, config.evaluation.paper or "ucla")[one.method].aopd_percent / 100
+            for one, over in both
+            if not data and not why_not_the_papers(config, one, over, by)
         }
-        for by in told
+        for by, both in told.items()
     }
     chart = dot_chart(
         list(mine),
@@ -218,7 +217,10 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
     over = {one.label: difference for one, difference in told}
     mine = [one for one, _ in told]
     fair, verdict = comparable(
-        mine, data, lambda one: why_not_the_papers(config, one, by), "sequences, split, network and settings of Table 2"
+        mine,
+        data,
+        lambda one: why_not_the_papers(config, one, over[one.label], by),
+        "sequences, orders, split, network and settings of Table 2",
     )
     columns: dict[str, Column[Series]] = {
         "orders": lambda one: over[one.label].orders,
@@ -228,11 +230,9 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
     every = {"task": "tasks", "class": "classes"}[by]
     caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {every}"
     blocks: list[Block] = [lines_table(mine, columns, caption, published=published(config, fair, by))]
+    blocks += settings_text([one.labelled for one in mine])
     if config.evaluation.paper:
         blocks.append(verdict)
-    if any(over[one.label].orders != _ORDERS[by] for one in fair):
-        note = f"Table 2 covers {_ORDERS[by]} orders. With fewer orders, differences over them are smaller."
-        blocks.append(Text([note], tone="note"))
     whole = next(iter(over.values())).names
     labels = [_named(group, names) for group in whole]
     opd = {label: each.difference.opd for label, each in over.items()}
@@ -322,23 +322,29 @@ def _curves(
     ]
 
 
-def grid_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | None:
-    """What each setting of the grids gives on the default order, and which validation chooses, here and in Table 3."""
+def grid_section(config: SkeletonConfig, found: Sequence[Line], data: str) -> Section | None:
+    """What each setting of the grids gives on the default order, and which validation chooses, here and in Table 3.
+
+    Args:
+        config, found, data: see ``order_section``.
+    """
     mine = of_experiment(found, "grid")
     if not mine:
         return None
-    best, papers = best_of_grid(found), table_3(config.evaluation.paper) if config.evaluation.paper else {}
+    best, papers = best_of_grid(found), table_3(config.evaluation.paper) if config.evaluation.paper and not data else {}
     columns: dict[str, Column[Line]] = {
         "AA, validation": lambda one: by_repeat(one, "aa", "val"),
         "AA": lambda one: by_repeat(one, "aa"),
         "AF (best - now)": lambda one: by_repeat(one, "af_from_best"),
         "": lambda one: Cell("chosen", tone="good") if best[one.method, network_of(one)] is one else "",
-        "Table 3": lambda one: "best" if one.model == "gcn" and _is_best(one, papers) else None,
+        "Table 3": lambda one: "best" if _is_best(config, one, papers) else None,
     }
     text = "The setting with the highest validation AA is chosen; ties go to the first."
     return Section("Grids", [Text([text]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
 
 
-def _is_best(one: Line, papers: Mapping[str, Mapping[str, float]]) -> bool:
+def _is_best(config: SkeletonConfig, one: Line, papers: Mapping[str, Mapping[str, float]]) -> bool:
     wanted = papers.get(one.method)
-    return bool(wanted) and all(one.settings.get(f"method.{name}") == value for name, value in (wanted or {}).items())
+    if not wanted or why_not_its_training(config, one, of_grid=True):
+        return False
+    return all(one.settings.get(f"method.{name}") == value for name, value in wanted.items())

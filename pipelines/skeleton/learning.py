@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +27,8 @@ from ...training.core.devices import device_of
 from ...training.data.examples import ArrayExamples
 from ...training.graph_streams.learn import learn_next
 from ...training.graph_streams.nets import graph_of
-from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches
+from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches, kept_rows
+from ...training.methods.method import Method
 from ...training.methods.registry import made
 from ..experiments import LOGGER, told
 from ..stream_trainings import Prepared, diverged
@@ -82,7 +84,7 @@ def learn_orders(
         yield diverged(PREDICTIONS, error, key=f"diverged-{piece}")
         return
     for index, order, found in zip(indices[start:stop], mine, learned, strict=True):
-        yield _predictions(data, index, order, found)
+        yield _predictions(data, index, order, found, _held(data, recipe.method, order, settings["seed"], training["seed"]))
     rate = 60 * len(mine) / max(time.monotonic() - began, 1e-9)
     LOGGER.info("%s: %d of %d orders, %.1f a minute", told(training), stop, len(orders), rate)
 
@@ -116,8 +118,23 @@ def _learn_all(
     return found
 
 
-def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[LearnedStream]) -> pa.Table:
-    """Those of one order: the samples that test, what was learned task by task, and what was predicted then."""
+def _held(data: GraphData, method: Method, order: Order, seed: int, repeat: int) -> list[int | None]:
+    """Samples in the memory after each task; None for a method without one."""
+    if method.exemplars != "share":
+        return [None] * len(order)
+    return list(itertools.accumulate(len(kept_rows(data, task, method.share, seed=seed, repeat=repeat)) for task in order))
+
+
+def _predictions(
+    data: GraphData, index: int, order: Order, learned: Sequence[LearnedStream], held: Sequence[int | None]
+) -> pa.Table:
+    """Those of one order: the samples that test, what was learned task by task, and what was predicted then.
+
+    Args:
+        data, order, learned: the samples, the tasks, and what was learned of them.
+        index: number of the order.
+        held: samples in the memory after each task. Each is a part of its own.
+    """
     place = place_of_class(order)
     sets = {split: rows for split, rows in (("test", data.test), ("val", data.val)) if len(rows)}
     labels = {split: place[data.labels[rows]] for split, rows in sets.items()}
@@ -126,9 +143,10 @@ def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[Le
         add(f"0000//{split}", 0, "", split, len(all_of), keys=[*map(str, sets[split].tolist())], labels=all_of.tolist())
         for split, all_of in labels.items()
     ]
-    for k, (task, one) in enumerate(zip(order, learned, strict=True), start=1):
-        samples = int(np.isin(data.labels[data.train], task).sum())
-        tables.append(add(f"{k:04}", k, task_name(task), "", samples, class_names=[str(label) for label in task], record="{}"))
+    for k, (task, one, count) in enumerate(zip(order, learned, held, strict=True), start=1):
+        samples, memory = int(np.isin(data.labels[data.train], task).sum()), {"memory_samples": count, "memory_parts": count}
+        names = [str(label) for label in task]
+        tables.append(add(f"{k:04}", k, task_name(task), "", samples, class_names=names, record="{}", **memory))
         for split, all_of in labels.items():
             rows = asked(all_of, sum(map(len, order[:k])))
             found = place[one.predicted if split == "test" else one.val_predicted][rows].tolist()

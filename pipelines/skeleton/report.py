@@ -61,7 +61,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         order_section(config, run.lines, names, data),
         default_section(run.lines),
         architecture_section(config, run.lines),
-        grid_section(config, run.lines),
+        grid_section(config, run.lines, data),
     ]
     net = config.evaluation.network
     trained_by = by_network([line for line in run.lines if line.protocol != "architecture"])

@@ -16,11 +16,12 @@ from ...curation.artifact import load_artifact, load_run
 from ...curation.keys import sha256
 from ...curation.store import Store
 from ...datasets.skeleton.facts import facts, table_2
+from ...eval.labels import LabelledSettings, flat, line_label, told_of_all, unnamed
 from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.report.blocks import Cell
 from ...eval.report.trainings import PublishedRow, changed_settings
-from ...eval.results import Line, flat, line_label, lines, told_of_all
+from ...eval.results import Line, lines
 from ..config import find_config, load
 from ..experiments import results
 from .config import SkeletonConfig, training_settings
@@ -39,11 +40,18 @@ class Series:
         method: their method.
         label: the method, and what tells them from the other series.
         lines: of one or more experiments, or of several values of a setting.
+        settings: those that all of them have, with the model.
     """
 
     method: str
     label: str
     lines: tuple[Line, ...]
+    settings: Mapping[str, Any]
+
+    @property
+    def labelled(self) -> LabelledSettings:
+        """What ``unnamed`` asks of it."""
+        return self.label, self.method, self.settings
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
     for key, those in groups.items():
         rivals = [settings[other] for other, lines_of in groups.items() if lines_of[0].method == those[0].method]
         label = line_label(those[0].method, settings[key], rivals, always=always)
-        made.append(Series(those[0].method, label, tuple(those)))
+        made.append(Series(those[0].method, label, tuple(those), settings[key]))
     return made
 
 
@@ -254,18 +262,34 @@ def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], d
     return load(SkeletonConfig, find_config("skeleton", variant), benchmark="skeleton")
 
 
-def why_not_the_papers(config: SkeletonConfig, one: Series, by: By) -> str:
-    """Why a series is none of Table 2, by the records of its trainings; "" if it is."""
-    e = _packaged(config)[0].evaluation
+_ORDERS: Mapping[By, int] = {"task": 120, "class": 220}
+"""Orders behind Table 2: all of five tasks; these and 100 of the classes."""
+
+
+def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by: By) -> str:
+    """Why differences over the orders of a series are none of Table 2, by the records of its trainings; "" if they are."""
     if one.method not in _table_2(config, by):
         return "the method is not in Table 2"
-    wanted = flat(training_settings(e, one.method, {}, e.network.width, e.network.depth))
-    for line in one.lines:
-        if line.model != e.network.architecture:
-            return f"the model is {line.model}"
-        if changed := changed_settings(line, [wanted], apart=("orders", "seed", "task_orders")):
-            return f"settings of the paper were changed: {', '.join(changed)}"
-    return ""
+    if over.orders != _ORDERS[by]:
+        return f"these are {over.orders} orders, and Table 2 covers {_ORDERS[by]}"
+    return next((why for line in one.lines if (why := why_not_its_training(config, line))), "")
+
+
+def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = False) -> str:
+    """Why a training is none of the paper's, by its record; "" if it is.
+
+    Args:
+        config: names the paper.
+        line: the training.
+        of_grid: the settings of the method itself are those that a grid tries.
+    """
+    e = _packaged(config)[0].evaluation
+    if line.model != e.network.architecture:
+        return f"the model is {line.model}"
+    wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))
+    tried = [name for name in {**wanted, **line.settings} if of_grid and name.startswith("method")]
+    changed = changed_settings(line, [wanted], apart=("orders", "seed", "task_orders", *tried))
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
 
 
 def published(config: SkeletonConfig, told: Sequence[Series], by: By) -> list[PublishedRow]:
@@ -299,12 +323,13 @@ def order_scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
     data = data_differs(config, out, load_run(Store(out)).config) if found else ""
     told: dict[str, dict[str, Any]] = {}
     for by in ("task", "class"):
-        for one, over in over_orders(found, by):
+        pairs = over_orders(found, by)
+        for (one, over), apart in zip(pairs, unnamed([one.labelled for one, _ in pairs]), strict=True):
             table = told.setdefault(f"difference over orders, by {by}", {})
             means = {"AOPD": over.difference.aopd, "MOPD": over.difference.mopd}
-            pairs = {name: mean_and_deviation(values) for name, values in means.items()}
-            table[f"{one.label}, {over.orders} orders"] = _line(pairs)
-            if not data and not why_not_the_papers(config, one, by):
+            figures = {name: mean_and_deviation(values) for name, values in means.items()}
+            table[f"{one.label}, {over.orders} orders"] = _line(figures) | ({"apart": apart} if apart else {})
+            if not data and not why_not_the_papers(config, one, over, by):
                 table[f"{one.label}, Table 2"] = _line(_table_2(config, by)[one.method])
     return told
 

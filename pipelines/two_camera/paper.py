@@ -10,14 +10,23 @@ import numpy as np
 from ...curation.artifact import Artifact
 from ...curation.registry import BUILT_IN
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
+from ...eval.labels import flat
 from ...eval.report.blocks import Block, Cell, Details, Table, Text, Value
-from ...eval.report.trainings import Column, PublishedRow, comparable, lines_table, record_differences, whole_columns
+from ...eval.report.trainings import (
+    Column,
+    PublishedRow,
+    changed_settings,
+    comparable,
+    lines_table,
+    record_differences,
+    whole_columns,
+)
 from ...eval.results import Line
-from ...training.illuminants.registry import ESTIMATORS, functions
+from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import settings
 from ..report import ReportedRun
 from .baselines import LINEAR
-from .config import LitPictures, Metadata, TwoCameraConfig
+from .config import Evaluation, LitPictures, Metadata, TwoCameraConfig
 from .cost import shape_in
 
 SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
@@ -85,14 +94,21 @@ def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
 def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
     """Why a training is none of the paper's, by its record; "" if it is."""
     own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
-    if changed := record_differences(own, wanted):
-        return changed[0]
+    if different := record_differences(own, wanted):
+        return different[0]
     if line.model == "network":
         if why := _other_augmentation(config, line):
             return why
         return _other_training(own)
-    if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
+    ours: dict[str, tuple[str, dict[str, Any]]] = {LINEAR: (LINEAR, {}), **candidates()}
+    if line.method not in ours or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
         return "the method is not in the paper's table"
+    model, choices = ours[line.method]
+    if line.model != model:
+        return f"the estimator is {line.model}"
+    usual = flat({"estimator": choices}) | ({"longest_px": Evaluation.longest_px} if "longest_px" in own else {})
+    if changed := [name for name in changed_settings(line, [usual]) if name in usual or name.startswith("estimator")]:
+        return f"settings were changed: {', '.join(changed)}"
     if _learns(line) and own.get("relit_pictures") != facts().targets:
         return f"it was trained without the paper's {facts().targets} re-illuminated copies of each picture"
     return ""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...curation.artifact import Artifact
 from ...datasets.vclimb.facts import facts, published_figures
 from ...datasets.vclimb.tables import memory_lines, memory_share
+from ...eval.labels import flat, line_label
 from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.dots import dot_chart
 from ...eval.report.trainings import (
@@ -27,10 +28,11 @@ from ...eval.report.trainings import (
     position_curves,
     position_matrices,
     record_differences,
+    settings_details,
     switch,
     whole_columns,
 )
-from ...eval.results import Line, flat
+from ...eval.results import Line
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
 from .baselines import baseline_settings
 from .config import VclimbConfig
@@ -61,7 +63,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
     blocks += [verdict, *metric_blocks(lines, _METRICS, published=published(fair, data.dataset, len(names)))]
     blocks.append(Text(["BWF is the loss of accuracy of tasks since they were learned: lower is better."]))
-    if data.dataset:
+    if fair:
         bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
         text = "that of TSN trained on all classes at once, which the paper cites (section 4.1) and did not train itself"
         blocks.append(Text([f"The upper bound is {bound} %, {text}; `joint` is the bound for this run's own settings."]))
@@ -79,19 +81,21 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
 
 def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
     """Methods with each number of frames of a stored clip together, if there are several: the forms of Tables 3 and 4, of
-    Figure 3, and of Figures 1 to 3 of the supplement. A method without a memory is shown once.
+    Figure 3, and of Figures 1 to 3 of the supplement. A method without a memory is shown once, with each of its settings.
 
     Args:
         protocols: ``frames 4`` and so on -> its lines.
     """
     if len(protocols) < 2:
         return []
+    every = [line for lines in protocols.values() for line in lines]
+    settings = [{name: value for name, value in line.labelled[2].items() if name != "memory.frames"} for line in every]
     found: dict[tuple[str, str], Line] = {}
-    for protocol, lines in protocols.items():
-        for line in lines:
-            with_memory = _last_held(line) is not None
-            label = f"{line.label}, {protocol.removeprefix('frames ')} frames" if with_memory else line.label
-            found.setdefault((line.label, protocol if with_memory else ""), dataclasses.replace(line, label=label))
+    for line, own in zip(every, settings, strict=True):
+        rivals = [those for other, those in zip(every, settings, strict=True) if other.method == line.method]
+        label, protocol = line_label(line.method, own, rivals), line.protocol if _last_held(line) is not None else ""
+        told = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
+        found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
     names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
     caption = "By method and by frames per stored clip, as in Tables 3 and 4: percent, ± one standard deviation"
@@ -101,7 +105,7 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
         ("bwf_class_weighted", "BWF", "Backward forgetting (BWF) after each task"),
     ):
         blocks += position_curves(together, metric, lambda line: names, value_axis=axis, caption=told)
-    return [Section("Baselines by frames per stored clip", blocks)]
+    return [Section("Baselines by frames per stored clip", [*blocks, *settings_details(together)])]
 
 
 def _place(protocol: str) -> float:

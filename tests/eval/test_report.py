@@ -432,7 +432,8 @@ SETTING = [
 def test_lines_name_every_setting_in_which_they_differ(what: str, one: dict, other: dict, methods: tuple[str, str]):
     found = results_of({**one, "method": methods[0]}, {**other, "method": methods[1]})
     assert len({line.label for line in found}) == 2
-    [details] = [block for block in metric_blocks(found, {"Acc": "acc"}) if isinstance(block, Details)]
+    blocks = metric_blocks(found, {"Acc": "acc"})
+    [details] = [block for block in blocks if isinstance(block, Details)]
     [table] = details.blocks
     assert isinstance(table, Table)
     assert table.columns == ["setting", *(line.label for line in found)]
@@ -440,6 +441,36 @@ def test_lines_name_every_setting_in_which_they_differ(what: str, one: dict, oth
     assert row[0] in ("method.alpha", "model", "data.labels", "data.vectors")
     assert len({*row[1:]}) == 2
     assert settings_details(found[:1]) == []
+    # What labels leave out is told in the open, but for what is a method's own, or what the other has not.
+    told = [block for block in blocks if isinstance(block, Text)]
+    in_labels = methods == ("er", "er")
+    assert bool(told) == (not in_labels and what in ("model", "stream")), told
+
+
+def test_a_table_names_settings_in_which_lines_of_different_methods_differ():
+    """The model and digests, too: two networks stood in one table, and nothing said so."""
+    one, other = ({"schedule": {"epochs": epochs}, "weights": digit * 64} for epochs, digit in ((20, "a"), (5, "b")))
+    own = {"method": {"strength": 0.4}}
+    er, ewc = results_of({"settings": one, "model": "gcn"}, {"method": "ewc", "settings": other | own, "model": "st_gcn"})
+    assert [er.label, ewc.label] == ["er", "ewc"]
+    assert er.apart == {"model": "gcn", "schedule.epochs": 20, "weights": "a" * 64}
+    [text] = [block for block in settings_details([er, ewc]) if isinstance(block, Text)]
+    assert text.paragraphs[1:] == [
+        f"er: model = gcn; schedule.epochs = 20; weights = {'a' * 12}",
+        f"ewc: model = st_gcn; schedule.epochs = 5; weights = {'b' * 12}",
+    ]
+    alike = results_of({"settings": one}, {"method": "ewc", "settings": one | own})
+    assert not any(line.apart for line in alike), "a method's own settings are in its name"
+
+
+def test_estimators_name_what_they_are_made_of_only_where_they_are_of_one_kind():
+    def found(*models: str) -> list[dict[str, Any]]:
+        settings = [{"estimator": {"hyper": {"epochs": epochs}}} for epochs in (100, 200)]
+        trainings = zip(("small", "large"), models, settings, strict=True)
+        return [dict(line.apart) for line in results_of(*({"method": m, "model": n, "settings": s} for m, n, s in trainings))]
+
+    assert found("network", "network") == [{"estimator.hyper.epochs": 100}, {"estimator.hyper.epochs": 200}]
+    assert found("gray_edge", "network") == [{}, {}]
 
 
 def test_labels_have_as_few_settings_as_tell_lines_apart_and_what_was_learned_first():
@@ -455,6 +486,7 @@ def test_labels_have_as_few_settings_as_tell_lines_apart_and_what_was_learned_fi
         "lwf, features = pixels",
     ]
     assert found[2].apart == {"schedule.epochs": 70, "view.mean": view["mean"], "view.side_px": 224, "model": "pictures"}
+    assert found[3].apart == {"schedule.epochs": 70, "schedule.rate": 0.01, "model": "pictures"}
     orders = [{"settings": {"order": [*range(50), last]}} for last in (1, 2)]
     assert len({line.label for line in results_of(*orders)}) == 2, "long values are shortened where that tells them apart"
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchwright.curation.encoders.spec import Colours, OpenClip
 from benchwright.datasets.clear.facts import FEATURES, facts, published_tables
-from benchwright.eval.report.blocks import Cell, Details, Table
-from benchwright.eval.results import RESULTS, Line, flat
+from benchwright.eval.labels import flat
+from benchwright.eval.report.blocks import Cell, Details, Table, Text
+from benchwright.eval.results import RESULTS, Line
 from benchwright.pipelines.clear.baselines import settings_of
 from benchwright.pipelines.clear.config import ClearConfig
 from benchwright.pipelines.clear.paper import (
@@ -195,7 +196,7 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
     changed = line_of("nap-finetune", features="byol_imagenet_rn50", **{"schedule.epochs": 3})
     found = grouped([*lines, changed], config, [1, 2])
     assert [group.features for group in found] == ["clip", "imagenet_rn50", "byol_imagenet_rn50", "moco_b0"]
-    verdict, table = _compared(found, "")
+    verdict, table, *_ = _compared(found, "")
     assert "Not for nap-finetune, iid, byol_imagenet_rn50: settings of the paper were changed: schedule.epochs." in str(verdict)
     assert isinstance(table, Table)
     assert table.caption.startswith("In the form of the paper's Table 6: ")
@@ -214,6 +215,44 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
         "linear, clip",
         "linear, imagenet_rn50",
         "linear, moco_b0",
+    ]
+
+
+def under_both(iid: Sequence[int], streaming: Sequence[int], config: ClearConfig) -> tuple[list[str], list[str]]:
+    """Rows of the table of both protocols, and what is told below it, of ``er`` with these epochs and ``ewc`` with one."""
+    lines = [
+        line_of(name, protocol=protocol, **{"schedule.epochs": each})
+        for protocol, epochs in (("iid", iid), ("streaming", streaming))
+        for name, each in [*(("er", each) for each in epochs), ("ewc", epochs[0])]
+    ]
+    [section] = both_protocols(grouped(lines, config, [1, 2]), data="other")
+    told = [text for block in section.blocks[2:] if isinstance(block, Text) for text in block.paragraphs]
+    table = section.blocks[1]
+    assert isinstance(table, Table)
+    return [str(row[0]) for row in table.rows], told
+
+
+def test_a_row_of_both_protocols_is_of_one_setting_or_the_columns_are_named(config: ClearConfig) -> None:
+    assert under_both([10], [10], config) == (["ewc", "er"], [])
+    rows, told = under_both([10], [20], config)
+    assert (rows, told) == (
+        ["ewc", "er"],
+        ["Other differences between the columns:", "iid: schedule.epochs = 10", "streaming: schedule.epochs = 20"],
+    )
+    rows, told = under_both([10, 20], [10], config)
+    assert rows == ["ewc", "er, schedule.epochs = 10", "er, schedule.epochs = 20"], "no row may be lost"
+    assert told == ["Other differences between the rows:", "ewc: schedule.epochs = 10"]
+
+
+def test_feature_sets_that_were_learned_by_other_settings_are_named(config: ClearConfig) -> None:
+    presets = {"clip": "linear", "imagenet_rn50": "linear_imagenet"}
+    lines = [line_of("nap-finetune", preset, features=name) for name, preset in presets.items()]
+    found = [block for block in _compared(grouped(lines, config, [1, 2]), "other") if isinstance(block, Text)]
+    told = [text for block in found[1:] for text in block.paragraphs]
+    assert told == [
+        "Other differences between the columns:",
+        "clip: schedule.learning_rate = 1.0; features_digest = digest of clip",
+        "imagenet_rn50: schedule.learning_rate = 0.1; features_digest = digest of imagenet_rn50",
     ]
 
 

@@ -100,6 +100,26 @@ def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> N
     assert lines["iid nap-finetune"][2] == "2,100"
 
 
+def test_the_table_of_results_is_a_file_for_any_program(bw: Cli, out: Path) -> None:
+    made(bw, out)
+    train = ["train", out, "--protocol", "iid", "-q", "--method"]
+    assert bw(*train, "nap-finetune").code == 0
+    path = out / "experiments" / "results.parquet"
+    assert pl.read_parquet(path).rows() == table(out).rows()
+    first, written = path.read_bytes(), path.stat().st_mtime_ns
+    assert bw(*train, "nap-finetune").code == 0
+    assert path.stat().st_mtime_ns == written, "nothing is new"
+    assert bw(*train, "finetune").code == 0
+    assert set(pl.read_parquet(path)["method"]) == {"nap-finetune", "finetune"}
+    path.write_bytes(first)
+    told = bw("verify", out)
+    assert (told.code, "results.parquet" in told.out) == (1, True)
+    path.unlink()
+    assert bw(*train, "finetune").code == 0
+    assert pl.read_parquet(path).rows() == table(out).rows()
+    assert bw("verify", out).code == 0
+
+
 def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path: Path) -> None:
     for asked in (experiments.results, lambda out: next(experiments.predictions(out))):
         with pytest.raises(StoreError, match="contains no run"):

@@ -28,8 +28,9 @@ from benchwright.datasets.iirc.samples import columns_of
 from benchwright.datasets.iirc.view import RefinedView
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.eval.labels import flat
 from benchwright.eval.protocols.predictions import Predictions
-from benchwright.eval.results import Line, flat, lines
+from benchwright.eval.results import Line, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError

@@ -12,9 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.eval.report.blocks import Text
 from benchwright.pipelines import api
 from benchwright.pipelines.experiments import results
+from benchwright.pipelines.kowl import report
 from benchwright.training.predictors.original import Original
 from benchwright.training.predictors.registry import make_predictor
 from sklearn import metrics
@@ -101,6 +104,19 @@ def test_table_3_of_a_run(run: Path, bw: Cli) -> None:
     assert "Table 3 of the paper is not shown: the increments are not those of the paper" in page
     flipped = [row for row in results(str(out)).to_pylist() if row["stratum"] == "nuisance=flip" and row["split"] == "test"]
     assert {row["value"] for row in flipped if row["metric"] == "start.mcc"} == {found["original", "logits", "test"]}
+
+
+def test_table_3_is_not_shown_of_weights_that_nobody_knows(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the backbone nor its weights were looked at: any checkpoint had the paper's figures beside it."""
+    monkeypatch.setattr(report, "_is_published", lambda config, ours: True)
+    backbone = 'backbone={kind="network", model="x3d_m"}, checkpoint="mine.pt"'
+    view = "width=192, frames=4, stride=1, clips=1, resize_px=32, side_px=32"
+    c = api.job("kowl", config="tiny", overrides=[f'features={{kind="videos", root="v", {backbone}, {view}}}']).config
+    samples = DatasetIndex.open(run / "plain" / "dataset").table
+    [block] = report._table_3(c, samples.append_column("uid", samples["key"]))
+    assert isinstance(block, Text)
+    assert "no digest of the paper's X3D-M and TimeSformer weights is known" in block.paragraphs[0]
+    assert not any(str(value) in str(block) for value in facts().table_3["test"])
 
 
 def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, tmp_path: Path, bw: Cli) -> None:

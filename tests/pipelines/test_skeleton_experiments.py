@@ -12,18 +12,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.reachable_code import reached
-from benchwright.datasets.skeleton.facts import published_training, table_2, table_4
+from benchwright.datasets.skeleton.facts import published_training, table_2, table_3, table_4
 from benchwright.datasets.skeleton.orders import task_orders
-from benchwright.eval.metrics.order_sensitivity import forgetting_bound
-from benchwright.eval.results import Line, flat, lines
+from benchwright.datasets.skeleton.view import load_arrays
+from benchwright.eval.labels import flat
+from benchwright.eval.metrics.order_sensitivity import forgetting_bound, order_difference
+from benchwright.eval.results import RESULTS, Line, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import results as skeleton_results
 from benchwright.pipelines.skeleton.config import SkeletonConfig, training_settings
+from benchwright.pipelines.skeleton.figures import grid_section
 from benchwright.pipelines.skeleton.learning import learn_orders
 from benchwright.pipelines.skeleton.results import (
     best_of_grid,
@@ -398,6 +402,25 @@ def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(copy: Path) -
     assert {row["reason"] for row in api.rejects(str(copy / "experiments"))} == {"diverged"}
 
 
+def test_results_tell_what_the_memory_held(run: Path) -> None:
+    """After each task of each order: the share of every task so far, and nothing of a method without a memory."""
+    arrays = load_arrays(str(run / "dataset"))
+    sizes = np.bincount(arrays.labels[arrays.roles == "train"])
+    for one in of_experiment(found_in(run), "task_order"):
+        rows = one.select("accuracy").sort_by([("order", "ascending"), ("position", "ascending")]).to_pylist()
+        held = {(row["order"], row["position"]): (row["memory_samples"], row["memory_parts"]) for row in rows}
+        if one.method != "er":
+            assert set(held.values()) == {(None, None)}
+            continue
+        learned = {(row["order"], row["position"], row["tested"]) for row in rows}
+        for (order, position), (samples, parts) in held.items():
+            tasks = [tested for o, p, tested in learned if (o, p) == (order, position)]
+            share = one.settings["method.fraction"]
+            assert samples == parts == sum(int(share * sum(sizes[int(c)] for c in task.split("+"))) for task in tasks)
+    assert "er" in {one.method for one in of_experiment(found_in(run), "task_order")}
+    assert pq.read_table(run / "experiments" / "results.parquet").equals(experiments.results(str(run)))
+
+
 def test_tables_are_printed(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["eval", str(run)]) == 0
     told = capfd.readouterr().out
@@ -444,19 +467,50 @@ def test_the_papers_data_are_told_by_settings_and_number_of_sequences(run: Path,
 def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     c = settings(None)
 
-    def beside(method: str = "ewc", model: str = "gcn", **changed: Any) -> bool:
+    def beside(method: str = "ewc", model: str = "gcn", orders: int = 120, **changed: Any) -> bool:
         told = flat(training_settings(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
         one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
-        return not skeleton_results.why_not_the_papers(c, skeleton_results.Series(method, method, (one,)), "task")
+        over = skeleton_results.OverOrders(["0", "1"], order_difference([[[1.0, 0.5], [0.75, 0.5]]]), orders)
+        series = skeleton_results.Series(method, method, (one,), one.settings)
+        return not skeleton_results.why_not_the_papers(c, series, over, "task")
 
     assert beside()
     assert beside("er")
+    assert not beside(orders=6), "differences over fewer orders are smaller"
     assert not beside("joint")  # which Table 2 does not have
     assert not beside(model="st_gcn")
     assert not beside(**{"method.strength": 100.0})
     assert not beside(**{"schedule.epochs": 50})
     assert not beside(**{"model.readout": "sum_max"})
     assert table_2("task", "ucla")["finetune"].aopd_percent == 96.74
+
+
+def test_table_3_marks_settings_of_the_papers_trainings_alone() -> None:
+    c = settings(None)
+
+    def marked(data: str = "", model: str = "gcn", epochs: int | None = None) -> list[Any]:
+        found: list[Line] = []
+        for size in (100, 10):
+            told = flat(training_settings(c.evaluation, "er", table_3("ucla")["er"], 64, 2)) | {"orders": 1, "seed": 0}
+            told |= {f"method.{name}": size for name in table_3("ucla")["er"] if size == 10}
+            told |= {} if epochs is None else {"schedule.epochs": epochs}
+            facts = {
+                "benchmark": "b",
+                "dataset": "d",
+                "experiment": str(size),
+                "protocol": "grid",
+                "method": "er",
+                "model": model,
+            }
+            facts |= {"settings": json.dumps(told), "seed": 0, "position": 4, "tested": "", "stratum": "", "order": 0}
+            found += lines(pa.Table.from_pylist([{**facts, "metric": "aa", "split": "val", "value": 0.5}], schema=RESULTS))
+        table = grid_section(c, found, data).blocks[1]
+        return [row[table.columns.index("Table 3")] for row in table.rows] if "Table 3" in table.columns else []
+
+    assert marked() == ["best", None]
+    assert marked(data="other sequences") == []
+    assert marked(model="st_gcn") == []
+    assert marked(epochs=1) == []
 
 
 def test_report_shows_it_all(run: Path) -> None:

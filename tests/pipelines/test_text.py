@@ -68,6 +68,23 @@ def test_settings_of_a_name_stand_below_it_where_a_line_would_be_too_long():
     ]
 
 
+def test_tables_that_differ_in_other_settings_are_told_apart():
+    def methods(*epochs: int) -> dict[str, object]:
+        return {name: result(acc=(0.5, None)) | {"apart": {"epochs": n}} for name, n in zip(("er", "ewc"), epochs, strict=True)}
+
+    same = score_lines({"iid": methods(20, 5), "streaming": methods(20, 5)})
+    assert same[-3:] == ["Other differences:", "er: epochs = 20", "ewc: epochs = 5"]
+    found = score_lines({"iid": methods(20, 5), "streaming": methods(5, 20), "offline": {"joint": result(acc=(0.5, None))}})
+    assert found[found.index("Other differences, iid:") :] == [
+        "Other differences, iid:",
+        "er: epochs = 20",
+        "ewc: epochs = 5",
+        "Other differences, streaming:",
+        "er: epochs = 5",
+        "ewc: epochs = 20",
+    ]
+
+
 def test_no_score_is_no_line():
     assert score_lines({}) == []
 

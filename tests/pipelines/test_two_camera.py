@@ -25,6 +25,7 @@ from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
 from benchwright.eval.protocols.cross_validation import estimates_of
+from benchwright.eval.results import RESULTS, Line
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
@@ -32,6 +33,7 @@ from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.two_camera import baselines, learning
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
+from benchwright.pipelines.two_camera.paper import why_not_the_papers
 from benchwright.training.illuminants.choice import PictureEstimator
 from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
@@ -352,6 +354,28 @@ def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
     assert ("direction is 2to1, but 1to2 in the paper" in page) == other.startswith("evaluation")
 
 
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"estimator.p": [5]}, "settings were changed: estimator.p"),
+        ({"estimator.mine": 1}, "settings were changed: estimator.mine"),
+        ({"longest_px": 32}, "settings were changed: longest_px"),
+        ({"model": "gamut"}, "the estimator is gamut"),
+        ({"method": "FC4", "model": "FC4"}, "the method is not in the paper's table"),
+    ],
+)
+def test_baselines_of_other_settings_than_ours_stand_beside_no_figure(changed: dict[str, object], why: str) -> None:
+    """An installed estimator that is called as one of the paper's rows is not that row."""
+    method, model = (str(changed.get(name, usual)) for name, usual in (("method", "gray_world"), ("model", "gray_edge")))
+    assert "FC4" in facts().tables["s20"]
+    own = {"direction": "1to2", "reilluminated": False, "longest_px": 256}
+    own |= {"estimator.order": [0], "estimator.p": [1], "estimator.sigma": [0]}
+    own |= {name: value for name, value in changed.items() if name not in ("method", "model")}
+    line = Line("rotating", method, model, own, method, RESULTS.empty_table())
+    assert why_not_the_papers(settings("two_camera/s20.toml", "source.root=x"), line) == why
+
+
 def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(shared_data: Path, tmp_path: Path) -> None:
     quick = "evaluation.networks={ network-200 = { parameters=200, preset='decayed', seeds=[0], settings={ iterations=2 } } }"
     c = released(shared_data, tmp_path, quick)
@@ -514,9 +538,13 @@ def modules_of(learn: Step) -> Iterator[str]:
         yield from (module for module, names in found.definitions.items() if any(names))
 
 
-def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(tmp_path: Path, bw) -> None:
-    small = ["source.pairs=60", f"evaluation.networks.network-200.settings={QUICK.replace('1e-2', '1e30')}"]
-    c = settings("two_camera/tiny.toml", *small)
+@pytest.mark.parametrize(
+    "diverging", [[f"settings={QUICK.replace('1e-2', '1e30')}"], ["preset=decayed", "settings={ decay = 1e308 }"]]
+)
+def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(diverging: list[str], tmp_path: Path, bw) -> None:
+    """Of Adam, and of Levenberg and Marquardt's method."""
+    changes = [f"evaluation.networks.network-200.{each}" for each in diverging]
+    c = settings("two_camera/tiny.toml", "source.pairs=60", *changes)
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     with pytest.raises(Diverged, match=r"network-200.*change evaluation\.networks\.network-200\.settings"):
         train(c, tmp_path, ["network-200", "linear_regression"])

@@ -25,9 +25,10 @@ from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.eval.report.blocks import Table
+from benchwright.eval.labels import flat
+from benchwright.eval.report.blocks import Table, Text
 from benchwright.eval.report.trainings import comparable
-from benchwright.eval.results import RESULTS, Line, flat, lines
+from benchwright.eval.results import RESULTS, Line, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
@@ -36,7 +37,7 @@ from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
 from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
-from benchwright.pipelines.vclimb.results import by_class, data_of, memories_section, published, why_unfair
+from benchwright.pipelines.vclimb.results import by_class, data_of, memories_section, published, results_section, why_unfair
 
 from .pages import faults
 
@@ -229,21 +230,26 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
 
 
 def test_frames_of_stored_clips_stand_side_by_side(trained: Path, tmp_path: Path) -> None:
-    """The forms of Tables 3 and 4: a row a method and number of frames, and a method without a memory once."""
+    """The forms of Tables 3 and 4: a row a method and number of frames, and a method without a memory once, by each of its
+    settings."""
     out = str(shutil.copytree(trained, tmp_path / "run"))
     c = settings("tiny", "evaluation.settings.schedule.epochs=1")
     train(c, out, "er", "finetune", protocols=("frames-2", "frames-all"))
+    train(settings("tiny", "evaluation.settings.schedule.epochs=2"), out, "finetune", protocols=("frames-2",))
     (section,) = memories_section(ReportedRun.of(out).protocols)
     table = section.blocks[0]
     assert isinstance(table, Table)
     assert [tuple(row[:4]) for row in table.rows] == [
-        ("er, 2 frames", 12, 24, 2.0),
-        ("er, 4 frames", 12, 48, 4.0),
-        ("er, all frames", 12, 96, 8.0),
-        ("finetune", None, None, None),
+        ("er, schedule.epochs = 1, 2 frames", 12, 24, 2.0),
+        ("er, schedule.epochs = 1, all frames", 12, 96, 8.0),
+        ("er, schedule.epochs = 4, 4 frames", 12, 48, 4.0),
+        ("finetune, schedule.epochs = 1", None, None, None),
+        ("finetune, schedule.epochs = 2", None, None, None),
         ("icarl, 4 frames", 12, 48, 4.0),
         ("icarl+tc, 4 frames", 12, 48, 4.0),
     ]
+    [told] = [block for block in section.blocks if isinstance(block, Text)]
+    assert told.paragraphs[1:] == ["icarl, 4 frames; icarl+tc, 4 frames: schedule.epochs = 4"]
     assert memories_section(ReportedRun.of(str(trained)).protocols) == []
     page = Path(vclimb.BENCHMARK.report(c, out)).read_text()
     assert page.index("Baselines, all frames per stored clip<") < page.index("Baselines by frames per stored clip<")
@@ -767,6 +773,11 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     named = [line_of("er", c), dataclasses.replace(epochs, label="icarl, schedule.epochs = 1")]
     fair, note = comparable(named, data.why, lambda line: why_unfair(line, data), "released split file")
     assert [line.label for line in fair] == ["er"]
+    assert data.dataset == "ucf101"
+    clips = made["shards"].rows_view(Store(str(trained))).table(["label", "role"])
+    other = dataclasses.replace(data, why="its frames are others")
+    section = results_section("frames 4", lines(experiments.results(str(trained))), other, clips)
+    assert "upper bound" not in str(section), "TSN's accuracy, which the paper cites, stood beside other frames, too"
     assert note.paragraphs == [
         "Fair comparison: released split file. Not for icarl, schedule.epochs = 1: settings of the paper were changed: "
         "schedule.epochs."

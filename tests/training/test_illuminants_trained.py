@@ -360,6 +360,24 @@ def fit_light_of(pictures, lights, *, reach):
 learned_from: list = []
 
 
+def test_what_is_trained_to_no_number_is_an_error():
+    """Its estimates were refused in the end, which stopped all trainings."""
+    pictures, lights = mondrians(10)
+    made = PictureEstimator(
+        estimate=light_of, fit=lambda pictures, lights, *, reach: {"light": lights[0] / reach}, reach=[np.inf]
+    )
+    assert made.fitted(pictures, lights).state["light"].tolist() == [0, 0, 0]
+    made.fit = lambda pictures, lights, *, reach: {"light": lights[0] * reach}
+    with pytest.raises(ArithmeticError, match="light of light_of is not finite"):
+        made.fitted(pictures, lights)
+
+
+def test_ffcc_that_diverges_is_an_error():
+    pictures, lights = mondrians(10)
+    with pytest.raises(ArithmeticError, match="the loss of ffcc is not finite: weight 1023 is too high"):
+        baseline("ffcc").fit(pictures, lights, colours=-23, edges=-29, plausible=-26, weight=1023)
+
+
 def test_settings_are_compared_on_what_the_chosen_one_learns_from():
     pictures, _ = mondrians(10)
     lights = np.tile([1.0, 1.0, 0.5], (10, 1))

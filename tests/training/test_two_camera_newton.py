@@ -10,6 +10,7 @@ import torch
 from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import ACTIVATIONS, draw_nets
+from benchwright.training.two_camera import newton
 from benchwright.training.two_camera.batched import NetworkRun, estimates
 from benchwright.training.two_camera.linear import ratios_of
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
@@ -56,6 +57,37 @@ def test_a_step_solves_the_damped_equations_whichever_gram_matrix_is_smaller(row
     small = root @ root.T if rows < 12 else root.T @ root
     expected = torch.linalg.solve(root.T @ root + 0.3 * torch.eye(12, dtype=torch.float64), gradient)
     torch.testing.assert_close(ridge_solve(root, small, 0.3, gradient), expected)
+
+
+@pytest.mark.parametrize("starts", [1, 2])
+def test_a_loss_that_is_not_finite_is_an_error(starts):
+    """It ended quietly, with the weights of the start."""
+    X, ratios = drawn()
+    hyper = dataclasses.replace(HYPER, decay=1e308, starts=starts)
+    with pytest.raises(ArithmeticError, match="the loss of fold 0, seed 0, is not finite from the start"):
+        fit_newton(X, ratios, runs_of(40, range(1)), shape=nines(2), hyper=hyper)
+
+
+def test_a_curvature_that_is_not_finite_is_an_error(monkeypatch):
+    """It was a RuntimeError of the decomposition, which stopped all trainings."""
+    monkeypatch.setattr(newton._Problem, "root", lambda problem, flat, step: torch.full((40, len(flat)), torch.inf).double())
+    with pytest.raises(ArithmeticError, match="curvature or gradient of the loss is not finite after step 0"):
+        fit_newton(*drawn(), runs_of(40, range(1)), shape=nines(2), hyper=HYPER)
+
+
+def test_a_matrix_that_rounding_spoils_is_damped_more(monkeypatch):
+    calls: list[float] = []
+
+    def spoiled(root, small, ridge, gradient):
+        calls.append(ridge)
+        if len(calls) == 1:
+            raise torch.linalg.LinAlgError("not positive-definite")
+        return ridge_solve(root, small, ridge, gradient)
+
+    monkeypatch.setattr(newton, "ridge_solve", spoiled)
+    fitted = fit_newton(*drawn(), runs_of(40, range(1)), shape=nines(2), hyper=HYPER)
+    assert fitted.steps[0] > 10
+    assert calls[1] > calls[0]
 
 
 def test_training_ends_at_a_minimum_that_lbfgs_does_not_undercut():

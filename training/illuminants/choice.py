@@ -140,6 +140,7 @@ class PictureEstimator:
 
         Raises:
             ValueError: lights that do not go with the pictures, or what the estimator refuses.
+            ArithmeticError: what was trained is not finite.
         """
         lights = np.asarray(illuminants, dtype=np.float64)
         if lights.shape != (len(pictures), 3):
@@ -148,7 +149,10 @@ class PictureEstimator:
         return self._with(setting, *_together(pictures, lights, relit))
 
     def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
-        return Baseline(self, setting, {} if self.fit is None else self.fit(pictures, lights, **setting))
+        state = {} if self.fit is None else self.fit(pictures, lights, **setting)
+        if strange := [name for name, values in state.items() if not np.isfinite(values).all()]:
+            raise ArithmeticError(f"{strange[0]} of {self.name} is not finite with {dict(setting)}")
+        return Baseline(self, setting, state)
 
     def _best(self, pictures: LinearPictures, lights: Illuminants, relit: RelitPictures | None) -> Setting:
         """The first of the settings with the least mean angle on the held-out pictures."""

@@ -12,6 +12,7 @@ the paper's gray light. The paper's films, deep features and sRGB input are left
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,6 +190,7 @@ def fit_ffcc(
 
     Raises:
         ValueError: a light without some channel.
+        ArithmeticError: the loss is not finite.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (8, 3))
     >>> pictures = LinearPictures.of(np.random.default_rng(1).random((8, 8, 8, 3)) * lights[:, None, None])
@@ -211,6 +213,8 @@ def fit_ffcc(
 
             def loss(measure: Measure = measure, times: float = times) -> float:
                 value, slopes = objective(found.numpy(), seen, truth, scale, measure, times)
+                if not math.isfinite(value):
+                    raise ArithmeticError(f"the loss of ffcc is not finite: weight {weight} is too high")
                 found.grad = torch.from_numpy(slopes)
                 return value
 

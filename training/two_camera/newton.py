@@ -10,7 +10,9 @@ least squares: J^T diag(1 / |r|) J.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,6 +63,7 @@ def fit_newton(
 
     Raises:
         ValueError: no run, a run without rows, values that are not finite, ratios <= 0.
+        ArithmeticError: a loss or its curvature is not finite.
     """
     if not runs or not all(len(run.train) for run in runs):
         raise ValueError(f"{len(runs)} runs: one is needed, and each needs rows to learn from")
@@ -150,7 +153,9 @@ def _best_minimum(problem: _Problem, run: NetworkRun) -> tuple[Tensor, list[floa
     if hyper.starts > 1:
         for descent in descents:
             descent.go_on(min(hyper.scouting, hyper.iterations))
-    best = min(descents, key=lambda descent: descent.history[-1])
+    best = min(descents, key=lambda descent: descent.history[-1] if math.isfinite(descent.history[-1]) else math.inf)
+    if not math.isfinite(best.history[-1]):
+        raise ArithmeticError(f"the loss of {run.key}, seed {run.seed}, is not finite from the start: decay is too high")
     best.go_on(hyper.iterations)
     return best.flat, best.history
 
@@ -161,7 +166,7 @@ class _Descent:
     def __init__(self, problem: _Problem, flat: Tensor) -> None:
         self.problem, self.flat = problem, flat
         self.history = [float(problem.loss(flat))]
-        self._damping, self._over = 1.0, False
+        self._damping, self._over = 1.0, not math.isfinite(self.history[0])
 
     def go_on(self, steps: int) -> None:
         """Until so many steps have been taken since the start, or the loss does not go down any more."""
@@ -176,15 +181,18 @@ class _Descent:
         problem, flat = self.problem, self.flat
         root, gradient = problem.root(flat, len(self.history) - 1), problem.gradient(flat)
         small = root @ root.T if len(root) < len(flat) else root.T @ root
+        if not (small.isfinite().all() and gradient.isfinite().all()):
+            raise ArithmeticError(f"the curvature or gradient of the loss is not finite after step {len(self.history) - 1}")
         # From lower down, the trials would not get up again.
         damping = max(self._damping, 1e-6 * float(small.diagonal().max()))
         for _ in range(_TRIALS):
-            there = flat - ridge_solve(root, small, problem.hyper.decay + damping, gradient)
-            new = float(problem.loss(there))
-            if new < self.history[-1]:
-                self.flat, self._damping = there, damping / 3
-                self.history.append(new)
-                return True
+            with contextlib.suppress(torch.linalg.LinAlgError):  # rounding left no positive definite matrix: damp it more
+                there = flat - ridge_solve(root, small, problem.hyper.decay + damping, gradient)
+                new = float(problem.loss(there))
+                if new < self.history[-1]:
+                    self.flat, self._damping = there, damping / 3
+                    self.history.append(new)
+                    return True
             damping *= 5
         return False
 

@@ -1,0 +1,190 @@
+"""What lines of tables and figures are called, and what is said next to these: settings in which lines differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+LabelledSettings = tuple[str, str, Mapping[str, Any]]
+"""Label, method, and settings with the model by dotted name, of a line of a table or figure."""
+
+
+def unnamed(lines: Sequence[LabelledSettings]) -> list[dict[str, Any]]:
+    """What has to be said next to a table or figure: of each line the settings in which lines differ, and its label leaves out.
+
+    Lines of one method differ where one has a setting that another lacks; those of several, in settings that both have.
+
+    >>> one = {"model": "linear", "epochs": 20, "method.memory": "reservoir"}
+    >>> unnamed([("er", "er", one), ("ewc", "ewc", {"model": "linear", "epochs": 5, "method.strength": 0.4})])
+    [{'epochs': 20}, {'epochs': 5}]
+    """
+    of_method: dict[str, list[Mapping[str, Any]]] = {}
+    values: dict[tuple[str, str], list[Any]] = {}
+    for _, method, settings in lines:
+        of_method.setdefault(method, []).append(settings)
+        for name, value in settings.items():
+            values.setdefault((name, _owner(name, method, settings)), []).append(value)
+    within = {method: _differing(some) for method, some in of_method.items()}
+    between = {key for key, some in values.items() if any(value != some[0] for value in some)}
+    return [
+        {
+            name: settings.get(name)
+            for name in dict.fromkeys([*settings, *within[method]])
+            if (name in within[method] or (name, _owner(name, method, settings)) in between) and f", {name} = " not in label
+        }
+        for label, method, settings in lines
+    ]
+
+
+def _owner(name: str, method: str, settings: Mapping[str, Any]) -> str:
+    """Whose setting it is, so that one of the same name is another setting: a method's, an estimator's, or nobody's.
+
+    The model of a method that is nothing but an estimator is its own, too.
+    """
+    first = name.partition(".")[0]
+    estimates = any(each.partition(".")[0] == "estimator" for each in settings)
+    if first == "method" or (first == "model" and estimates):
+        return method
+    return str(settings.get("model")) if first == "estimator" else ""
+
+
+def differences(apart: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Lines, by their labels -> what they have in common of the settings that their labels leave out: digests by their
+    beginnings.
+
+    Args:
+        apart: of every line of a table or figure, see ``unnamed``.
+
+    >>> differences({"er": {"epochs": 20}, "lwf": {"epochs": 20}, "ewc": {"epochs": 5}})
+    {'er; lwf': ['epochs = 20'], 'ewc': ['epochs = 5']}
+    >>> differences({"er": {"epochs": 20}, "ewc": {"epochs": 5}, "lwf": {"epochs": 20}, "si": {"epochs": 20}})
+    {'ewc': ['epochs = 5'], 'the others': ['epochs = 20']}
+    """
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for label, settings in apart.items():
+        texts = (f"{name} = {_short(value)}" for name, value in settings.items() if value is not None)
+        groups.setdefault(tuple(texts), []).append(label)
+    most = max(groups, key=lambda texts: len(groups[texts]), default=())
+    of_settings: dict[str, set[tuple[str, ...]]] = {}
+    for label, texts in ((label, texts) for texts, labels in groups.items() for label in labels):
+        of_settings.setdefault(split_label(label)[1], set()).add(texts)
+    found: dict[str, list[str]] = {}
+    for texts, labels in groups.items():
+        shared = dict.fromkeys(split_label(label)[1] for label in labels)
+        alike = "" not in shared and all(of_settings[each] == {texts} for each in shared)
+        if texts and (texts != most or len(labels) < 3 or len(groups) == 1):
+            found["; ".join(shared if alike else labels)] = [*texts]
+    if most and len(groups[most]) > 2 and len(groups) > 1:
+        found["the others"] = [*most]
+    return found
+
+
+def split_label(label: str) -> tuple[str, str]:
+    """A label's name, and the settings that are told in it.
+
+    >>> split_label("er, features = clip, memory.size = 20")
+    ('er', 'features = clip, memory.size = 20')
+    """
+    found = re.fullmatch(r"(.+?)(?:, ([\w.]+ = .+))?", label, re.DOTALL)
+    return (found[1], found[2] or "") if found else (label, "")
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text[:12] if _is_digest(text) else text
+
+
+_LEARNED = "features"
+"""Setting that says what was learned from."""
+
+
+def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """What the label of every line of a table tells, of methods with one line, too: what was learned from, where two lines
+    differ in it; else the model, where two of one method do.
+
+    Args:
+        lines: method and settings of each, by dotted name.
+
+    >>> told_of_all([("er", {"model": "gcn"}), ("er", {"model": "st_gcn"}), ("ewc", {"model": "gcn"})])
+    ['model']
+    >>> told_of_all([("er", {"model": "gcn"}), ("ewc", {"model": "st_gcn"})])
+    []
+    """
+    found = list(lines)
+    if len({settings.get(_LEARNED) for _, settings in found}) > 1:
+        return [_LEARNED]
+    models: dict[str, set[Any]] = {}
+    for method, settings in found:
+        models.setdefault(method, set()).add(settings.get("model"))
+    return ["model"] if any(len(those) > 1 for those in models.values()) else []
+
+
+def line_label(
+    method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]], *, always: Sequence[str] = ()
+) -> str:
+    """The method with as many settings as distinguish it and the others: what is learned from and the model before others, and
+    digests, by their beginnings, where nothing else does.
+
+    Args:
+        method: its name.
+        settings: by dotted name.
+        others: those of lines of the same method.
+        always: settings that are told where none differs, too.
+
+    >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
+    'er, memory.size = 200'
+    """
+    all_of = [settings, *others]
+    names = [*always, *_differing(all_of)]
+    first = sorted(names, key=lambda name: (any(_is_digest(one.get(name)) for one in all_of), name not in (_LEARNED, "model")))
+    texts = [*always]
+    for name in first:
+        if len({_shown_of(one, [*texts, name]) for one in all_of}) > len({_shown_of(one, texts) for one in all_of}):
+            texts.append(name)
+    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(texts))])
+
+
+def _differing(all_of: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings that are not the same in all."""
+    names = dict.fromkeys(name for one in all_of for name in one)
+    return [name for name in names if any(one.get(name) != all_of[0].get(name) for one in all_of)]
+
+
+def _shown_of(settings: Mapping[str, Any], names: Iterable[str]) -> str:
+    return repr([settings.get(name) for name in names])
+
+
+def _shown(name: str, settings: Mapping[str, Any], all_of: Sequence[Mapping[str, Any]]) -> str:
+    """A value in a label."""
+    said, *others = [str(one.get(name, "none")) for one in (settings, *all_of)]
+    return _short(said) if _is_digest(said) else shortened([said, *others])[0]
+
+
+def shortened(texts: Sequence[str], most: int = 40) -> list[str]:
+    """Texts of at most this many characters, where their beginnings distinguish them.
+
+    >>> shortened(["[0.485, 0.456, 0.406, 0.229, 0.224, 0.225]", "none"], most=20)
+    ['[0.485, 0.456, 0....', 'none']
+    """
+    short = [text if len(text) <= most else f"{text[: most - 3]}..." for text in texts]
+    return short if len({*short}) == len({*texts}) else list(texts)
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def flat(settings: Mapping[str, Any], *place: str) -> dict[str, Any]:
+    """Nested settings by dotted name.
+
+    >>> flat({"memory": {"size": 200}, "epochs": 20})
+    {'memory.size': 200, 'epochs': 20}
+    """
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, *place, name)
+        else:
+            found[".".join([*place, name])] = value
+    return found
