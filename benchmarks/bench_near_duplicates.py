@@ -3,7 +3,8 @@
 Prints precision and recall by threshold, for hashes and vectors, the time beside imagehash with all pairs compared (and
 imagededup, where IMAGEDEDUP_PYTHON names the python of an environment that has it), and how time and memory grow with the rows.
 
-    python -P benchmarks/bench_near_duplicates.py ../shared/data/photos/imagenet_samples [--photos 200] [--rows 1000000]
+    python benchmarks/bench_near_duplicates.py ../shared/data/photos/imagenet_samples [--photos 200] [--rows 1000000]
+    python benchmarks/bench_near_duplicates.py --quick
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from bench_preprocess import photos
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import EfficientNetLite
 from benchwright.curation.rows import Blob
@@ -81,18 +83,16 @@ def timed(name: str, call: object) -> tuple[float, object]:
     return seconds, result
 
 
-def quality(folder: Path, count: int) -> list[bytes]:
+def quality(pictures: Sequence[bytes]) -> list[bytes]:
     files: list[bytes] = []
     photo: list[int] = []
     kind: list[str] = []
-    for number, path in enumerate(
-        sorted(path for path in folder.iterdir() if path.suffix.lower() in (".jpg", ".jpeg"))[:count]
-    ):
-        for name, data in variants(Image.open(path).convert("RGB")).items():
+    for number, picture in enumerate(pictures):
+        for name, data in variants(Image.open(io.BytesIO(picture)).convert("RGB")).items():
             files.append(data)
             photo.append(number)
             kind.append(name)
-    print(f"{len(files)} files of {count} photos")
+    print(f"{len(files)} files of {len(pictures)} photos")
     _, hashes = timed("hashes, decoding included", lambda: [hash_picture(Picture("x", Blob(data))).phash for data in files])
     codes = np.array([[int(each, 16)] for each in hashes], np.uint64)  # type: ignore[attr-defined]
     unique, first = np.unique(codes, axis=0, return_inverse=True)
@@ -162,13 +162,20 @@ def growth(rows: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?", help="JPEG files; by default those that the other benchmarks take")
+    parser.add_argument("--quick", action="store_true", help="20 photos, 100,000 rows")
     parser.add_argument("--photos", type=int, default=200)
     parser.add_argument("--rows", type=int, default=1_000_000)
     args = parser.parse_args()
-    files = quality(args.folder, args.photos)
-    beside_others(files, args.rows)
-    growth(args.rows)
+    count, rows = (20, 100_000) if args.quick else (args.photos, args.rows)
+    if args.folder:
+        found = sorted(path for path in args.folder.iterdir() if path.suffix.lower() in (".jpg", ".jpeg"))
+        pictures = [path.read_bytes() for path in found[:count]]
+    else:
+        pictures = photos(count)
+    files = quality(pictures)
+    beside_others(files, rows)
+    growth(rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python benchmarks/bench_scale.py metadata [--millions 1 10 100] [--scratch FOLDER]
     python benchmarks/bench_scale.py retrieval|first|near|near_all|split|shards|choice [--millions 1 10 100]
+    python benchmarks/bench_scale.py --quick            # first, split and shards of a million
 
 ``metadata``: files of a million lines of YFCC100M's form (0.53 GB each) to buckets of equal count, by the engine, with rejects,
 digests and records. No file lies on the disk: a file system of this script gives the lines of one drawn file over and over,
@@ -308,7 +309,8 @@ JOBS = {
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job", choices=JOBS)
+    parser.add_argument("job", choices=JOBS, nargs="?")
+    parser.add_argument("--quick", action="store_true", help="first, split and shards of a million rows")
     parser.add_argument("--millions", type=int, nargs="+", default=[1, 10, 100])
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "bench_scale")
     parser.add_argument("--record", type=Path, help="a CSV file to which the figures are added")
@@ -319,21 +321,30 @@ def main() -> None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         print(json.dumps({**found, "cpu": used.ru_utime + used.ru_stime, "peak_mb": _peak_mb()}))
         return
-    if args.job == "metadata":
-        draw_lines(args.scratch)
-    for millions in args.millions:
-        command = [sys.executable, __file__, args.job, "--millions", str(millions), "--scratch", str(args.scratch), "--one"]
+    if not args.job and not args.quick:
+        parser.error("name a job, or give --quick")
+    for job in [args.job] if args.job else ["first", "split", "shards"]:
+        measure(job, [1] if args.quick else args.millions, args.scratch, args.record)
+
+
+def measure(job: str, sizes: Sequence[int], scratch: Path, record: Path | None) -> None:
+    """Print, and add to ``record``, a line of figures for each size, in millions of rows."""
+    if job == "metadata":
+        draw_lines(scratch)
+    for millions in sizes:
+        command = [sys.executable, __file__, job, "--millions", str(millions), "--scratch", str(scratch), "--one"]
         found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()[-1])
         rate = millions / found["seconds"]
-        if args.record:
-            with args.record.open("a") as file:
+        if record:
+            with record.open("a") as file:
                 file.write(
-                    f"{args.job},{millions},{found['seconds']:.1f},{found['cpu']:.1f},{found['peak_mb']:.0f},{found['before_mb']:.0f}\n"
+                    f"{job},{millions},{found['seconds']:.1f},{found['cpu']:.1f},{found['peak_mb']:.0f},{found['before_mb']:.0f}\n"
                 )
         more = "".join(f"; {name} {value:,.1f} s" for name, value in found.get("stages", {}).items())
         more += f"; {found['written_gb']:.1f} GB written" if "written_gb" in found else ""
         print(
-            f"{millions:4} million rows: {found['seconds']:8.1f} s ({rate:.2f} million a second), {found['cpu']:.0f} s of CPU, "
+            f"{job}: {millions:4} million rows: {found['seconds']:8.1f} s ({rate:.2f} million a second), "
+            f"{found['cpu']:.0f} s of CPU, "
             f"peak {found['peak_mb']:,.0f} MB, {found['before_mb']:,.0f} before it began; {found['rows']:,} rows out{more}",
             flush=True,
         )

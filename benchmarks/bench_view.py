@@ -4,6 +4,7 @@ The runs are made in FOLDER, which is kept: 10 million rows of a key, a year, a 
 vectors. The server is a process of its own; every page is asked for twice, and the second time is told.
 
     python -P benchmarks/bench_view.py FOLDER [--rows 10000000]
+    python -P benchmarks/bench_view.py --quick          # 100,000 rows, in a temporary folder
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import http.client
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -96,17 +98,26 @@ def vectors(*, count: int) -> Iterator[Placed]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--quick", action="store_true", help="100,000 rows")
     parser.add_argument("--rows", type=int, default=10_000_000)
     given = parser.parse_args()
-    made = bw.source("made", bw.step(rows, count=given.rows), gives=SCHEMA)
+    if not given.folder and not given.quick:
+        parser.error("name a folder, or give --quick")
+    with tempfile.TemporaryDirectory() as temporary:
+        compare(given.folder or Path(temporary), 100_000 if given.quick else given.rows)
+
+
+def compare(folder: Path, count: int) -> None:
+    """Make the runs where they are missing, and look at their pages."""
+    made = bw.source("made", bw.step(rows, count=count), gives=SCHEMA)
     shown = bw.source("pictures", bw.step(pictures, count=1000))
-    placed = bw.source("vectors", bw.step(vectors, count=min(VECTORS, given.rows)), rows_per_part=10_000)
+    placed = bw.source("vectors", bw.step(vectors, count=min(VECTORS, count)), rows_per_part=10_000)
     flows = {"made": made, "pictures": shown, "vectors": placed}
     for name, flow in flows.items():
-        run(flow, str(given.folder / name))
+        run(flow, str(folder / name))
     for name in flows:
-        measure(given.folder / name, given.rows)
+        measure(folder / name, count)
 
 
 def measure(out: Path, count: int) -> None:
