@@ -1,0 +1,59 @@
+"""Steps that take all rows a table at a time give the same, however the rows are divided into parts and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from benchwright.curation.rows import Sifted
+from benchwright.curation.stages import ranks, reorder
+from benchwright.curation.store import Rows
+from benchwright.datasets.two_camera.folds import assign_folds, assign_parts
+from benchwright.datasets.two_camera.pictures import estimate_homographies
+
+from .video_rows import Held
+
+COUNT = 331
+
+
+def some(seed: int, **columns: list[Any]) -> pa.Table:
+    """Rows with keys, and columns of drawn values."""
+    draw = np.random.default_rng(seed)
+    drawn = {name: [values[place] for place in draw.integers(0, len(values), COUNT)] for name, values in columns.items()}
+    return pa.table({"key": [f"k{number:04d}" for number in draw.permutation(COUNT)], **drawn})
+
+
+def homographies(rows: Rows) -> Iterator[pa.Table]:
+    given = {name: [*np.eye(3).ravel()[:8], 1.0 + number] for number, name in enumerate("abc")}
+    return estimate_homographies(rows, root="", given=given, pairs=1)
+
+
+STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]] = {
+    "folds": (lambda rows: assign_folds(rows, folds=3, seed=999), some(0)),
+    "parts": (lambda rows: assign_parts(rows, shares=[0.6, 0.2, 0.2], seed=0), some(0)),
+    "homographies": (homographies, some(1, device=["a", "b", "c"])),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_gives_the_same_of_many_parts_as_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, table = STEPS[name]
+    whole = gathered(step(Held(table)))
+    monkeypatch.setattr(ranks, "TABLE_ROWS", 50)
+    monkeypatch.setattr(reorder, "HELD_BYTES", 100)
+    parts = [table.slice(start, 13) for start in range(0, COUNT, 13)]
+    made = list(step(Held(*parts[:3], table.slice(0, 0), *parts[3:])))
+    assert len(made) > 1
+    assert gathered(iter(made)) == whole
+
+
+def gathered(made: Iterator[pa.Table | Sifted]) -> tuple[list[Any], list[Any]]:
+    """All rows that were kept, and all rejects."""
+    kept, rejected = list[Any](), list[Any]()
+    for each in made:
+        kept += (each if isinstance(each, pa.Table) else each.kept).to_pylist()
+        rejected += [] if isinstance(each, pa.Table) else each.rejected.to_pylist()
+    return kept, rejected
