@@ -13,6 +13,8 @@ from benchwright.curation.stages import ranks, reorder
 from benchwright.curation.store import Rows
 from benchwright.datasets.two_camera.folds import assign_folds, assign_parts
 from benchwright.datasets.two_camera.pictures import estimate_homographies
+from benchwright.datasets.vclimb.samples import place
+from benchwright.datasets.vclimb.splits import assign_clip_roles, assign_tasks, check_roles, cut_segments, untrim
 
 from .video_rows import Held
 
@@ -31,10 +33,25 @@ def homographies(rows: Rows) -> Iterator[pa.Table]:
     return estimate_homographies(rows, root="", given=given, pairs=1)
 
 
+LABELS, ROLES = ["run", "jump", "sit"], ["train", "val", "test"]
+SEGMENTS = {"name": [f"v{number}" for number in range(90)], "t_start": [0.0, 3.0], "t_end": [2.0, 4.0, 9.0], "video_s": [9.0]}
+LISTED = some(2, label=LABELS, role=[*ROLES, None], group=["g1", "g2", "g3", "g4", "g5"])
+CLIPS = some(3, label=LABELS, role=ROLES, task=[0, 1, 2], frames=["a", "b"], frame_sizes=[[1], [2, 3]])
+PROBED = some(4, n_frames=[50, 47], fps=[30.0, 29.97], t_start=[0.0], t_end=[None, 1.0], role=ROLES)
+
 STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]] = {
     "folds": (lambda rows: assign_folds(rows, folds=3, seed=999), some(0)),
     "parts": (lambda rows: assign_parts(rows, shares=[0.6, 0.2, 0.2], seed=0), some(0)),
     "homographies": (homographies, some(1, device=["a", "b", "c"])),
+    "untrimmed": (untrim, some(5, **SEGMENTS, label=LABELS, role=ROLES)),
+    "longest": (lambda rows: untrim(rows, several_labels="longest"), some(5, **SEGMENTS, label=LABELS, role=ROLES)),
+    "listed_roles": (lambda rows: assign_clip_roles(rows, rule="listed", seed=0), LISTED),
+    "roles_by_class": (lambda rows: assign_clip_roles(rows, rule="by_class", seed=0), LISTED),
+    "roles_by_group": (lambda rows: assign_clip_roles(rows, rule="by_group", seed=0), LISTED),
+    "tasks": (lambda rows: assign_tasks(rows, tasks=2, seed=0, classes=["run", "sit"]), LISTED),
+    "segments": (lambda rows: cut_segments(rows, roles=["train", "test"]), PROBED),
+    "usable": (lambda rows: check_roles(rows, split=rows, roles=["train", "test"], on_lost_role="error"), CLIPS),
+    "placed_clips": (lambda rows: place(rows, usable=rows, max_samples=20, seed=0), CLIPS),
 }
 
 
