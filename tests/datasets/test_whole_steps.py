@@ -11,6 +11,7 @@ import pytest
 from benchwright.curation.rows import Sifted
 from benchwright.curation.stages import ranks, reorder
 from benchwright.curation.store import Rows
+from benchwright.datasets.skeleton.splits import select_sequences, split
 from benchwright.datasets.two_camera.folds import assign_folds, assign_parts
 from benchwright.datasets.two_camera.pictures import estimate_homographies
 from benchwright.datasets.vclimb.samples import place
@@ -38,6 +39,10 @@ SEGMENTS = {"name": [f"v{number}" for number in range(90)], "t_start": [0.0, 3.0
 LISTED = some(2, label=LABELS, role=[*ROLES, None], group=["g1", "g2", "g3", "g4", "g5"])
 CLIPS = some(3, label=LABELS, role=ROLES, task=[0, 1, 2], frames=["a", "b"], frame_sizes=[[1], [2, 3]])
 PROBED = some(4, n_frames=[50, 47], fps=[30.0, 29.97], t_start=[0.0], t_end=[None, 1.0], role=ROLES)
+SIDES = ["train", "test"]
+LISTS = {"class_name": ["sit", "walk", "wave"], "file": ["a.bvh", "b.bvh"], "performer": ["p1", "p2", "p3"], "label": [0, 1, 2]}
+SEQUENCES = some(6, **LISTS, x_sub=SIDES, x_view=[*SIDES, None])
+SHARES = {"val_share": 0.2, "test_share": 0.2, "classes_per_task": 2}
 
 STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]] = {
     "folds": (lambda rows: assign_folds(rows, folds=3, seed=999), some(0)),
@@ -51,6 +56,11 @@ STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]]
     "tasks": (lambda rows: assign_tasks(rows, tasks=2, seed=0, classes=["run", "sit"]), LISTED),
     "segments": (lambda rows: cut_segments(rows, roles=["train", "test"]), PROBED),
     "usable": (lambda rows: check_roles(rows, split=rows, roles=["train", "test"], on_lost_role="error"), CLIPS),
+    "sequences": (lambda rows: select_sequences(rows, classes=None, only={"x_view": "train"}), SEQUENCES),
+    "classes": (lambda rows: select_sequences(rows, classes=["walk", "sit"], only={}), SEQUENCES),
+    "split_by_share": (lambda rows: split(rows, rule="shares", **SHARES), SEQUENCES),
+    "split_by_side": (lambda rows: split(rows, rule="x_sub", **SHARES), SEQUENCES),
+    "split_by_group": (lambda rows: split(rows, rule="performer", test_groups=["p1"], **SHARES), SEQUENCES),
     "placed_clips": (lambda rows: place(rows, usable=rows, max_samples=20, seed=0), CLIPS),
 }
 
