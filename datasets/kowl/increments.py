@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...curation.rng import uniform
+from ...curation.stages.ranks import coded, draws
 from ...curation.stages.reorder import reorder
 from .introsort import introsort_order
 from .splits import ROLES
@@ -331,19 +331,12 @@ def assign_increments(
         if each.count < 1:
             raise ValueError(f"release {each.release!r} in {each.count} increments: expected at least 1")
     names = [first, *(each.release for each in later)]
-    columns = rows.table(["label_recent_first", "taken_release", "role"])
-    release = _codes(columns["taken_release"], names, "release")
-    role = _codes(columns["role"], list(ROLES), "role")
-    spelt = pc.unique(columns["label_recent_first"])
-    label = _codes(columns["label_recent_first"], sorted(spelt.to_pylist()), "label")
-    del columns
+    release = _codes(rows, "taken_release", names, "release")
+    role = _codes(rows, "role", ROLES, "role")
+    label = _codes(rows, "label_recent_first")
     plan = plan_increments(label, role, release, later=[(each.count, each.seed) for each in later], preset=preset)
     del label, release
-
-    def draws() -> np.ndarray:
-        return uniform(seed, "assign_increments", rows.table(["key"])["key"].to_pylist())
-
-    place = positions(plan, role, order=order, draws=draws, seed=seed)
+    place = positions(plan, role, order=order, draws=lambda: draws(rows, seed, "assign_increments"), seed=seed)
     group = plan.increment * len(ROLES) + role
     ranked = np.lexsort((place, group))
     blocks = pa.array(BLOCKS)
@@ -355,10 +348,11 @@ def assign_increments(
         yield table.append_column("block", blocks.take(pa.array(plan.block[some])))
 
 
-def _codes(column: pa.ChunkedArray, names: Sequence[str], what: str) -> np.ndarray:
-    """Place of each value among ``names``, int64 (n,)."""
-    codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
-    if codes.null_count:
-        strange = sorted(set(pc.unique(column).to_pylist()) - set(names))[0]
-        raise ValueError(f"{what} {strange!r} is not one of {', '.join(names)}")
-    return codes.to_numpy().astype(np.int64)
+def _codes(rows: Rows, column: str, names: Sequence[str] = (), what: str = "") -> np.ndarray:
+    """Place of each row's value among ``names``, or if there are none among all values, sorted; int64 (n,)."""
+    values, codes = coded(rows, column)
+    names = names or sorted(values)
+    if strange := sorted(set(values) - set(names)):
+        raise ValueError(f"{what} {strange[0]!r} is not one of {', '.join(names)}")
+    places = {name: place for place, name in enumerate(names)}
+    return np.asarray([places[value] for value in values], dtype=np.int64)[codes]

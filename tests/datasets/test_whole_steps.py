@@ -11,6 +11,10 @@ import pytest
 from benchwright.curation.rows import Sifted
 from benchwright.curation.stages import ranks, reorder
 from benchwright.curation.store import Rows
+from benchwright.datasets.iirc.assign import Hierarchy, Shares, assign
+from benchwright.datasets.iirc.tasks import DrawnTasks
+from benchwright.datasets.kowl.increments import Later, assign_increments
+from benchwright.datasets.kowl.synthetic import choose_centres
 from benchwright.datasets.skeleton.splits import select_sequences, split
 from benchwright.datasets.two_camera.folds import assign_folds, assign_parts
 from benchwright.datasets.two_camera.pictures import estimate_homographies
@@ -43,6 +47,18 @@ SIDES = ["train", "test"]
 LISTS = {"class_name": ["sit", "walk", "wave"], "file": ["a.bvh", "b.bvh"], "performer": ["p1", "p2", "p3"], "label": [0, 1, 2]}
 SEQUENCES = some(6, **LISTS, x_sub=SIDES, x_view=[*SIDES, None])
 SHARES = {"val_share": 0.2, "test_share": 0.2, "classes_per_task": 2}
+PHOTOS = some(7, split=["train", "test"], class_name=["cat", "dog", "house", "moon"], file=["1.jpg", "2.jpg", "3.jpg"])
+TREE = Hierarchy((("animal", ("dog", "cat")),), ("house",))
+SAMPLES = some(
+    8, label_recent_first=["run", "jump", "dive"], taken_release=["a", "b"], role=ROLES, release=["a", "b"], split=["x", "y"]
+)
+LATER = {"first": "a", "later": [Later("b", 2, 0)], "preset": "as_released"}
+
+
+def assigned(rows: Rows, **given: Any) -> Iterator[Sifted]:
+    shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8, **given)
+    return assign(rows, hierarchy=TREE, shares=shares, tasks=DrawnTasks(1, 1, 0), configurations=[0], seed=0)
+
 
 STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]] = {
     "folds": (lambda rows: assign_folds(rows, folds=3, seed=999), some(0)),
@@ -56,6 +72,11 @@ STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]]
     "tasks": (lambda rows: assign_tasks(rows, tasks=2, seed=0, classes=["run", "sit"]), LISTED),
     "segments": (lambda rows: cut_segments(rows, roles=["train", "test"]), PROBED),
     "usable": (lambda rows: check_roles(rows, split=rows, roles=["train", "test"], on_lost_role="error"), CLIPS),
+    "assigned": (assigned, PHOTOS),
+    "assigned_as_drawn": (lambda rows: assigned(rows, order="drawn"), PHOTOS),
+    "increments": (lambda rows: assign_increments(rows, order="as_released", seed=0, **LATER), SAMPLES),
+    "shuffled": (lambda rows: assign_increments(rows, order="shuffled", seed=0, **LATER), SAMPLES),
+    "centred": (lambda rows: choose_centres(rows, first="a", splits=["x"], hidden=0.5, seed=0), SAMPLES),
     "sequences": (lambda rows: select_sequences(rows, classes=None, only={"x_view": "train"}), SEQUENCES),
     "classes": (lambda rows: select_sequences(rows, classes=["walk", "sit"], only={}), SEQUENCES),
     "split_by_share": (lambda rows: split(rows, rule="shares", **SHARES), SEQUENCES),
@@ -65,12 +86,18 @@ STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]]
 }
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_gives_the_same_of_many_parts_as_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    step, table = STEPS[name]
+@pytest.mark.parametrize("step_name", STEPS)
+def test_a_step_gives_the_same_of_many_parts_as_of_one(step_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, table = STEPS[step_name]
     whole = gathered(step(Held(table)))
-    monkeypatch.setattr(ranks, "TABLE_ROWS", 50)
-    monkeypatch.setattr(reorder, "HELD_BYTES", 100)
+    for module, name, value in (
+        (ranks, "TABLE_ROWS", 50),
+        (ranks, "HELD_ROWS", 64),
+        (ranks, "_DRAWN", 8),
+        (reorder, "TABLE_ROWS", 70),
+        (reorder, "HELD_BYTES", 100),
+    ):
+        monkeypatch.setattr(module, name, value)
     parts = [table.slice(start, 13) for start in range(0, COUNT, 13)]
     made = list(step(Held(*parts[:3], table.slice(0, 0), *parts[3:])))
     assert len(made) > 1
