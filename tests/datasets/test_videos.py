@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.rows import Rejected, schema_of
+from benchwright.curation.rows import Rejected, Sifted, schema_of
 from benchwright.curation.ustar import member_header
 from benchwright.datasets.activitynet.annotations import read_activitynet_json
 from benchwright.datasets.kinetics.inventory import as_clips
@@ -262,7 +262,7 @@ def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:
         for one in kinetics_lists(root=str(tmp_path), files=files)
         for sifted in read_kinetics_list(one, root=str(tmp_path))
     ]
-    (sifted,) = as_clips(Held(*(one.kept for one in read)))
+    sifted = Sifted(*map(pa.concat_tables, zip(*as_clips(Held(*(one.kept for one in read))), strict=True)))
     assert [(row["key"], row["name"], row["role"], row["t_start"]) for row in sifted.kept.to_pylist()] == [
         ("abcdefghijk_000009_000019", "abcdefghijk", "train", 9.0),
         ("-bcdefghijk_000100_000110", "-bcdefghijk", "val", 100.0),

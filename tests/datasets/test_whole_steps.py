@@ -13,6 +13,7 @@ from benchwright.curation.stages import ranks, reorder
 from benchwright.curation.store import Rows
 from benchwright.datasets.iirc.assign import Hierarchy, Shares, assign
 from benchwright.datasets.iirc.tasks import DrawnTasks
+from benchwright.datasets.kinetics.inventory import as_clips
 from benchwright.datasets.kowl.increments import Later, assign_increments
 from benchwright.datasets.kowl.synthetic import choose_centres
 from benchwright.datasets.skeleton.splits import select_sequences, split
@@ -60,6 +61,15 @@ def assigned(rows: Rows, **given: Any) -> Iterator[Sifted]:
     return assign(rows, hierarchy=TREE, shares=shares, tasks=DrawnTasks(1, 1, 0), configurations=[0], seed=0)
 
 
+LINES = some(
+    9,
+    youtube_id=["x1", "x2", "x3"],
+    time_start=[1, 2, 3],
+    time_end=[9, 10, 11, 12],
+    label=["run", None],
+    split=["train", "validate"],
+)
+
 STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]] = {
     "folds": (lambda rows: assign_folds(rows, folds=3, seed=999), some(0)),
     "parts": (lambda rows: assign_parts(rows, shares=[0.6, 0.2, 0.2], seed=0), some(0)),
@@ -77,6 +87,7 @@ STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]]
     "increments": (lambda rows: assign_increments(rows, order="as_released", seed=0, **LATER), SAMPLES),
     "shuffled": (lambda rows: assign_increments(rows, order="shuffled", seed=0, **LATER), SAMPLES),
     "centred": (lambda rows: choose_centres(rows, first="a", splits=["x"], hidden=0.5, seed=0), SAMPLES),
+    "kinetics_clips": (as_clips, LINES),
     "sequences": (lambda rows: select_sequences(rows, classes=None, only={"x_view": "train"}), SEQUENCES),
     "classes": (lambda rows: select_sequences(rows, classes=["walk", "sit"], only={}), SEQUENCES),
     "split_by_share": (lambda rows: split(rows, rule="shares", **SHARES), SEQUENCES),
