@@ -18,6 +18,9 @@ from .spill import SpilledBatches, ahead, in_batches, of_at_least
 HELD_ROWS = 1 << 22
 """Rows that are sorted in memory at once; where there are more, they are cut into stretches of about a quarter as many."""
 
+TABLE_BYTES = 1 << 26
+"""Bytes at which a table of all rows is large enough, though it has fewer than ``TABLE_ROWS`` rows."""
+
 _DRAWN = 64
 """Rows by which the borders of a stretch are found: it takes more or less by some 13 %."""
 
@@ -139,7 +142,8 @@ def draws(rows: StoredRows, seed: int, stage: str) -> np.ndarray:
 
 
 def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
-    """All rows in their order, in tables of at least ``TABLE_ROWS`` rows except for the last, with the number of the first row.
+    """All rows in their order, with the number of the first of each table; all but the last have ``TABLE_ROWS`` rows or
+    ``TABLE_BYTES`` at least.
 
     >>> from benchwright.curation.store import Rows
     >>> [(first, table.num_rows) for first, table in in_tables(Rows.of(pa.table({"key": ["b", "c", "a"]})))]
@@ -147,4 +151,4 @@ def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
     """
     if not rows.num_rows:
         yield 0, rows.schema.empty_table()
-    yield from of_at_least(TABLE_ROWS, rows.batches(), rows.schema)
+    yield from of_at_least(TABLE_ROWS, rows.batches(), rows.schema, or_bytes=TABLE_BYTES)
