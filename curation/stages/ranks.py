@@ -12,14 +12,11 @@ import pyarrow.compute as pc
 
 from ..records import naming
 from ..rng import uniform
-from .reorder import TABLE_ROWS, StoredRows
+from .reorder import TABLE_BYTES, TABLE_ROWS, StoredRows
 from .spill import SpilledBatches, ahead, in_batches, of_at_least
 
 HELD_ROWS = 1 << 22
 """Rows that are sorted in memory at once; where there are more, they are cut into stretches of about a quarter as many."""
-
-TABLE_BYTES = 1 << 26
-"""Bytes at which a table of all rows is large enough, though it has fewer than ``TABLE_ROWS`` rows."""
 
 _DRAWN = 64
 """Rows by which the borders of a stretch are found: it takes more or less by some 13 %."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,14 @@ from benchwright.datasets.vclimb.splits import assign_clip_roles, assign_tasks, 
 from .video_rows import Held
 
 COUNT = 331
+
+
+class Parts(Held):
+    """Rows of which no step may hold all columns at once."""
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        assert columns is not None
+        return super().table(columns)
 
 
 def some(seed: int, **columns: list[Any]) -> pa.Table:
@@ -110,7 +118,7 @@ def test_a_step_gives_the_same_of_many_parts_as_of_one(step_name: str, monkeypat
     ):
         monkeypatch.setattr(module, name, value)
     parts = [table.slice(start, 13) for start in range(0, COUNT, 13)]
-    made = list(step(Held(*parts[:3], table.slice(0, 0), *parts[3:])))
+    made = list(step(Parts(*parts[:3], table.slice(0, 0), *parts[3:])))
     assert len(made) > 1
     assert gathered(iter(made)) == whole
 
