@@ -190,11 +190,9 @@ def assign_clip_roles(
 def _drawn_roles(rows: Rows, rule: RoleRule, train_share: float, val_share: float, seed: int) -> np.ndarray:
     """Place in ``ROLES`` of the role of every clip, int8 (n,)."""
     labels, label = coded(rows, "label")
-    if rule == "by_class":
-        drawn = draws(rows, seed, "assign_roles")
-    else:
-        groups, group = coded(rows, "group")
-        names = np.asarray(groups, dtype=object)
+    drawn = draws(rows, seed, "assign_roles") if rule == "by_class" else np.empty(0)
+    groups, group = coded(rows, "group") if rule == "by_group" else ([], label)
+    names = np.asarray(groups, dtype=object)
     role = np.full(rows.num_rows, 2, dtype=np.int8)
     by_label = np.split(stable_order(label.astype(np.int64)), np.cumsum(np.bincount(label, minlength=len(labels)))[:-1])
     for name, mine in zip(labels, by_label, strict=True) if labels else ():
