@@ -84,10 +84,10 @@ class Plan:
     """Increments of all rows, in their order, and the classes that training brings.
 
     Attributes:
-        increment: int64 (n,).
+        increment: int32 (n,).
         novel: bool (n,).
-        block: int64 (n,), index into ``BLOCKS``.
-        earlier: int64 (n,): the increment that brought a persisted row's class, 0 otherwise.
+        block: int8 (n,), index into ``BLOCKS``.
+        earlier: int32 (n,): the increment that brought a persisted row's class, 0 otherwise.
         novel_classes: label codes that each increment brings to training, in the order in which they were chosen.
     """
 
@@ -137,16 +137,16 @@ def plan_increments(
     """The increments of every row.
 
     Args:
-        label: codes of labels, int64 (n,), in the order of their names.
-        role: index into ``splits.ROLES``, int64 (n,).
-        release: int64 (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
+        label: codes of labels, integers (n,), in the order of their names.
+        role: index into ``splits.ROLES``, integers (n,).
+        release: integers (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
         later: (increments, seed) of each later release.
         preset: see the module.
 
     >>> label = np.array([0, 0, 1, 2, 1])  # class 0 is known at the start; 1 and 2 come with the second release
     >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(2, 0)], preset="as_released")
-    >>> plan.increment, plan.novel, plan.novel_classes
-    (array([0, 0, 2, 1, 2]), array([False, False,  True,  True,  True]), (array([], dtype=int64), array([2]), array([1])))
+    >>> plan.increment.tolist(), plan.novel, plan.novel_classes
+    ([0, 0, 2, 1, 2], array([False, False,  True,  True,  True]), (array([], dtype=int64), array([2]), array([1])))
     """
     assign = _Assign(label, role)
     assign.first(release == 0)
@@ -159,10 +159,10 @@ class _Assign:
     def __init__(self, label: np.ndarray, role: np.ndarray) -> None:
         self.label, self.role = label, role
         count = len(label)
-        self.increment = np.full(count, -1, dtype=np.int64)
+        self.increment = np.full(count, -1, dtype=np.int32)
         self.novel = np.zeros(count, dtype=bool)
-        self.block = np.full(count, _KNOWN)
-        self.earlier = np.zeros(count, dtype=np.int64)
+        self.block = np.full(count, _KNOWN, dtype=np.int8)
+        self.earlier = np.zeros(count, dtype=np.int32)
         self.known = np.zeros(int(label.max(initial=-1)) + 1, dtype=bool)
         self.brought: list[np.ndarray] = [np.empty(0, dtype=np.int64)]
 
@@ -342,17 +342,17 @@ def assign_increments(
     blocks = pa.array(BLOCKS)
     for start, table in reorder(rows, ranked, (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()):
         some = ranked[start : start + table.num_rows]
-        table = table.append_column("increment", pa.array(plan.increment[some]))
+        table = table.append_column("increment", pa.array(plan.increment[some], pa.int64()))
         table = table.append_column("novel", pa.array(plan.novel[some]))
         table = table.append_column("position", pa.array(place[some]))
         yield table.append_column("block", blocks.take(pa.array(plan.block[some])))
 
 
 def _codes(rows: Rows, column: str, names: Sequence[str] = (), what: str = "") -> np.ndarray:
-    """Place of each row's value among ``names``, or if there are none among all values, sorted; int64 (n,)."""
+    """Place of each row's value among ``names``, or if there are none among all values, sorted; int32 (n,)."""
     values, codes = coded(rows, column)
     names = names or sorted(values)
     if strange := sorted(set(values) - set(names)):
         raise ValueError(f"{what} {strange[0]!r} is not one of {', '.join(names)}")
     places = {name: place for place, name in enumerate(names)}
-    return np.asarray([places[value] for value in values], dtype=np.int64)[codes]
+    return np.asarray([places[value] for value in values], dtype=np.int32)[codes]
