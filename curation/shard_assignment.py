@@ -37,7 +37,7 @@ def assign_shards(
     max_samples: int,
     max_bytes: int | None = None,
     sized_by: Sequence[str] = (),
-    order: Sequence[str] = (),
+    order: Sequence[str] | np.ndarray = (),
 ) -> pa.Table | Iterator[pa.Table]:
     """Name the shard of every row in a column ``shard``, and bring the rows of a shard together.
 
@@ -52,7 +52,7 @@ def assign_shards(
         max_samples: most samples a shard, at least 1.
         max_bytes: most bytes a shard, headers and padding included; a larger sample gets a shard of its own.
         sized_by: the columns whose sizes are summed for ``max_bytes``: ``Blob`` columns, or integers that say bytes.
-        order: columns by which rows with the same values of ``by`` are sorted first.
+        order: columns by which rows with the same values of ``by`` are sorted first, or a number for each row, (n,).
 
     Raises:
         ValueError: a limit below 1, a null in ``by``, or two values that differ but give one name.
@@ -79,7 +79,7 @@ def _placed(
     max_samples: int,
     max_bytes: int | None,
     sized_by: Sequence[str],
-    order: Sequence[str],
+    order: Sequence[str] | np.ndarray,
 ) -> Iterator[pa.Table]:
     names, group = _groups(rows, by)
     bounds = np.concatenate([[0], np.cumsum(np.bincount(group, minlength=len(names)))])
@@ -102,13 +102,14 @@ def _with_shard(table: pa.Table, shard: pa.Array) -> pa.Table:
     return kept.append_column(pa.field("shard", pa.string(), nullable=False), shard)
 
 
-def _sequence(rows: StoredRows, group: np.ndarray, order: Sequence[str]) -> np.ndarray:
-    """Numbers of the rows by group, then by the columns ``order``, then as they came."""
-    if not order:
+def _sequence(rows: StoredRows, group: np.ndarray, order: Sequence[str] | np.ndarray) -> np.ndarray:
+    """Numbers of the rows by group, then by ``order``, then as they came."""
+    if not len(order):
         return stable_order(group.astype(np.int64))
-    rank = ranks(rows, [(name, "ascending") for name in order])
-    row = inverse(rank)
-    del rank
+    if isinstance(order, np.ndarray):
+        row = np.argsort(order, kind="stable")
+    else:
+        row = inverse(ranks(rows, [(name, "ascending") for name in order]))
     return row[stable_order(group[row].astype(np.int64))]
 
 

@@ -1,16 +1,18 @@
-"""Places of rows in an order of columns, and tables of rows one after another, without holding all that is ordered."""
+"""Of all rows in a few bytes a row: places in an order of columns, codes of values, draws. And the rows table by table."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..records import naming
-from .reorder import TABLE_ROWS, StoredRows
+from ..rng import uniform
+from .reorder import TABLE_BYTES, TABLE_ROWS, StoredRows
 from .spill import SpilledBatches, ahead, in_batches, of_at_least
 
 HELD_ROWS = 1 << 22
@@ -105,8 +107,40 @@ def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Sp
         cuts.add(stretch, batch.slice(low, high - low))
 
 
+def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
+    """The values of a column, each once, as they come; and the place of each row's value among them, int32 (n,).
+
+    >>> from benchwright.curation.store import Rows
+    >>> coded(Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["run", None, "run"]})), "label")
+    (['run', None], array([0, 1, 0], dtype=int32))
+    """
+    places: dict[Any, int] = {}
+    codes, at = np.empty(rows.num_rows, dtype=np.int32), 0
+    for table in rows.batches([column]):
+        found = table[column].combine_chunks().dictionary_encode(null_encoding="encode")
+        known = [places.setdefault(value, len(places)) for value in found.dictionary.to_pylist()]
+        codes[at : at + len(found)] = np.asarray(known, dtype=np.int32)[found.indices.to_numpy()]
+        at += len(found)
+    return list(places), codes
+
+
+def draws(rows: StoredRows, seed: int, stage: str) -> np.ndarray:
+    """``rng.uniform`` of the keys: a number in [0, 1) for each row, float64 (n,).
+
+    >>> from benchwright.curation.store import Rows
+    >>> draws(Rows.of(pa.table({"key": ["a", "b", "c"]})), 0, "choose").round(3)
+    array([0.238, 0.891, 0.865])
+    """
+    drawn, at = np.empty(rows.num_rows), 0
+    for table in rows.batches(["key"]):
+        drawn[at : at + table.num_rows] = uniform(seed, stage, table["key"].to_pylist())
+        at += table.num_rows
+    return drawn
+
+
 def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
-    """All rows in their order, in tables of at least ``TABLE_ROWS`` rows except for the last, with the number of the first row.
+    """All rows in their order, with the number of the first of each table; all but the last have ``TABLE_ROWS`` rows or
+    ``TABLE_BYTES`` at least.
 
     >>> from benchwright.curation.store import Rows
     >>> [(first, table.num_rows) for first, table in in_tables(Rows.of(pa.table({"key": ["b", "c", "a"]})))]
@@ -114,4 +148,4 @@ def in_tables(rows: StoredRows) -> Iterator[tuple[int, pa.Table]]:
     """
     if not rows.num_rows:
         yield 0, rows.schema.empty_table()
-    yield from of_at_least(TABLE_ROWS, rows.batches(), rows.schema)
+    yield from of_at_least(TABLE_ROWS, rows.batches(), rows.schema, or_bytes=TABLE_BYTES)

@@ -24,6 +24,9 @@ from .spill import SpilledBatches, ahead, in_batches
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
 
+TABLE_BYTES = 1 << 26
+"""About the most bytes of one: wide rows come in tables of fewer."""
+
 HELD_BYTES = 1 << 28
 """Rows that are held in memory at once; where there are more, all go through a file."""
 
@@ -138,20 +141,20 @@ def reorder(
     """
     if not len(order):
         return
-    edges = _edges(len(order), cuts)
     schema = rows.schema.remove_metadata()
     # Dictionaries take less room, and their codes are gathered faster than text.
     tables = (table.select(schema.names) for table in rows.batches(encoded=rows.repetitive()))
-    held, size = list[pa.Table](), 0
+    held, size, count = list[pa.Table](), 0, 0
     for table in tables:
         held.append(table.replace_schema_metadata())
-        size += table.nbytes
+        size, count = size + table.nbytes, count + table.num_rows
         if size > (HELD_BYTES if held_bytes is None else held_bytes):
+            edges = _edges(len(order), cuts, size / count)
             yield from _through_file(itertools.chain(held, tables), schema, _rank(order, rows.num_rows), edges, scratch)
             return
     gather = _Gather(pa.concat_tables(held), schema)
     del held
-    spans = itertools.pairwise(edges.tolist())
+    spans = itertools.pairwise(_edges(len(order), cuts, size / count).tolist())
     if size < _FEW_BYTES:
         yield from ((a, gather(order[a:b])) for a, b in spans)
         return
@@ -195,9 +198,10 @@ def _through_file(
         yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
 
 
-def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
+def _edges(total: int, cuts: Sequence[int], row_bytes: float) -> np.ndarray:
+    most = int(min(TABLE_ROWS, max(TABLE_BYTES / max(row_bytes, 1), 1)))
     corners = np.unique(np.asarray([0, *cuts, total], dtype=np.int64))
-    return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in itertools.pairwise(corners))]))
+    return np.unique(np.concatenate([corners, *(np.arange(a, b, most) for a, b in itertools.pairwise(corners))]))
 
 
 def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: SpilledBatches) -> None:

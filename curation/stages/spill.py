@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TypeVar
@@ -33,16 +34,19 @@ class SpilledBatches:
         return pa.Table.from_batches(batches, self._schema)
 
 
-def of_at_least(least: int, tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[tuple[int, pa.Table]]:
-    """Input rows in tables of at least ``least`` rows but for the last, with the index of the first; no table without rows."""
+def of_at_least(
+    least: int, tables: Iterable[pa.Table], schema: pa.Schema, *, or_bytes: float = math.inf
+) -> Iterator[tuple[int, pa.Table]]:
+    """Input rows in tables of at least ``least`` rows, or of so many bytes, but for the last, with the index of the first; no
+    table without rows."""
     waiting: list[pa.Table] = []
-    first = held = 0
+    first = held = size = 0
     for table in tables:
         waiting.append(table.select(schema.names).cast(schema))
-        held += table.num_rows
-        if held >= least:
+        held, size = held + table.num_rows, size + table.nbytes
+        if held >= least or size >= or_bytes:
             yield first, pa.concat_tables(waiting)
-            first, held, waiting = first + held, 0, []
+            first, held, size, waiting = first + held, 0, 0, []
     if held:
         yield first, pa.concat_tables(waiting)
 

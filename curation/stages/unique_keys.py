@@ -35,7 +35,7 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
     """
     if n is not None and n < 0:
         raise ValueError(f"n is {n}: the number of rows to take is 0 or more")
-    repeated = _repeated(rows)
+    repeated = repeated_keys(lambda: (table["key"] for table in rows.batches(["key"])), rows.num_rows)
     at = taken = 0
     for table in rows.batches():
         count = table.num_rows
@@ -52,24 +52,29 @@ HELD_HASHES = 1 << 26
 """Hashes that are looked at at once, which takes 1 GiB; of more keys, one range of hashes after another."""
 
 
-def _repeated(rows: StoredRows) -> np.ndarray:
-    """Indices of rows whose key stands on an earlier row, ascending, int64.
+def repeated_keys(read: Callable[[], Iterable[pa.ChunkedArray]], count: int) -> np.ndarray:
+    """Numbers of the keys that came before, ascending, int64. Hashes only find candidates; equal keys decide.
 
-    Hashes only find candidates; equal keys decide.
+    Args:
+        read: gives all keys in order, in as many arrays as there may be; several times.
+        count: how many there are.
+
+    >>> repeated_keys(lambda: [pa.chunked_array([["a", "b"]]), pa.chunked_array([["a"]])], 3)
+    array([2])
     """
-    candidates = repeated_numbers(lambda: (key_hashes(table["key"]) for table in rows.batches(["key"])), rows.num_rows)
+    candidates = repeated_numbers(lambda: map(key_hashes, read()), count)
     if not len(candidates):
         return np.empty(0, dtype=np.int64)
     seen: set[str] = set()
     found: list[int] = []
     at = 0
-    for table in rows.batches(["key"]):
-        indices = indices_of(candidates, key_hashes(table["key"]))
-        for index, key in zip(indices.tolist(), table["key"].take(pa.array(indices)).to_pylist(), strict=True):
+    for keys in read():
+        indices = indices_of(candidates, key_hashes(keys))
+        for index, key in zip(indices.tolist(), keys.take(pa.array(indices)).to_pylist(), strict=True):
             if key in seen:
                 found.append(at + index)
             seen.add(key)
-        at += table.num_rows
+        at += len(keys)
     return np.asarray(found, dtype=np.int64)
 
 

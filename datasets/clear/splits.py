@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.rng import uniform
 from ...curation.rows import with_column
-from ...curation.stages.ranks import in_tables, ranks
+from ...curation.stages.ranks import draws, in_tables, ranks
 from ...curation.stages.reorder import stable_order
 
 if TYPE_CHECKING:
@@ -152,12 +151,10 @@ def _tested_rows(rows: Rows, rule: str, test_share: float) -> list[np.ndarray]:
             for start, stop in itertools.pairwise(buckets):
                 test[order[start:stop][released_split(stop - start, test_share, seed)[1]]] = True
         else:
-            draws = np.concatenate(
-                [np.empty(0), *(uniform(seed, "iid_split", t["key"].to_pylist()) for t in rows.batches(["key"]))]
-            )
+            drawn = draws(rows, seed, "iid_split")
             for start, stop in itertools.pairwise(edges):
                 group = order[start:stop]
-                test[group[np.argsort(draws[group], kind="stable")[: _tested(stop - start, test_share)]]] = True
+                test[group[np.argsort(drawn[group], kind="stable")[: _tested(stop - start, test_share)]]] = True
         found.append(test)
     return found
 

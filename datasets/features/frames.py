@@ -99,17 +99,19 @@ def attach_clips(rows: Rows, *, clips: Rows) -> Iterator[Sifted]:
         clips: rows of ``FrameClip``; all of them are held in memory.
     """
     columns = ["clip_sample", "clip_shard", "clip_offset", "clip_size", "clip_frames"]
-    every = pl.DataFrame(pl.from_arrow(clips.table(["uid", *columns])))
-    counts = every.group_by("uid").agg(times=pl.len())
-    held = every.unique("uid", keep="first", maintain_order=True).join(counts, on="uid", how="left")
+    every = pl.concat(pl.DataFrame(pl.from_arrow(table)) for table in clips.batches(["uid", *columns]))
+    named = every.select("uid").with_row_index("at").group_by("uid").agg(pl.col("at").min(), times=pl.len())
+    held = every.drop("uid")
+    del every
     for table in rows.batches():
         asked = pl.DataFrame({"uid": pl.Series(pl.from_arrow(table["key"])).cast(pl.String)})
-        found = asked.join(held, on="uid", how="left", maintain_order="left")
+        asked = asked.join(named, on="uid", how="left", maintain_order="left")
+        found = held.select(pl.all().gather(asked["at"]))
         for name in columns:
             table = table.append_column(
                 name, found[name].to_arrow().cast("int64" if found[name].dtype == pl.Int64 else "string")
             )
-        absent, again = found["times"].is_null().to_numpy(), (found["times"].fill_null(0) > 1).to_numpy()
+        absent, again = asked["times"].is_null().to_numpy(), (asked["times"].fill_null(0) > 1).to_numpy()
         yield sift(table, {"no_frames": absent, "several_clips": again}, detail="key")
 
 

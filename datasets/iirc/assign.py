@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...curation.rng import uniform
 from ...curation.rows import REJECTS, Sifted, with_column
-from ...curation.stages.reorder import reorder
+from ...curation.stages.ranks import coded, draws
+from ...curation.stages.ranks import ranks as sorted_places
+from ...curation.stages.reorder import inverse, reorder, stable_order
 from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, read_parents
 from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
 
@@ -129,7 +130,7 @@ def assign(
     in the order that ``shares`` ask for.
 
     Rejected: ``class_not_in_hierarchy``; of folders, what is next to those of subclasses. What is held of a row is a few
-    numbers, its file and its key.
+    numbers; files and keys are sorted in stretches.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
@@ -276,19 +277,20 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
 def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np.int64], Ints, Ints]:
     """Numbers of known rows by (class, file, key), as sorted listings of class folders have them, or by class and what is drawn
     from the seed and the key; place of each one's class in ``tree.subclasses``, and of its split in ``SPLITS``."""
-    table = pa.concat_tables(rows.batches(["class_name", "split", "file", "key"]))
-    split = pc.index_in(table["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
-    if split.null_count:
-        strange = table["split"].filter(pc.is_null(split))[0].as_py()
-        raise ValueError(f"split {strange!r}: expected 'train' and 'test', or none at all")
-    code = pc.index_in(table["class_name"], value_set=pa.array(tree.subclasses, pa.string()))  # type: ignore[attr-defined]
-    table = table.append_column("code", code)
+    splits, split = coded(rows, "split")
+    if strange := [name for name in splits if name not in SPLITS]:
+        raise ValueError(f"split {strange[0]!r}: expected 'train' and 'test', or none at all")
+    split = np.asarray([SPLITS.index(name) for name in splits], dtype=np.int8)[split]
+    classes, code = coded(rows, "class_name")
+    places = {name: place for place, name in enumerate(tree.subclasses)}
+    code = np.asarray([places.get(name, -1) for name in classes], dtype=np.int32)[code]
+    by = ["file", "key"] if seed is None else ["key"]
+    order = inverse(sorted_places(rows, [(name, "ascending") for name in by]))
     if seed is not None:
-        drawn = uniform(seed, "iirc_shares", table["key"].to_pylist())
-        table = table.set_column(table.column_names.index("file"), "file", pa.array(drawn))
-    by = [(name, "ascending") for name in ("code", "file", "key")]  # rows of no known class come last
-    order = np.asarray(pc.sort_indices(table, by), dtype=np.int64)[: len(code) - code.null_count]
-    return order, np.asarray(code.fill_null(-1), dtype=np.int32)[order], np.asarray(split, dtype=np.int8)[order]
+        order = order[np.argsort(draws(rows, seed, "iirc_shares")[order], kind="stable")]
+    order = order[code[order] >= 0]
+    order = order[stable_order(code[order].astype(np.int64))]
+    return order.astype(np.int64), code[order], split[order]
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:

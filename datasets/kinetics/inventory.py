@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from ...curation.bounded_reading import text_blocks
 from ...curation.rows import Sifted, schema_of, sift, with_column
+from ...curation.stages.unique_keys import repeated_keys
 from ..videos.rows import ListedClip
 from .lists import ID
 
@@ -156,11 +157,29 @@ def as_clips(rows: Rows) -> Iterator[Sifted]:
 
     Keys are ``<id>_<start>_<end>`` with six digits each, as downloaders name clips. Rejected: ``no_label``, and
     ``repeated_clip`` for a clip that came before, in any list.
+
+    Yields:
+        The rows in their order, part by part.
     """
-    frame = pl.DataFrame(pl.from_arrow(rows.table()))
+    again = repeated_keys(lambda: map(_keys, rows.batches(["youtube_id", "time_start", "time_end"])), rows.num_rows)
+    first = 0
+    for table in rows.batches():
+        repeated = np.zeros(table.num_rows, dtype=bool)
+        repeated[again[slice(*np.searchsorted(again, [first, first + table.num_rows]))] - first] = True
+        yield _as_clips(table, repeated)
+        first += table.num_rows
+
+
+def _keys(lines: pa.Table) -> pa.ChunkedArray:
+    frame = pl.DataFrame(pl.from_arrow(lines))
     digits = [pl.col(name).cast(pl.String).str.zfill(6) for name in ("time_start", "time_end")]
-    clips = frame.with_columns(
-        key=pl.concat_str("youtube_id", *digits, separator="_"),
+    keys = frame.select(pl.concat_str("youtube_id", *digits, separator="_")).to_series()
+    return pa.chunked_array([keys.to_arrow().cast(pa.string())])
+
+
+def _as_clips(lines: pa.Table, repeated: np.ndarray) -> Sifted:
+    clips = pl.DataFrame(pl.from_arrow(lines)).with_columns(
+        key=pl.Series(pl.from_arrow(_keys(lines))),
         name="youtube_id",
         label=pl.col("label").fill_null(""),
         role=pl.col("split").replace_strict(_ROLES),
@@ -171,11 +190,10 @@ def as_clips(rows: Rows) -> Iterator[Sifted]:
         listed="key",
         source_key="key",
     )
-    again = ~clips["key"].is_first_distinct()
     table: pa.Table = clips.to_arrow()
     for field in schema_of(KineticsClip):
         table = with_column(table, field.name, table[field.name].cast(field.type))
     # Rejects go by the row's own key: two clips of one key could not be distinguished in a table of them.
     named = with_column(table.append_column("clip", table["key"]), "key", table["source_key"])
-    kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": again}, detail="clip")
-    yield Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)
+    kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": repeated}, detail="clip")
+    return Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)

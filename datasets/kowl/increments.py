@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...curation.rng import uniform
+from ...curation.stages.ranks import coded, draws
 from ...curation.stages.reorder import reorder
 from .introsort import introsort_order
 from .splits import ROLES
@@ -84,10 +84,10 @@ class Plan:
     """Increments of all rows, in their order, and the classes that training brings.
 
     Attributes:
-        increment: int64 (n,).
+        increment: int32 (n,).
         novel: bool (n,).
-        block: int64 (n,), index into ``BLOCKS``.
-        earlier: int64 (n,): the increment that brought a persisted row's class, 0 otherwise.
+        block: int8 (n,), index into ``BLOCKS``.
+        earlier: int32 (n,): the increment that brought a persisted row's class, 0 otherwise.
         novel_classes: label codes that each increment brings to training, in the order in which they were chosen.
     """
 
@@ -137,16 +137,16 @@ def plan_increments(
     """The increments of every row.
 
     Args:
-        label: codes of labels, int64 (n,), in the order of their names.
-        role: index into ``splits.ROLES``, int64 (n,).
-        release: int64 (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
+        label: codes of labels, integers (n,), in the order of their names.
+        role: index into ``splits.ROLES``, integers (n,).
+        release: integers (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
         later: (increments, seed) of each later release.
         preset: see the module.
 
     >>> label = np.array([0, 0, 1, 2, 1])  # class 0 is known at the start; 1 and 2 come with the second release
     >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(2, 0)], preset="as_released")
-    >>> plan.increment, plan.novel, plan.novel_classes
-    (array([0, 0, 2, 1, 2]), array([False, False,  True,  True,  True]), (array([], dtype=int64), array([2]), array([1])))
+    >>> plan.increment.tolist(), plan.novel, plan.novel_classes
+    ([0, 0, 2, 1, 2], array([False, False,  True,  True,  True]), (array([], dtype=int64), array([2]), array([1])))
     """
     assign = _Assign(label, role)
     assign.first(release == 0)
@@ -159,10 +159,10 @@ class _Assign:
     def __init__(self, label: np.ndarray, role: np.ndarray) -> None:
         self.label, self.role = label, role
         count = len(label)
-        self.increment = np.full(count, -1, dtype=np.int64)
+        self.increment = np.full(count, -1, dtype=np.int32)
         self.novel = np.zeros(count, dtype=bool)
-        self.block = np.full(count, _KNOWN)
-        self.earlier = np.zeros(count, dtype=np.int64)
+        self.block = np.full(count, _KNOWN, dtype=np.int8)
+        self.earlier = np.zeros(count, dtype=np.int32)
         self.known = np.zeros(int(label.max(initial=-1)) + 1, dtype=bool)
         self.brought: list[np.ndarray] = [np.empty(0, dtype=np.int64)]
 
@@ -331,34 +331,28 @@ def assign_increments(
         if each.count < 1:
             raise ValueError(f"release {each.release!r} in {each.count} increments: expected at least 1")
     names = [first, *(each.release for each in later)]
-    columns = rows.table(["label_recent_first", "taken_release", "role"])
-    release = _codes(columns["taken_release"], names, "release")
-    role = _codes(columns["role"], list(ROLES), "role")
-    spelt = pc.unique(columns["label_recent_first"])
-    label = _codes(columns["label_recent_first"], sorted(spelt.to_pylist()), "label")
-    del columns
+    release = _codes(rows, "taken_release", names, "release")
+    role = _codes(rows, "role", ROLES, "role")
+    label = _codes(rows, "label_recent_first")
     plan = plan_increments(label, role, release, later=[(each.count, each.seed) for each in later], preset=preset)
     del label, release
-
-    def draws() -> np.ndarray:
-        return uniform(seed, "assign_increments", rows.table(["key"])["key"].to_pylist())
-
-    place = positions(plan, role, order=order, draws=draws, seed=seed)
+    place = positions(plan, role, order=order, draws=lambda: draws(rows, seed, "assign_increments"), seed=seed)
     group = plan.increment * len(ROLES) + role
     ranked = np.lexsort((place, group))
     blocks = pa.array(BLOCKS)
     for start, table in reorder(rows, ranked, (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()):
         some = ranked[start : start + table.num_rows]
-        table = table.append_column("increment", pa.array(plan.increment[some]))
+        table = table.append_column("increment", pa.array(plan.increment[some], pa.int64()))
         table = table.append_column("novel", pa.array(plan.novel[some]))
         table = table.append_column("position", pa.array(place[some]))
         yield table.append_column("block", blocks.take(pa.array(plan.block[some])))
 
 
-def _codes(column: pa.ChunkedArray, names: Sequence[str], what: str) -> np.ndarray:
-    """Place of each value among ``names``, int64 (n,)."""
-    codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
-    if codes.null_count:
-        strange = sorted(set(pc.unique(column).to_pylist()) - set(names))[0]
-        raise ValueError(f"{what} {strange!r} is not one of {', '.join(names)}")
-    return codes.to_numpy().astype(np.int64)
+def _codes(rows: Rows, column: str, names: Sequence[str] = (), what: str = "") -> np.ndarray:
+    """Place of each row's value among ``names``, or if there are none among all values, sorted; int32 (n,)."""
+    values, codes = coded(rows, column)
+    names = names or sorted(values)
+    if strange := sorted(set(values) - set(names)):
+        raise ValueError(f"{what} {strange[0]!r} is not one of {', '.join(names)}")
+    places = {name: place for place, name in enumerate(names)}
+    return np.asarray([places[value] for value in values], dtype=np.int32)[codes]

@@ -302,7 +302,7 @@ class Centred:
     centre: str
 
 
-def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: float, seed: int) -> pa.Table:
+def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: float, seed: int) -> Iterator[pa.Table]:
     """Whole step: the centre of every sample, around which its drawn feature lies.
 
     A sample is Gaussian, with standard deviation 1, around the centre of its label. Of the labels that later releases bring a
@@ -321,22 +321,22 @@ def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: flo
     """
     if not 0 <= hidden <= 1:
         raise ValueError(f"hidden {hidden}: a share in [0, 1]")
-    table = rows.table()
-    label = table["label_recent_first"]
-    trains = pc.is_in(table["split"], value_set=pa.array(splits, pa.string()))
-    starting = pc.and_(pc.equal(table["release"], first), trains)
-    known = sorted(pc.unique(label.filter(starting)).to_pylist())
+    of = ["label_recent_first", "release", "split"]
+    there = pa.concat_tables([table.group_by(of, use_threads=False).aggregate([]) for table in rows.batches(of)])
+    label, trains = there["label_recent_first"], pc.is_in(there["split"], value_set=pa.array(splits, pa.string()))
+    known = sorted(pc.unique(label.filter(pc.and_(pc.equal(there["release"], first), trains))).to_pylist())
     if not known:
         named = ", ".join(splits) or "no split"
-        available = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
+        available = ", ".join(pc.unique(there["release"]).to_pylist()) or "no samples at all"
         raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {available}")
     later = sorted(set(pc.unique(label).to_pylist()) - set(known))
-    draws = uniform(seed, "hidden", later)
-    away = [name for name, draw in zip(later, draws, strict=True) if draw < hidden]
-    among = uniform(seed, "centre", table["key"].to_pylist())
-    drawn = pa.array(known).take(pa.array((among * len(known)).astype(np.int64)))
-    centre = pc.if_else(pc.is_in(label, value_set=pa.array(away, pa.string())), drawn, label)
-    return table.append_column("centre", centre)
+    hides = uniform(seed, "hidden", later) < hidden
+    away = pa.array([name for name, hide in zip(later, hides, strict=True) if hide], pa.string())
+    for table in rows.batches():
+        label = table["label_recent_first"]
+        among = uniform(seed, "centre", table["key"].to_pylist())
+        drawn = pa.array(known).take(pa.array((among * len(known)).astype(np.int64)))
+        yield table.append_column("centre", pc.if_else(pc.is_in(label, value_set=away), drawn, label))
 
 
 def displace_features(rows: Sequence[WithFeature], *, kind: str, strength: float, seed: int) -> list[WithVector]:

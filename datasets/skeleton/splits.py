@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.rows import Sifted, sift, with_column
+from ...curation.stages.ranks import coded, in_tables
 from .known import read_roles
 from .ntu import read_missing
 from .rows import ROLES
@@ -58,7 +60,7 @@ def select_sequences(
     only: Mapping[str, str],
     missing: str | None = None,
     roles: str | None = None,
-) -> Sifted:
+) -> Iterator[Sifted]:
     """Whole step: keep the sequences of some classes and of one side of published protocols.
 
     Rejected: ``missing_skeleton``: the list ``missing`` has it; ``other_class``; ``outside_subset``; ``not_in_list``: the list
@@ -76,39 +78,41 @@ def select_sequences(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "class_name": ["wave", "sit", "wave"], "name": ["a", "b", "c"]}))
-    >>> kept, rejected = select_sequences(rows, classes=["wave"], only={})
+    >>> [(kept, rejected)] = select_sequences(rows, classes=["wave"], only={})
     >>> kept.select(["key", "label", "position"]).to_pylist(), rejected["reason"].to_pylist()
     ([{'key': 'a', 'label': 0, 'position': 0}, {'key': 'c', 'label': 0, 'position': 1}], ['other_class'])
     """
-    table = rows.table()
-    names = np.asarray(table["class_name"].to_pylist(), dtype=object)
-    wanted = sorted(set(names.tolist())) if classes is None else list(classes)
+    wanted = sorted(coded(rows, "class_name")[0]) if classes is None else list(classes)
     if len(set(wanted)) < len(wanted):
         raise ValueError(f"classes {wanted}: each may be named only once")
-    lost = frozenset[str]() if missing is None else read_missing(missing)
-    rules = {
-        "missing_skeleton": np.asarray([key in lost for key in table["key"].to_pylist()], dtype=bool),
-        "other_class": ~np.isin(names, wanted),
-        "outside_subset": np.zeros(len(names), dtype=bool),
-    }
-    for protocol, side in only.items():
+    for protocol in only:
         if protocol not in PROTOCOLS:
             raise ValueError(f"protocol {protocol!r}: there are {', '.join(PROTOCOLS)}")
-        values = _column(table, protocol)
-        if len(values) and not np.isin(values, ("train", "test")).any():
+        if rows.num_rows and {"train", "test"}.isdisjoint(_coded(rows, protocol)[0]):
             raise ValueError(f"protocol {protocol}: no sequence of this source has a side in it")
-        rules["outside_subset"] |= values != side
-    if roles is not None:
-        listed = read_roles(roles)
-        rules["not_in_list"] = np.asarray([not listed.keys() & names for names in _names_of(table)], dtype=bool)
-    found = sift(table, rules, detail="class_name")
-    kept = found.kept
-    place = {name: number for number, name in enumerate(wanted)}
-    labels = np.asarray([place[name] for name in kept["class_name"].to_pylist()], dtype=np.int64)
-    if (absent := np.setdiff1d(np.arange(len(wanted)), labels)).size:
+    lost = frozenset[str]() if missing is None else read_missing(missing)
+    listed = None if roles is None else read_roles(roles)
+    kept_of = np.zeros(len(wanted), dtype=np.int64)
+    for table in rows.batches():
+        names = pc.index_in(table["class_name"], pa.array(wanted, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+        label = names.fill_null(-1).to_numpy().astype(np.int64)
+        rules = {
+            "missing_skeleton": np.asarray([key in lost for key in table["key"].to_pylist()], dtype=bool),
+            "other_class": label < 0,
+            "outside_subset": np.zeros(table.num_rows, dtype=bool),
+        }
+        for protocol, side in only.items():
+            rules["outside_subset"] |= np.asarray([value != side for value in table[protocol].to_pylist()], dtype=bool)
+        if listed is not None:
+            rules["not_in_list"] = np.asarray([not listed.keys() & names for names in _names_of(table)], dtype=bool)
+        kept, rejected = sift(table, rules, detail="class_name")
+        label = label[~np.any(list(rules.values()), axis=0)]
+        position = kept_of.sum() + np.arange(len(label))
+        kept_of += np.bincount(label, minlength=len(wanted))
+        kept = with_column(kept, "label", pa.array(label))
+        yield Sifted(with_column(kept, "position", pa.array(position)), rejected)
+    if (absent := np.flatnonzero(kept_of == 0)).size:
         raise ValueError(f"class {wanted[int(absent[0])]!r}: the source has no sequence of it, or none is left")
-    kept = with_column(kept, "label", pa.array(labels))
-    return Sifted(with_column(kept, "position", pa.array(np.arange(len(labels)))), found.rejected)
 
 
 def split(
@@ -121,7 +125,7 @@ def split(
     val_groups: Sequence[str] = (),
     test_groups: Sequence[str] = (),
     roles: str | None = None,
-) -> pa.Table:
+) -> Iterator[pa.Table]:
     """Whole step: a role for every sequence, and the task of its class.
 
     Args:
@@ -142,39 +146,45 @@ def split(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcdefgh"), "label": [0, 0, 0, 0, 1, 1, 1, 1]}))
-    >>> table = split(rows, rule="shares", val_share=0.25, test_share=0.25, classes_per_task=1)
+    >>> [table] = split(rows, rule="shares", val_share=0.25, test_share=0.25, classes_per_task=1)
     >>> table.select(["role", "task"]).to_pylist()[:4]
     [{'role': 'train', 'task': 0}, {'role': 'train', 'task': 0}, {'role': 'val', 'task': 0}, {'role': 'test', 'task': 0}]
     """
-    table = rows.table()
-    labels = table["label"].to_numpy()
     if not (0 <= val_share < 1 and 0 <= test_share < 1) or classes_per_task < 1:
         raise ValueError(f"shares {val_share}, {test_share} and {classes_per_task} classes a task: [0, 1), and at least 1")
     if rule == "shares":
-        found = _by_share(labels, val_share, test_share, table)
+        found = _by_share(rows, val_share, test_share)
     elif rule in ("performer", "camera"):
-        found = _by_side(labels, _sides_of_groups(table, rule, val_groups, test_groups), val_share, table)
+        found = _by_side(rows, _sides_of_groups(rows, rule, val_groups, test_groups), val_share)
     elif rule == "list":
         listed = read_roles(roles or "")
-        sides = [next((listed[name] for name in sorted(names) if name in listed), None) for names in _names_of(table)]
-        found = _by_side(labels, np.asarray(sides, dtype=object), val_share, table)
+        named = (names for table in rows.batches(["key", "file"]) for names in _names_of(table))
+        sides = (next((listed[name] for name in sorted(names) if name in listed), None) for names in named)
+        found = _by_side(rows, np.fromiter(map(_place_of, sides), np.int8, rows.num_rows), val_share)
     else:
-        found = _by_side(labels, _column(table, "side" if rule == "source" else rule), val_share, table)
+        values, side = _coded(rows, "side" if rule == "source" else rule)
+        found = _by_side(rows, np.asarray(list(map(_place_of, values)), dtype=np.int8)[side], val_share)
     if absent := [role for role in ("train", "test") if not (found == ROLES.index(role)).any()]:
         raise ValueError(f"split.rule = {rule!r}: no sequence has the role {absent[0]}")
-    table = with_column(table, "role", pa.array(np.asarray(ROLES)[found].tolist(), pa.string()))
-    return with_column(table, "task", pa.array(labels // classes_per_task))
+    for first, table in in_tables(rows):
+        mine = pa.array(found[first : first + table.num_rows])
+        table = with_column(table, "role", pa.array(ROLES, pa.string()).take(mine))
+        yield with_column(table, "task", pa.array(table["label"].to_numpy() // classes_per_task))
 
 
-def _by_share(labels: NDArray[np.int64], val: float, test: float, table: pa.Table) -> NDArray[np.int64]:
-    roles = np.zeros(len(labels), dtype=np.int64)
-    for label in np.unique(labels).tolist():
-        mine = np.flatnonzero(labels == label)
+def _place_of(side: str | None) -> int:
+    return ROLES.index(side) if side in ROLES else -1
+
+
+def _by_share(rows: Rows, val: float, test: float) -> NDArray[np.int8]:
+    """Place in ``ROLES`` of each row."""
+    roles = np.zeros(rows.num_rows, dtype=np.int8)
+    for mine in _by_label(rows):
         n = len(mine)
         validating, testing = (max(1, int(share * n)) if share else 0 for share in (val, test))
         if validating + testing >= n:
             raise ValueError(
-                f"class {table['class_name'][int(mine[0])].as_py()!r} has {n} sequences: "
+                f"class {_value(rows, 'class_name', mine[0])!r} has {n} sequences: "
                 f"{validating} to validate and {testing} to test leave none to train"
             )
         roles[mine[n - testing - validating : n - testing]] = ROLES.index("val")
@@ -182,39 +192,50 @@ def _by_share(labels: NDArray[np.int64], val: float, test: float, table: pa.Tabl
     return roles
 
 
-def _by_side(labels: NDArray[np.int64], sides: NDArray[np.object_], val: float, table: pa.Table) -> NDArray[np.int64]:
-    known = np.isin(sides, ROLES)
-    if not known.all():
-        key = table["key"][int(np.flatnonzero(~known)[0])].as_py()
+def _by_side(rows: Rows, roles: NDArray[np.int8], val: float) -> NDArray[np.int8]:
+    """Place in ``ROLES`` of each row, from that of its side, or -1."""
+    if (unknown := np.flatnonzero(roles < 0)).size:
+        key = _value(rows, "key", unknown[0])
         raise ValueError(f"sequence {key!r}: split.rule assigns it to neither train nor test")
-    roles = np.asarray([ROLES.index(side) for side in sides], dtype=np.int64)
-    for label in np.unique(labels).tolist() if val and "val" not in sides else []:
-        mine = np.flatnonzero((labels == label) & (sides == "train"))
-        roles[mine[len(mine) - int(val * len(mine)) :]] = ROLES.index("val")
+    if val and not (roles == ROLES.index("val")).any():
+        for of_label in _by_label(rows):
+            mine = of_label[roles[of_label] == ROLES.index("train")]
+            roles[mine[len(mine) - int(val * len(mine)) :]] = ROLES.index("val")
     return roles
 
 
-def _column(table: pa.Table, name: str) -> NDArray[np.object_]:
-    if name not in table.column_names:
+def _by_label(rows: Rows) -> list[NDArray[np.int64]]:
+    """Numbers of the rows of each label that there is, in their order."""
+    label = rows.table(["label"])["label"].to_numpy()
+    groups = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
+    return [group for group in groups if len(group)]
+
+
+def _value(rows: Rows, column: str, row: int) -> Any:
+    return rows.slice(int(row), int(row) + 1, [column])[column][0].as_py()
+
+
+def _coded(rows: Rows, name: str) -> tuple[list[Any], NDArray[np.int32]]:
+    if name not in rows.column_names:
         raise ValueError(f"split and only: sequences of this source have no {name}")
-    return np.asarray(table[name].to_pylist(), dtype=object)
+    return coded(rows, name)
 
 
-def _sides_of_groups(
-    table: pa.Table, column: str, val_groups: Sequence[str], test_groups: Sequence[str]
-) -> NDArray[np.object_]:
-    """Sides by the performers or cameras that validate and test."""
-    groups = np.asarray([None if value is None else str(value) for value in _column(table, column)], dtype=object)
-    if (nobody := np.flatnonzero(groups == None)).size:  # noqa: E711  # element by element
-        raise ValueError(f"split.rule = {column!r}: of sequence {table['key'][int(nobody[0])].as_py()!r} no {column} is known")
-    there = sorted(set(groups.tolist()))
+def _sides_of_groups(rows: Rows, column: str, val_groups: Sequence[str], test_groups: Sequence[str]) -> NDArray[np.int8]:
+    """Sides by the performers or cameras that validate and test, as places in ``ROLES``."""
+    values, group = _coded(rows, column)
+    if None in values:
+        key = _value(rows, "key", np.flatnonzero(group == values.index(None))[0])
+        raise ValueError(f"split.rule = {column!r}: of sequence {key!r} no {column} is known")
+    groups = list(map(str, values))
+    there = sorted(set(groups))
     for setting, named in (("val_groups", val_groups), ("test_groups", test_groups)):
         if unknown := [name for name in named if name not in there]:
             raise ValueError(f"split.{setting} has {unknown[0]!r}: there are {', '.join(there)[:200]}")
     if twice := set(val_groups) & set(test_groups):
         raise ValueError(f"split: {min(twice)!r} is in val_groups and in test_groups")
-    sides = np.where(np.isin(groups, test_groups), "test", np.where(np.isin(groups, val_groups), "val", "train"))
-    return sides.astype(object)
+    sides = ["test" if name in test_groups else "val" if name in val_groups else "train" for name in groups]
+    return np.asarray(list(map(_place_of, sides)), dtype=np.int8)[group]
 
 
 def _names_of(table: pa.Table) -> list[set[str]]:

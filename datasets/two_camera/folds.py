@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...curation.matlab import read_mat
 from ...curation.rng import rng
 from ...curation.rows import with_column
+from ...curation.stages.ranks import in_tables
 from ..spectra.files import read_bytes
 
 if TYPE_CHECKING:
@@ -55,18 +56,17 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
     return np.array_split(np.random.RandomState(seed).permutation(count), folds)
 
 
-def assign_folds(rows: Rows, *, folds: int, seed: int) -> pa.Table:
+def assign_folds(rows: Rows, *, folds: int, seed: int) -> Iterator[pa.Table]:
     """Whole step: add the column ``fold``. The order of the rows is the order that the permutation is of.
 
     >>> from benchwright.curation.store import Rows
-    >>> assign_folds(Rows.of(pa.table({"key": list("abcdef")})), folds=3, seed=999)["fold"].to_pylist()
+    >>> next(assign_folds(Rows.of(pa.table({"key": list("abcdef")})), folds=3, seed=999))["fold"].to_pylist()
     [2, 1, 0, 1, 2, 0]
     """
-    table = rows.table()
-    return _with_fold(table, parts(table.num_rows, folds, seed))
+    return _with_fold(rows, parts(rows.num_rows, folds, seed))
 
 
-def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
+def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> Iterator[pa.Table]:
     """Whole step: add the column ``fold``: 0 training, 1 validation, 2 test, in random order, by shares of all pairs.
 
     Args:
@@ -77,18 +77,17 @@ def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
         ValueError: a share of 0 or less, or another sum.
 
     >>> from benchwright.curation.store import Rows
-    >>> table = assign_parts(Rows.of(pa.table({"key": list("abcdefghij")})), shares=[0.6, 0.2, 0.2], seed=0)
+    >>> table, = assign_parts(Rows.of(pa.table({"key": list("abcdefghij")})), shares=[0.6, 0.2, 0.2], seed=0)
     >>> np.bincount(table["fold"].to_numpy())
     array([6, 2, 2])
     """
     if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:
         raise ValueError(f"shares {list(shares)}: expected numbers above 0 that sum to 1")
-    table = rows.table()
-    ends = np.round(np.cumsum(shares) * table.num_rows).astype(np.int64)
-    return _with_fold(table, np.split(rng(seed, "assign_parts").permutation(table.num_rows), ends[:-1]))
+    ends = np.round(np.cumsum(shares) * rows.num_rows).astype(np.int64)
+    return _with_fold(rows, np.split(rng(seed, "assign_parts").permutation(rows.num_rows), ends[:-1]))
 
 
-def released_parts(rows: Rows, *, path: str) -> pa.Table:
+def released_parts(rows: Rows, *, path: str) -> Iterator[pa.Table]:
     """Whole step: add the column ``fold`` from the released ``.mat`` file of parts (``idx_parts``: three lists of row numbers).
 
     Raises:
@@ -100,7 +99,7 @@ def released_parts(rows: Rows, *, path: str) -> pa.Table:
     >>> lists[:] = [np.array([[2, 0]]), np.array([[3]]), np.array([[1]])]
     >>> savemat("parts.mat", {"idx_parts": lists})
     >>> rows = Rows.of(pa.table({"key": ["pair0", "pair1", "pair2", "pair3"]}))
-    >>> released_parts(rows, path="parts.mat")["fold"].to_pylist()
+    >>> next(released_parts(rows, path="parts.mat"))["fold"].to_pylist()
     [0, 2, 0, 1]
     """
     try:
@@ -111,19 +110,21 @@ def released_parts(rows: Rows, *, path: str) -> pa.Table:
         raise ValueError(f"{path}: expected 'idx_parts' with three parts")
     released = [part.astype(np.int64).ravel() for part in cells]
     count = sum(len(part) for part in released)
-    table = rows.table()
-    numbered = np.asarray([int(re.sub(r"\D", "", key)) for key in table["key"].to_pylist()], dtype=np.int64)
+    keys = (key for table in rows.batches(["key"]) for key in table["key"].to_pylist())
+    numbered = np.fromiter((int(re.sub(r"\D", "", key)) for key in keys), dtype=np.int64)
     if sorted(np.concatenate(released).tolist()) != list(range(count)) or (len(numbered) and int(numbered.max()) >= count):
-        raise ValueError(f"{path}: {count} numbers, which are not those of {table.num_rows} pairs")
-    return _with_fold(table, released, numbered)
+        raise ValueError(f"{path}: {count} numbers, which are not those of {rows.num_rows} pairs")
+    return _with_fold(rows, released, numbered)
 
 
-def _with_fold(table: pa.Table, of_folds: Sequence[np.ndarray], rows: np.ndarray | slice = slice(None)) -> pa.Table:
-    """The column ``fold`` by the numbers that each fold holds; ``rows``: the number of each row, where it is not its place."""
+def _with_fold(rows: Rows, of_folds: Sequence[np.ndarray], numbers: np.ndarray | slice = slice(None)) -> Iterator[pa.Table]:
+    """The column ``fold`` by the numbers that each fold holds; ``numbers``: of each row, where it is not its place."""
     fold = np.empty(sum(map(len, of_folds)), dtype=np.int64)
     for number, mine in enumerate(of_folds):
         fold[mine] = number
-    return with_column(table, "fold", pa.array(fold[rows]))
+    fold = fold[numbers]
+    for first, table in in_tables(rows):
+        yield with_column(table, "fold", pa.array(fold[first : first + table.num_rows]))
 
 
 def no_pictures(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ...curation.rows import Blob, Reject, with_column
+from ...curation.rows import Blob, Reject, schema_of, with_column
 from ...curation.stages.alignment import (
     LEAST_AGREEMENT,
     Homography,
@@ -26,6 +26,7 @@ from ...curation.stages.alignment import (
     tile_points,
 )
 from ...curation.stages.colour_chart import Patches, find_chart, light, measure_patches, outline
+from ...curation.stages.ranks import coded, in_tables
 from ...curation.stages.raw import Bayer, Demosaic, Linear, as_uint16, read_linear
 from .pair_files import read_within
 from .transforms import Preset, checked_fit
@@ -138,7 +139,7 @@ def estimate_homographies(
     root: str,
     given: Mapping[str, Sequence[float]],
     pairs: int,
-) -> pa.Table:
+) -> Iterator[pa.Table]:
     """Whole step: one homography a device, from points that both cameras see, or as given; columns of ``WithHomography``.
 
     Features of some pairs together give a first homography, tiles of them the last; see ``curation.stages.alignment``.
@@ -152,25 +153,23 @@ def estimate_homographies(
     Raises:
         ValueError: a device for which none is found; says why.
     """
-    table = rows.table()
-    devices = np.asarray(table["device"].to_pylist(), dtype=np.str_)
-    files = list(zip(table["file_1"].to_pylist(), table["file_2"].to_pylist(), strict=True))
-    matrix = np.empty((table.num_rows, 9))
-    residual, share = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
-    points = np.zeros(table.num_rows, dtype=np.int64)
-    for device in dict.fromkeys(devices.tolist()):
-        mine = np.flatnonzero(devices == device)
-        if device in given:
-            matrix[mine] = _given(device, given[device])
+    devices, device = coded(rows, "device")
+    found: list[WithHomography] = []
+    for number, name in enumerate(devices):
+        if name in given:
+            found.append(WithHomography(name, _given(name, given[name]).tolist(), None, 0, None))
             continue
+        mine = np.flatnonzero(device == number)
         chosen = mine[np.unique(np.linspace(0, len(mine) - 1, min(pairs, len(mine))).astype(np.int64))]
-        found = _estimate(device, [files[row] for row in chosen.tolist()], root)
-        matrix[mine] = found.matrix.ravel()
-        residual[mine], points[mine], share[mine] = found.residual_px, found.points, found.share
-    table = with_column(table, "homography", pa.array(matrix.tolist(), pa.list_(pa.float64())))
-    table = with_column(table, "residual_px", pa.array(residual, from_pandas=True))
-    table = with_column(table, "points", pa.array(points))
-    return with_column(table, "share", pa.array(share, from_pandas=True))
+        files = [rows.slice(row, row + 1, ["file_1", "file_2"]).to_pylist()[0] for row in chosen.tolist()]
+        one = _estimate(name, [(each["file_1"], each["file_2"]) for each in files], root)
+        found.append(WithHomography(name, one.matrix.ravel().tolist(), one.residual_px, one.points, one.share))
+    of_device = pa.Table.from_pylist(list(map(vars, found)), schema_of(WithHomography))
+    for first, table in in_tables(rows):
+        mine = pa.array(device[first : first + table.num_rows])
+        for name in of_device.column_names[1:]:
+            table = with_column(table, name, of_device[name].take(mine))
+        yield table
 
 
 def _given(device: str, values: Sequence[float]) -> np.ndarray:

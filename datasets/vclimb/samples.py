@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.rng import uniform
 from ...curation.rows import Blob
 from ...curation.shard_assignment import assign_shards
 from ...curation.shards import row_values
+from ...curation.stages.ranks import draws
 from ...curation.video.frames import frame_members, unpack_frames
-from ..videos.rows import ROLES
 from .splits import tell_lost_roles
 
 if TYPE_CHECKING:
@@ -73,24 +72,20 @@ class PlacedClip:
     jpegs: Blob
 
 
-def place(rows: Rows, *, usable: Rows, max_samples: int, seed: int) -> pa.Table:
+def place(rows: Rows, *, usable: Rows, max_samples: int, seed: int) -> Iterator[pa.Table]:
     """Whole step: order by (task, role), drawn within, and name shards. Warns where decoding took a role from a class.
 
     Args:
-        rows: with ``task``, ``role``, and the columns of ``SampledClip``.
-        usable: the clips before their frames were decoded, with ``label`` and ``role``.
+        rows: with ``label``, ``task``, ``role``, and the columns of ``SampledClip``.
+        usable: the clips before their frames were decoded, with ``label``, ``role`` and ``task``.
         max_samples: most samples a shard; a shard holds one task and role.
         seed: of the order, so that who reads shards in a row meets all classes of the task.
     """
-    table = rows.table()
-    tell_lost_roles(usable.table(["label", "role"]), table)
-    roles = np.asarray([ROLES.index(role) for role in table["role"].to_pylist()], dtype=np.int64)
-    drawn = uniform(seed, "place", table["key"].to_pylist())
-    order = np.lexsort((drawn, roles, table["task"].to_numpy()))
-    counts = pc.list_value_length(table["frame_sizes"]).cast(pa.int64())
-    jpegs = table["frames"]
-    table = table.set_column(table.column_names.index("frames"), "frames", counts).append_column("jpegs", jpegs)
-    return assign_shards(table.take(pa.array(order)), by=["task", "role"], max_samples=max_samples)
+    tell_lost_roles(usable, rows)
+    for table in assign_shards(rows, by=["task", "role"], max_samples=max_samples, order=draws(rows, seed, "place")):
+        counts = pc.list_value_length(table["frame_sizes"]).cast(pa.int64())
+        jpegs = table["frames"]
+        yield table.set_column(table.column_names.index("frames"), "frames", counts).append_column("jpegs", jpegs)
 
 
 @dataclass(frozen=True)

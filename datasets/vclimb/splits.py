@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.rows import Sifted, sift, with_column
+from ...curation.stages.ranks import coded, draws, in_tables
+from ...curation.stages.reorder import stable_order
 from ..videos.groups import whole_groups
 from ..videos.rows import ROLES
 
@@ -86,9 +89,8 @@ def untrim(
     """
     if several_labels not in ("reject", "longest"):
         raise ValueError(f"several_labels is {several_labels!r}: reject or longest")
-    table = rows.table()
     length = pl.col("t_end") - pl.col("t_start")
-    frame = pl.DataFrame(pl.from_arrow(table.select(["key", "name", "role", "label", "t_start", "t_end", "video_s"])))
+    frame = pl.DataFrame(pl.from_arrow(rows.table(["name", "role", "label", "t_start", "t_end", "video_s"])))
     frame = frame.with_row_index("at").with_columns(pl.col("role").fill_null(""), length=length)  # which a list may lack
     video = ["name", "role"]
     facts = frame.group_by(video, maintain_order=True).agg(
@@ -102,20 +104,24 @@ def untrim(
         .agg(longest=pl.col("label").first())
     )
     known = frame.select("at", *video).join(facts.join(support, on=video), on=video, how="left", maintain_order="left")
-    first = (known["at"] == known["first"]).to_numpy()
+    known = known.with_columns(pl.col("coverage").fill_null(0))
     broken = {
-        "same_video": ~first,
+        "same_video": (known["at"] != known["first"]).to_numpy(),
         "multi_label": (known["labels"] > 1).to_numpy() & (several_labels == "reject"),
-        "no_coverage": ~(known["coverage"].fill_null(0) > min_coverage).to_numpy(),
+        "no_coverage": ~(known["coverage"] > min_coverage).to_numpy(),
     }
-    nulls = pa.nulls(table.num_rows, pa.float64())
-    table = with_column(table, "label", pa.array(known["longest"].to_arrow()).cast(pa.string()))
-    for name, column in (("source_key", table["key"]), ("t_start", nulls), ("t_end", nulls)):
-        table = with_column(table, name, column)
-    table = with_column(table, "coverage", pa.array(known["coverage"].fill_null(0).to_numpy()))
-    kept, rejected = sift(table, broken, detail="name")
-    keys = pl.Series(pl.from_arrow(kept["key"])).str.replace(r"-\d{7,}-\d{7,}(?:-\d+)?$", "")
-    yield Sifted(with_column(kept, "key", pa.array(keys.to_arrow()).cast(pa.string())), rejected)
+    label, coverage = known["longest"], known["coverage"].to_numpy()
+    del frame, facts, support, known
+    for at, table in in_tables(rows):
+        mine = slice(at, at + table.num_rows)
+        table = with_column(table, "label", pa.array(label[mine].to_arrow()).cast(pa.string()))
+        nulls = pa.nulls(table.num_rows, pa.float64())
+        for name, column in (("source_key", table["key"]), ("t_start", nulls), ("t_end", nulls)):
+            table = with_column(table, name, column)
+        table = with_column(table, "coverage", pa.array(coverage[mine]))
+        kept, rejected = sift(table, {reason: rule[mine] for reason, rule in broken.items()}, detail="name")
+        keys = pl.Series(pl.from_arrow(kept["key"])).str.replace(r"-\d{7,}-\d{7,}(?:-\d+)?$", "")
+        yield Sifted(with_column(kept, "key", pa.array(keys.to_arrow()).cast(pa.string())), rejected)
 
 
 def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, int, int]:
@@ -142,7 +148,7 @@ def assign_clip_roles(
     train_share: float = 0.7,
     val_share: float = 0.1,
     seed: int,
-) -> Sifted:
+) -> Iterator[Sifted]:
     """Whole step: what every clip is used for.
 
     Args:
@@ -158,7 +164,8 @@ def assign_clip_roles(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
-    >>> roles = assign_clip_roles(rows, rule="by_class", train_share=0.7, val_share=0.1, seed=0).kept["role"].to_pylist()
+    >>> [(kept, _)] = assign_clip_roles(rows, rule="by_class", train_share=0.7, val_share=0.1, seed=0)
+    >>> roles = kept["role"].to_pylist()
     >>> {role: roles.count(role) for role in ROLES}, role_counts(20, 0.7, 0.1)
     ({'train': 14, 'val': 1, 'test': 5}, (14, 1, 5))
     """
@@ -166,31 +173,40 @@ def assign_clip_roles(
         raise ValueError(f"rule is {rule!r}: listed, by_class or by_group")
     if not (0 < train_share < 1 and val_share >= 0 and train_share + val_share <= 1):
         raise ValueError(f"shares {train_share} and {val_share}: above 0 and below 1, with a sum of 1 at most")
-    table = rows.table()
     if rule == "listed":
-        if table.num_rows and table["role"].null_count == table.num_rows:
+        if rows.num_rows and sum(table["role"].null_count for table in rows.batches(["role"])) == rows.num_rows:
             raise ValueError(
                 'no clip of the list has a role: split.roles="by_class" or "by_group" draws them, in place of "listed"'
             )
-        return sift(table, {"no_role": np.asarray(table["role"].is_null())})
-    labels = table["label"].combine_chunks().dictionary_encode()
-    names, groups = labels.dictionary.to_pylist(), table["group"].to_numpy()
-    drawn = uniform(seed, "assign_roles", table["key"].to_pylist())
-    role = np.full(table.num_rows, 2, dtype=np.int64)
-    codes = labels.indices.to_numpy()
-    by_label = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
-    for label, mine in zip(names, by_label, strict=True) if names else ():
+        for _, table in in_tables(rows):
+            yield sift(table, {"no_role": np.asarray(table["role"].is_null())})
+        return
+    role = _drawn_roles(rows, rule, train_share, val_share, seed)
+    for first, table in in_tables(rows):
+        mine = pa.array(role[first : first + table.num_rows])
+        yield sift(with_column(table, "role", pa.array(ROLES).take(mine)), {})
+
+
+def _drawn_roles(rows: Rows, rule: RoleRule, train_share: float, val_share: float, seed: int) -> np.ndarray:
+    """Place in ``ROLES`` of the role of every clip, int8 (n,)."""
+    labels, label = coded(rows, "label")
+    drawn = draws(rows, seed, "assign_roles") if rule == "by_class" else np.empty(0)
+    groups, group = coded(rows, "group") if rule == "by_group" else ([], label)
+    names = np.asarray(groups, dtype=object)
+    role = np.full(rows.num_rows, 2, dtype=np.int8)
+    by_label = np.split(stable_order(label.astype(np.int64)), np.cumsum(np.bincount(label, minlength=len(labels)))[:-1])
+    for name, mine in zip(labels, by_label, strict=True) if labels else ():
         train, val, _ = role_counts(len(mine), train_share, val_share)
         if rule == "by_class":
-            order = mine[np.lexsort((mine, drawn[mine]))]
+            order = mine[np.argsort(drawn[mine], kind="stable")]
             role[order[:train]], role[order[train : train + val]] = 0, 1
         else:
-            stage, until = f"assign_roles {label}", (train, train + val)
+            stage, until = f"assign_roles {name}", (train, train + val)
             last = until[1] < len(mine)
             role[mine] = whole_groups(
-                groups[mine], seed=seed, stage=stage, until=until, with_middle=val_share > 0, with_last=last
+                names[group[mine]], seed=seed, stage=stage, until=until, with_middle=val_share > 0, with_last=last
             )
-    return sift(with_column(table, "role", pa.array(ROLES).take(pa.array(role))), {})
+    return role
 
 
 def task_sizes(classes: int, tasks: int) -> list[int]:
@@ -221,7 +237,7 @@ def assign_tasks(
     order: Literal["drawn", "sorted"] | Sequence[str] = "drawn",
     seed: int,
     classes: Sequence[str] | None = None,
-) -> Sifted:
+) -> Iterator[Sifted]:
     """Whole step: the order in which classes are learned, and their tasks.
 
     Args:
@@ -236,14 +252,12 @@ def assign_tasks(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["surfing", "archery", "diving"]}))
-    >>> kept, _ = assign_tasks(rows, tasks=2, order="sorted", seed=0)
+    >>> [(kept, _)] = assign_tasks(rows, tasks=2, order="sorted", seed=0)
     >>> kept["class_index"].to_pylist(), kept["task"].to_pylist()
     ([2, 0, 1], [1, 0, 0])
     """
-    table = rows.table()
-    labels = table["label"].to_pylist()
-    wanted = set(labels) if classes is None else set(classes)
-    names = sorted(wanted & set(labels))
+    labels: set[str] = set().union(*(table["label"].unique().to_pylist() for table in rows.batches(["label"])))
+    names = sorted(labels if classes is None else labels & set(classes))
     if order == "drawn":
         drawn = uniform(seed, "assign_tasks", names)
         names = [names[at] for at in np.argsort(drawn, kind="stable")]
@@ -255,11 +269,12 @@ def assign_tasks(
         names = given
     sizes = task_sizes(len(names), tasks)
     task_of = np.repeat(np.arange(tasks), sizes)
-    place = {name: number for number, name in enumerate(names)}
-    index = np.asarray([place.get(label, -1) for label in labels], dtype=np.int64)
-    table = table.append_column("class_index", pa.array(index))
-    table = table.append_column("task", pa.array(task_of[np.maximum(index, 0)].astype(np.int64)))
-    return sift(table, {"class_not_used": index < 0}, detail="label")
+    for _, table in in_tables(rows):
+        place = pc.index_in(table["label"], pa.array(names, pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+        index = place.fill_null(-1).to_numpy().astype(np.int64)
+        table = table.append_column("class_index", pa.array(index))
+        table = table.append_column("task", pa.array(task_of[np.maximum(index, 0)].astype(np.int64)))
+        yield sift(table, {"class_not_used": index < 0}, detail="label")
 
 
 @dataclass(frozen=True)
@@ -274,7 +289,7 @@ class Cut:
     segment: int
 
 
-def cut_segments(rows: Rows, *, roles: Sequence[str]) -> pa.Table:
+def cut_segments(rows: Rows, *, roles: Sequence[str]) -> Iterator[pa.Table]:
     """Whole step (``expands``): every video in as many segments of equal length as there are roles, one after another.
 
     For collections with too few recordings to part: pieces of one recording in different roles are no honest test of
@@ -290,14 +305,19 @@ def cut_segments(rows: Rows, *, roles: Sequence[str]) -> pa.Table:
 
     >>> from benchwright.curation.store import Rows
     >>> video = {"key": "lake", "n_frames": 300, "fps": 30.0, "t_start": None, "t_end": None}
-    >>> for cut in cut_segments(Rows.of(pa.Table.from_pylist([video])), roles=["train", "test"]).to_pylist():
+    >>> for cut in next(cut_segments(Rows.of(pa.Table.from_pylist([video])), roles=["train", "test"])).to_pylist():
     ...     print(cut["key"], cut["role"], cut["t_start"], cut["t_end"])
     lake-part0 train 0.0 5.0
     lake-part1 test 5.0 10.0
     """
     if not roles or not set(roles) <= set(ROLES):
         raise ValueError(f"roles are {', '.join(roles) or 'none'}: one a segment, each of {', '.join(ROLES)}")
-    table, parts = rows.table(), len(roles)
+    for _, table in in_tables(rows):
+        yield _cut(table, roles)
+
+
+def _cut(table: pa.Table, roles: Sequence[str]) -> pa.Table:
+    parts = len(roles)
     number = np.tile(np.arange(parts), table.num_rows)
     table = table.take(pa.array(np.repeat(np.arange(table.num_rows), parts)))
     frames, fps = table["n_frames"].to_numpy(), table["fps"].to_numpy()
@@ -323,13 +343,13 @@ _AT_MOST = 5
 _LOGGER = logging.getLogger("benchwright")
 
 
-def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: OnLostRole) -> pa.Table:
+def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: OnLostRole) -> Iterator[pa.Table]:
     """Whole step: the rows as they are, once it is said which class lost or never had which role, and which task has no clip
     of one.
 
     Args:
         rows: clips that can be used, with ``label``, ``role`` and ``task``.
-        split: all clips of the split.
+        split: all clips of the split, likewise.
         roles: that training and evaluation need: the first trains, the last is reported.
         on_lost_role: what to do where a class lost one of them, or has none that train or are reported; that another is lost
             is no more than a warning.
@@ -339,13 +359,12 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
 
     >>> from benchwright.curation.store import Rows
     >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
-    >>> check_roles(Rows.of(split[:1]), split=Rows.of(split), roles=["train", "test"], on_lost_role="error")
+    >>> next(check_roles(Rows.of(split[:1]), split=Rows.of(split), roles=["train", "test"], on_lost_role="error"))
     Traceback (most recent call last):
         ...
     ValueError: class 'surfing' lost all its clips with role 'test' (1): give the videos ...
     """
-    table = rows.table()
-    if never := _without(split.table(["label", "role", "task"]), dict.fromkeys([roles[0], roles[-1]])):
+    if never := _without(split, dict.fromkeys([roles[0], roles[-1]])):
         told = _few(never, "; ")
         if on_lost_role == "error":
             raise ValueError(
@@ -354,7 +373,7 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
                 'shards that nothing can be trained on with split.on_lost_role="keep"'
             )
         _LOGGER.warning("%s; training will stop there", told)
-    lost = lost_roles(split.table(["label", "role"]), table)
+    lost = lost_roles(split, rows)
     needed = [one for one in lost if one[1] in roles]
     if needed and on_lost_role == "error":
         raise ValueError(
@@ -363,24 +382,36 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
         )
     if lost:
         _LOGGER.warning("%s; the run continues without them", _told(lost))
-    for task, lacking in _tasks_without(table, roles):
+    for task, lacking in _tasks_without(rows, roles):
         _LOGGER.warning(
             "task %d has no clip with role %s, which evaluation.roles names: training will stop there. Change "
             "evaluation.roles, or how roles are given (split.roles, split.train_share, split.val_share)",
             task,
             " and none with role ".join(map(repr, lacking)),
         )
-    return table
+    for _, table in in_tables(rows):
+        yield table
 
 
-def _without(split: pa.Table, roles: Iterable[str]) -> list[str]:
+def _counted(rows: Rows) -> pl.DataFrame:
+    """Clips of each class, role and task."""
+    of = ["label", "role", "task"]
+    there = [pl.DataFrame(pl.from_arrow(table)).group_by(of).agg(clips=pl.len()) for table in rows.batches(of)]
+    return pl.concat(there).group_by(of).agg(pl.col("clips").sum())
+
+
+def _without(split: Rows, roles: Iterable[str]) -> list[str]:
     """Classes of the split without any clip of one of these roles, in words; ``_tasks_without`` tells of whole tasks."""
-    frame = pl.DataFrame(pl.from_arrow(split))
+    frame = _counted(split)
     lines: list[str] = []
     for role in roles:
         has = (pl.col("role") == role).any()
         tasks = frame.group_by("task").agg(known=has)
-        classes = frame.group_by("label", "task").agg(known=has, clips=pl.len()).join(tasks, on="task", suffix="_of_task")
+        classes = (
+            frame.group_by("label", "task")
+            .agg(known=has, clips=pl.col("clips").sum())
+            .join(tasks, on="task", suffix="_of_task")
+        )
         lacking = classes.filter(~pl.col("known") & pl.col("known_of_task")).sort("label")
         lines += [
             f"class {label!r} has no clip with role {role!r} among its {n}"
@@ -389,14 +420,15 @@ def _without(split: pa.Table, roles: Iterable[str]) -> list[str]:
     return lines
 
 
-def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:
+def tell_lost_roles(before: Rows, after: Rows) -> None:
     """Warn where decoding took all clips of a role from a class.
 
     >>> import sys
     >>> shown = logging.StreamHandler(sys.stdout)
     >>> logging.getLogger("benchwright").addHandler(shown)
-    >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"]})
-    >>> tell_lost_roles(split, split[:1])
+    >>> from benchwright.curation.store import Rows
+    >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
+    >>> tell_lost_roles(Rows.of(split), Rows.of(split[:1]))
     their frames cannot be decoded: class 'surfing' lost all its clips with role 'test' (1); the run continues without them
     >>> logging.getLogger("benchwright").removeHandler(shown)
     """
@@ -404,17 +436,17 @@ def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:
         _LOGGER.warning("their frames cannot be decoded: %s; the run continues without them", _told(lost))
 
 
-def lost_roles(split: pa.Table, left: pa.Table) -> list[tuple[str, str, int]]:
+def lost_roles(split: Rows, left: Rows) -> list[tuple[str, str, int]]:
     """Class, role, and how many clips it had of it, wherever ``left`` has none any more; by class and role.
 
-    >>> split = pa.table({"label": ["surfing", "surfing", "diving"], "role": ["test", "test", "test"]})
-    >>> lost_roles(split, split[2:])
+    >>> from benchwright.curation.store import Rows
+    >>> split = pa.table({"label": ["surfing", "surfing", "diving"], "role": ["test", "test", "test"], "task": [0, 0, 0]})
+    >>> lost_roles(Rows.of(split), Rows.of(split[2:]))
     [('surfing', 'test', 2)]
     """
     pair = ["label", "role"]
-    had = pl.DataFrame(pl.from_arrow(split.select(pair))).group_by(pair).len()
-    has = pl.DataFrame(pl.from_arrow(left.select(pair))).unique()
-    return had.join(has, on=pair, how="anti").sort(pair).rows()
+    had = _counted(split).group_by(pair).agg(pl.col("clips").sum())
+    return had.join(_counted(left), on=pair, how="anti").sort(pair).rows()
 
 
 def _told(lost: Sequence[tuple[str, str, int]]) -> str:
@@ -427,8 +459,7 @@ def _few(told: Sequence[str], between: str) -> str:
     return between.join([*told[:_AT_MOST], *more])
 
 
-def _tasks_without(clips: pa.Table, roles: Sequence[str]) -> list[tuple[int, list[str]]]:
-    frame = pl.DataFrame(pl.from_arrow(clips.select(["task", "role"])))
-    there = frame.group_by("task").agg(pl.col("role").unique()).sort("task").rows()
+def _tasks_without(clips: Rows, roles: Sequence[str]) -> list[tuple[int, list[str]]]:
+    there = _counted(clips).group_by("task").agg(pl.col("role").unique()).sort("task").rows()
     lacking = [(task, [role for role in dict.fromkeys(roles) if role not in found]) for task, found in there]
     return [one for one in lacking if one[1]]

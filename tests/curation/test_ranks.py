@@ -101,6 +101,19 @@ def test_tables_of_all_rows() -> None:
     assert [len(part) for _, part in ranks.in_tables(Rows.of(table.slice(0, 0)))] == [0]
 
 
+@pytest.mark.usefixtures("small")
+def test_wide_rows_come_in_smaller_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = drawn()
+    monkeypatch.setattr(ranks, "TABLE_BYTES", table.slice(0, 90).nbytes // 2)
+    assert [first for first, _ in ranks.in_tables(parted(table))] == list(range(0, COUNT, 90))
+    monkeypatch.setattr(reorder, "TABLE_BYTES", 10 * table.nbytes // COUNT)
+    back = np.arange(COUNT)[::-1]
+    for held in (0, 1 << 30):  # through a file, and in memory
+        found = [part for _, part in reorder.reorder(parted(table), back, [], held_bytes=held)]
+        assert 5 < max(map(len, found)) < 15
+        assert pa.concat_tables(found).equals(table.take(back))
+
+
 @pytest.mark.parametrize("order", [(), ("label", "key")])
 @pytest.mark.parametrize("limit", [None, 20_000])
 @pytest.mark.usefixtures("small")

@@ -591,7 +591,7 @@ def listed(**columns: list[Any]) -> Rows:
 
 def roles(rows: Rows, **settings: Any) -> list[str]:
     given = {"val_share": 0, "test_share": 0, "classes_per_task": 1}
-    return split(rows, **{**given, **settings})["role"].to_pylist()
+    return next(split(rows, **{**given, **settings}))["role"].to_pylist()
 
 
 def test_splits_by_performer_camera_source_and_list(tmp_path: Path) -> None:
@@ -608,7 +608,7 @@ def test_splits_by_performer_camera_source_and_list(tmp_path: Path) -> None:
     (tmp_path / "roles.csv").write_text("sequence,role\nk0,test\nf/k2.npy,train\nk3,train\n")
     (tmp_path / "roles.json").write_text(json.dumps({"train": ["k2", "k3"], "test": ["k0"]}))
     for name in ("roles.csv", "roles.json"):
-        kept, away = select_sequences(rows, classes=None, only={}, roles=str(tmp_path / name))
+        [(kept, away)] = select_sequences(rows, classes=None, only={}, roles=str(tmp_path / name))
         assert away["reason"].to_pylist() == ["not_in_list"]
         assert roles(Rows.of(kept), rule="list", roles=str(tmp_path / name)) == ["test", "train", "train"]
     for settings, message in (

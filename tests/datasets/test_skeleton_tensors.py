@@ -21,20 +21,11 @@ from benchwright.datasets.skeleton.splits import select_sequences, split
 from benchwright.datasets.skeleton.synthetic import ACTIONS, draw_sequence
 from benchwright.datasets.skeleton.tensors import TensorForm, modality_of, node_vectors, tensor_of
 
+from .video_rows import Held
+
 DRAWN = np.random.default_rng(1)
 LINE = Layout("line", ("a", "b", "c"), ((0, 1), (1, 2)), 0)
 UCLA = TensorForm("min_max", "resample", 52, 1, centre_joint=1)
-
-
-class Held:
-    """A table as a whole step is given it."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-
-    def table(self, columns: list[str] | None = None) -> pa.Table:
-        return self._table.select(columns) if columns else self._table
-
 
 # -------------------------------------------------------------------------------------------------------------- layouts
 
@@ -271,30 +262,25 @@ def listed(counts: dict[str, int], **columns: list[str]) -> Held:
 
 
 def test_shares_are_cut_in_order() -> None:
-    rows = select_sequences(listed({"b": 150, "a": 9, "c": 669}), classes=["b", "a", "c"], only={}).kept  # type: ignore[arg-type]
-    found = split(Held(rows), rule="shares", val_share=0.1, test_share=0.1, classes_per_task=2)  # type: ignore[arg-type]
+    [(rows, _)] = select_sequences(listed({"b": 150, "a": 9, "c": 669}), classes=["b", "a", "c"], only={})
+    found = next(split(Held(rows), rule="shares", val_share=0.1, test_share=0.1, classes_per_task=2))
     roles = np.asarray(found["role"].to_pylist())
     for label, (train, held) in enumerate(((120, 15), (7, 1), (537, 66))):
         mine = roles[np.asarray(found["label"]) == label].tolist()
         assert mine == ["train"] * train + ["val"] * held + ["test"] * held
     assert sorted(set(zip(found["label"].to_pylist(), found["task"].to_pylist(), strict=True))) == [(0, 0), (1, 0), (2, 1)]
+    few = Held(next(select_sequences(listed({"b": 2}), classes=None, only={})).kept)
     with pytest.raises(ValueError, match="class 'b' has 2 sequences"):
-        split(
-            Held(select_sequences(listed({"b": 2}), classes=None, only={}).kept),  # type: ignore[arg-type]
-            rule="shares",
-            val_share=0.1,
-            test_share=0.1,
-            classes_per_task=1,
-        )
+        next(split(few, rule="shares", val_share=0.1, test_share=0.1, classes_per_task=1))
 
 
 def test_protocols_say_what_tests() -> None:
     sides = ["train", "test", "train", "train", "train", "test"]
     rows = listed({"a": 6}, x_sub=sides, x_view=["train"] * 6, x_set=["train"] * 6)
-    kept = select_sequences(rows, classes=None, only={}).kept  # type: ignore[arg-type]
-    found = split(Held(kept), rule="x_sub", val_share=0.25, test_share=0, classes_per_task=1)  # type: ignore[arg-type]
+    [(kept, _)] = select_sequences(rows, classes=None, only={})
+    found = next(split(Held(kept), rule="x_sub", val_share=0.25, test_share=0, classes_per_task=1))
     assert found["role"].to_pylist() == ["train", "test", "train", "train", "val", "test"]
-    away = select_sequences(rows, classes=None, only={"x_sub": "train"})  # type: ignore[arg-type]
+    away = next(select_sequences(rows, classes=None, only={"x_sub": "train"}))
     assert away.kept["position"].to_pylist() == [0, 1, 2, 3]
     assert away.rejected["reason"].to_pylist() == ["outside_subset"] * 2
     for settings, message in (
@@ -303,7 +289,7 @@ def test_protocols_say_what_tests() -> None:
         ({"classes": None, "only": {"x_sub": "val"}}, "no sequence of it"),
     ):
         with pytest.raises(ValueError, match=message):
-            select_sequences(rows, **settings)  # type: ignore[arg-type]
+            list(select_sequences(rows, **settings))  # type: ignore[arg-type]
 
 
 def test_orders() -> None:
@@ -328,13 +314,13 @@ def test_orders() -> None:
 
 def test_orders_as_columns_keep_the_classes_of_a_task_together() -> None:
     rows = Held(pa.table({"label": [0, 0, 1, 2, 3, 4], "class_name": list("aabcde"), "task": [0, 0, 0, 1, 1, 2]}))
-    (table,) = list_orders(rows=rows, tasks=3, of_tasks=None, of_classes=2, seed=0)  # type: ignore[arg-type]
+    (table,) = list_orders(rows=rows, tasks=3, of_tasks=None, of_classes=2, seed=0)
     assert table.num_rows == 5
     assert table["task_order000"].to_pylist() == [0, 1, 2, 3, 4]
     assert table["task_order005"].to_pylist() == [3, 4, 1, 2, 0]  # tasks 2, 1, 0
     assert sorted(table["class_order001"].to_pylist()) == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="3 tasks of 5 classes: orders of 5 tasks"):
-        list(list_orders(rows=rows, tasks=5, of_tasks=None, of_classes=2, seed=0))  # type: ignore[arg-type]
+        list(list_orders(rows=rows, tasks=5, of_tasks=None, of_classes=2, seed=0))
 
 
 def test_drawn_bodies_keep_their_bones() -> None:

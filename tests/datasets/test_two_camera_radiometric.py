@@ -204,7 +204,7 @@ def test_a_thumbnail_is_32_by_48_pixels_of_constant_patches():
 def test_the_released_parts_are_taken_by_number(shared_data, tmp_path):
     table = run(flow(20), str(tmp_path), scheduler="sync").rows()
     path = shared_data / "two_camera" / "radio_idx_train_val_test_parts.mat"
-    fold = released_parts(table, path=str(path))["fold"].to_pylist()
+    fold = next(released_parts(table, path=str(path)))["fold"].to_pylist()
     released = scipy.io.loadmat(path)["idx_parts"][0]
     assert [next(n for n in range(3) if number in released[n]) for number in range(20)] == fold
 

@@ -66,16 +66,16 @@ def test_counts_of_roles_are_those_of_floating_point() -> None:
 @pytest.mark.parametrize("rule", ["by_class", "by_group"])
 def test_roles_depend_on_keys_not_on_order(rule: str) -> None:
     table = rows(*many("run", 40), *many("jump", 33))
-    first = assign_clip_roles(Held(table), rule=rule, seed=1).kept
-    back = assign_clip_roles(Held(table.slice(0, 73).take(list(range(72, -1, -1)))), rule=rule, seed=1).kept
+    first = next(assign_clip_roles(Held(table), rule=rule, seed=1)).kept
+    back = next(assign_clip_roles(Held(table.slice(0, 73).take(list(range(72, -1, -1)))), rule=rule, seed=1)).kept
     assert first.sort_by("key").equals(back.sort_by("key"))
-    assert not first["role"].equals(assign_clip_roles(Held(table), rule=rule, seed=2).kept["role"])
+    assert not first["role"].equals(next(assign_clip_roles(Held(table), rule=rule, seed=2)).kept["role"])
     assert (leaks(first).clips > 0) == (rule == "by_class")
 
 
 def test_every_role_gets_a_group_where_there_are_three() -> None:
     """Five clips a class: a tenth of them is less than one, and a choice of epochs needs some."""
-    kept = assign_clip_roles(Held(rows(*many("run", 5), *many("jump", 3), *many("sit", 1))), rule="by_group", seed=3).kept
+    kept = next(assign_clip_roles(Held(rows(*many("run", 5), *many("jump", 3), *many("sit", 1))), rule="by_group", seed=3)).kept
     counts = kept.group_by(["label", "role"]).aggregate([("key", "count")]).to_pylist()
     found = {(row["label"], row["role"]): row["key_count"] for row in counts}
     assert found == {
@@ -89,7 +89,7 @@ def test_every_role_gets_a_group_where_there_are_three() -> None:
 
 def test_listed_roles_are_kept_and_missing_ones_told() -> None:
     table = rows(("a", "run", "val", None, None, None, "a"), ("b", "run", None, None, None, None, "b"))
-    kept, rejected = assign_clip_roles(Held(table), rule="listed", seed=0)
+    kept, rejected = next(assign_clip_roles(Held(table), rule="listed", seed=0))
     assert kept["role"].to_pylist() == ["val"]
     assert rejected["reason"].to_pylist() == ["no_role"]
 
@@ -99,19 +99,19 @@ def test_tasks_and_orders() -> None:
     assert task_sizes(101, 20) == [6, *[5] * 19]
     assert task_sizes(7, 7) == [1] * 7
     table = rows(*(clip for label in "edcba" for clip in many(label, 3)))
-    split = assign_tasks(Held(table), tasks=2, seed=0).kept
+    split = next(assign_tasks(Held(table), tasks=2, seed=0)).kept
     by_label = {row["label"]: (row["class_index"], row["task"]) for row in split.to_pylist()}
     assert sorted(index for index, _ in by_label.values()) == [0, 1, 2, 3, 4]
     assert {task for index, task in by_label.values() if index < 3} == {0}
     assert list(by_label) != sorted(by_label, key=by_label.__getitem__)
-    given = assign_tasks(Held(table), tasks=5, order=list("badce"), seed=0).kept
+    given = next(assign_tasks(Held(table), tasks=5, order=list("badce"), seed=0)).kept
     assert {row["label"]: row["task"] for row in given.to_pylist()} == {"b": 0, "a": 1, "d": 2, "c": 3, "e": 4}
-    some = assign_tasks(Held(table), tasks=2, order="sorted", classes=["a", "b"], seed=0)
+    some = next(assign_tasks(Held(table), tasks=2, order="sorted", classes=["a", "b"], seed=0))
     assert (some.kept.num_rows, set(some.rejected["reason"].to_pylist())) == (6, {"class_not_used"})
     with pytest.raises(ValueError, match="order of classes: 'e'"):
-        assign_tasks(Held(table), tasks=2, order=list("abcd"), seed=0)
+        next(assign_tasks(Held(table), tasks=2, order=list("abcd"), seed=0))
     with pytest.raises(ValueError, match="5 classes in 6 tasks"):
-        assign_tasks(Held(table), tasks=6, seed=0)
+        next(assign_tasks(Held(table), tasks=6, seed=0))
 
 
 def test_tables_by_hand() -> None:

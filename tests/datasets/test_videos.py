@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.rows import Rejected, schema_of
+from benchwright.curation.rows import Rejected, Sifted, schema_of
 from benchwright.curation.ustar import member_header
 from benchwright.datasets.activitynet.annotations import read_activitynet_json
 from benchwright.datasets.kinetics.inventory import as_clips
@@ -238,7 +238,7 @@ def test_json_of_action_localisation(tmp_path: Path) -> None:
     path.write_text(json.dumps({name: {**entry, "subset": "Train"} for name, entry in videos.items()}))
     assert [row.role for row in read_activitynet_json(path=str(path)) if isinstance(row, ListedClip)] == ["train"] * 2
     with pytest.raises(ValueError, match=r'no clip of the list has a role: split.roles="by_class"'):
-        assign_clip_roles(Held(table), rule="listed", seed=0)
+        next(assign_clip_roles(Held(table), rule="listed", seed=0))
     path.write_text('{"v_abcdefghijk": {"timestamps": [[0, 1]], "sentences": ["a"]}}')
     with pytest.raises(ValueError, match=r"no 'annotations'.* the first has 'timestamps', 'sentences'"):
         list(read_activitynet_json(path=str(path)))
@@ -262,7 +262,7 @@ def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:
         for one in kinetics_lists(root=str(tmp_path), files=files)
         for sifted in read_kinetics_list(one, root=str(tmp_path))
     ]
-    (sifted,) = as_clips(Held(*(one.kept for one in read)))
+    sifted = Sifted(*map(pa.concat_tables, zip(*as_clips(Held(*(one.kept for one in read))), strict=True)))
     assert [(row["key"], row["name"], row["role"], row["t_start"]) for row in sifted.kept.to_pylist()] == [
         ("abcdefghijk_000009_000019", "abcdefghijk", "train", 9.0),
         ("-bcdefghijk_000100_000110", "-bcdefghijk", "val", 100.0),
@@ -359,11 +359,11 @@ def test_videos_are_cut_into_segments_that_share_no_frame() -> None:
     probed = clips({"name": "a.mkv", "label": "a"}, {"name": "b.mkv", "label": "b"})
     probed = probed.append_column("n_frames", pa.array([50, 47])).append_column("fps", pa.array([30.0, 29.97]))
     roles = ["train", "test", "train"]
-    rows = cut_segments(Held(probed), roles=roles).to_pylist()
+    rows = next(cut_segments(Held(probed), roles=roles)).to_pylist()
     assert [row["key"] for row in rows[:3]] == ["k0-part0", "k0-part1", "k0-part2"]
     assert [row["role"] for row in rows] == roles * 2
     bounds = [(round(row["t_start"] * row["fps"]), round(row["t_end"] * row["fps"])) for row in rows]
     assert bounds == [(0, 16), (16, 33), (33, 50), (0, 15), (15, 31), (31, 47)]
     assert {(row["source_key"], row["group"]) for row in rows} == {("k0", "a.mkv"), ("k1", "b.mkv")}
     with pytest.raises(ValueError, match="roles are"):
-        cut_segments(Held(probed), roles=["practice"])
+        next(cut_segments(Held(probed), roles=["practice"]))

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pyarrow as pa
 from benchwright.curation.rows import Rejected, schema_of
+from benchwright.curation.store import PartInfo, Rows, Store
 
 
-class Held:
-    """What a whole step asks of a stage's rows, from tables in memory, one a part."""
+class Held(Rows):
+    """Rows of a stage, from tables in memory, one a part."""
 
     def __init__(self, *parts: pa.Table) -> None:
-        self.parts = parts
-        self.column_names = parts[0].column_names
-        self.num_rows = sum(part.num_rows for part in parts)
-
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        table = pa.concat_tables(self.parts)
-        return table if columns is None else table.select(list(columns))
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterable[pa.Table]:
-        return (part if columns is None else part.select(list(columns)) for part in self.parts)
+        infos = [PartInfo(str(number), part.num_rows) for number, part in enumerate(parts)]
+        super().__init__(Store("."), parts[0].schema, tuple(infos), {str(number): part for number, part in enumerate(parts)})
 
 
 def taken(rows: Iterable[object], row_type: type) -> tuple[pa.Table, dict[str, int]]:
