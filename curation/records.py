@@ -50,7 +50,7 @@ JOURNAL = "answers.jsonl"
 
 _LONGEST_LINE = 1 << 20
 
-State = Mapping[str, Any] | None
+FileState = Mapping[str, Any] | None
 """Size and SHA-256 of a file; None if there is none."""
 
 
@@ -246,7 +246,7 @@ def is_recorded(path: Path) -> bool:
 # ------------------------------------------------------------------------------------------------------------- records
 
 
-def state_of(path: Path) -> State:
+def state_of(path: Path) -> FileState:
     """What a file is now."""
     try:
         with naming(path), path.open("rb") as stream:
@@ -257,11 +257,11 @@ def state_of(path: Path) -> State:
 
 
 @contextlib.contextmanager
-def changing(path: Path, new: State, *, sync: bool) -> Iterator[None]:
+def changing(path: Path, new: FileState, *, sync: bool) -> Iterator[None]:
     """Record that a file becomes another one, or goes (``new`` None), in the block."""
     with _alone(path.parent):
         record = _read_anyhow(path.parent)
-        old: list[State] = record.get(path.name, [None])
+        old: list[FileState] = record.get(path.name, [None])
         if old != [new]:
             record[path.name] = [*(state for state in old if state != new), new]
             _write(path.parent, record, sync=sync)
@@ -328,7 +328,7 @@ def runs_within(out: Path) -> Iterator[Path]:
 
 
 def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, Any]) -> Iterator[Problem]:
-    record: dict[str, list[State]] = {}
+    record: dict[str, list[FileState]] = {}
     if RECORD in files:
         try:
             record = _read(where)
@@ -366,11 +366,11 @@ def _place(out: Path, path: Path) -> str:
     return path.relative_to(out).as_posix()
 
 
-def _told(state: State) -> str:
+def _told(state: FileState) -> str:
     return "no such file" if state is None else f"{state['size']} bytes, SHA-256 {state['sha256'][:12]}"
 
 
-def _read(folder: Path) -> dict[str, list[State]]:
+def _read(folder: Path) -> dict[str, list[FileState]]:
     """Name -> what the file may be. Raises ``Damaged`` for a record that is not what was written."""
     path = folder / RECORD
     if not stat.S_ISREG(path.lstat().st_mode):
@@ -378,14 +378,14 @@ def _read(folder: Path) -> dict[str, list[State]]:
     return dict(unsealed(path.read_bytes()).get("files", {}))
 
 
-def _read_anyhow(folder: Path) -> dict[str, list[State]]:
+def _read_anyhow(folder: Path) -> dict[str, list[FileState]]:
     try:
         return _read(folder)
     except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check_records`` names them
         return {}
 
 
-def _write(folder: Path, files: Mapping[str, list[State]], *, sync: bool) -> None:
+def _write(folder: Path, files: Mapping[str, list[FileState]], *, sync: bool) -> None:
     beside = folder / f"{TEMPORARY}{os.getpid()}-record"
     with naming(folder / RECORD), beside.open("wb") as stream:
         stream.write(json_text(sealed({"files": files})))

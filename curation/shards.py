@@ -20,7 +20,7 @@ import numpy as np
 from .files import writing
 from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 
-Payload = bytes | Mapping[str, Any] | np.ndarray
+MemberValue = bytes | Mapping[str, Any] | np.ndarray
 """What a member may be made from: see ``encode_member``."""
 
 _KEY = re.compile(r"[^./\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+\Z")
@@ -47,7 +47,7 @@ def row_values(row: Any, *, but: Collection[str] = ()) -> dict[str, Any]:
     return {name: value for name, value in vars(row).items() if name not in but}
 
 
-def encode_member(extension: str, value: Payload) -> bytes:
+def encode_member(extension: str, value: MemberValue) -> bytes:
     """Bytes of one member.
 
     Args:
@@ -124,7 +124,7 @@ def check_extension(extension: str) -> None:
         raise ValueError(f"extension {extension!r} is not a-z, 0-9, _ + - in parts joined by dots")
 
 
-def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload]]]) -> list[SampleSpan]:
+def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, MemberValue]]]) -> list[SampleSpan]:
     """Write a whole shard, sample by sample in the order given; memory stays at one sample and about 1 MiB.
 
     Args:
@@ -176,7 +176,7 @@ def _member_order(key: str, members: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(members))
 
 
-def write_shard_file(path: str | Path, samples: Iterable[tuple[str, Mapping[str, Payload]]]) -> list[SampleSpan]:
+def write_shard_file(path: str | Path, samples: Iterable[tuple[str, Mapping[str, MemberValue]]]) -> list[SampleSpan]:
     """``write_shard`` into a local file that appears whole or not at all."""
     with writing(path) as out:
         return write_shard(out, samples)

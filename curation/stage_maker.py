@@ -44,7 +44,7 @@ _RECORDED = (
 )
 """Packages on which the content of a stage may depend: their versions are in ``made.json``."""
 
-State = Literal["stale", "running", "done", "reused", "waiting"]
+StageState = Literal["stale", "running", "done", "reused", "waiting"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Progress:
     stage: str
     index: int
     stages: int
-    state: State
+    state: StageState
     rows: int
     rows_total: int | None
     rejects: int
@@ -74,7 +74,7 @@ class Reporter:
         self._tell, self._stage, self._index, self._stages = tell, stage, index, stages
         self._started = time.perf_counter()
 
-    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int, why: str = "", **more: Any) -> None:
+    def __call__(self, state: StageState, rows: int, rows_total: int | None, rejects: int, why: str = "", **more: Any) -> None:
         seconds = time.perf_counter() - self._started
         self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds, why, **more))
 

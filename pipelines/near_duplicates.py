@@ -13,7 +13,7 @@ from ..curation.stages.near_duplicates import (
     MAX_DISTANCE,
     MIN_COSINE,
     DuplicateRule,
-    Keep,
+    KeepRule,
     NearDuplicate,
     near_duplicates_by_hash,
     near_duplicates_by_vector,
@@ -42,7 +42,7 @@ class NearDuplicates:
     """
 
     by: Literal["hash", "embedding"] = "hash"
-    keep: Keep = "keep_all"
+    keep: KeepRule = "keep_all"
     within: str = ""
     max_distance: Annotated[int, Field(ge=0, le=63)] = MAX_DISTANCE
     min_cosine: Annotated[float, Field(gt=-1, le=1)] = MIN_COSINE

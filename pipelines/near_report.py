@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ..curation.artifact import Artifact
 from ..curation.stages.near_duplicates import REASON, kept_key
 from ..curation.store import Rows, Store
-from ..eval.report.blocks import Block, ImageGrid, Section, Table, Text, Value
+from ..eval.report.blocks import Block, CellValue, ImageGrid, Section, Table, Text
 from .samples import pictures_of
 
 _GROUPS, _MEMBERS = 12, 8
@@ -42,7 +42,7 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
     splits = _splits(before, rule.get("split") or "", groups)
     across = [name for name, keys in groups.items() if len({splits.get(key) for key in keys}) > 1] if splits else []
     size = {name: len(keys) for name, keys in groups.items()}
-    line: list[Value] = [artifact.rows + len(dropped), len(groups), sum(size.values()), len(dropped)]
+    line: list[CellValue] = [artifact.rows + len(dropped), len(groups), sum(size.values()), len(dropped)]
     headings = ["rows", "groups", "rows in groups", "rejected"]
     blocks: list[Block] = [
         Table([*headings, *["groups across splits"] * bool(splits)], [[*line, *[len(across)] * bool(splits)]])

@@ -309,10 +309,10 @@ def estimate(
     return estimate_pair(model, first, second, folder, factor=factor, demosaic=demosaic, **how)
 
 
-Form = Literal["parquet", "shards", "fiftyone", "label-studio"]
+ExportForm = Literal["parquet", "shards", "fiftyone", "label-studio"]
 
 
-def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str], None] = lambda _: None) -> int:
+def push(out: str, to: str, *, form: ExportForm = "parquet", progress: Callable[[str], None] = lambda _: None) -> int:
     """Write the published dataset elsewhere, and return the number of samples. Repeat an interrupted call to resume it.
 
     Args:

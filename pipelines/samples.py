@@ -22,7 +22,7 @@ from ..curation.stages.decode import decoded_rgb
 from ..curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ..curation.store import Rows, Store
 from ..datasets.reader.decode import decode_npy
-from ..eval.report.blocks import Album, Band, Block, Cell, ImageGrid, Section, Table, Text, Thumb, Value
+from ..eval.report.blocks import Album, Band, Block, Cell, CellValue, ImageGrid, Section, Table, Text, Thumb
 from ..eval.report.images import encode, enlarged
 
 _SIDE_PX = 96
@@ -60,7 +60,7 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
         store: the run.
         made: its finished stages, by name.
     """
-    lines: list[Sequence[Value]] = []
+    lines: list[Sequence[CellValue]] = []
     shown: list[tuple[int, ImageGrid]] = []
     broken = 0
     hidden = any(reason in _UNSHOWN for artifact in made.values() for reason in artifact.rejects)
@@ -259,7 +259,9 @@ def _tables(table: pa.Table, found: Sequence[Mapping[str, bytes]]) -> list[Block
     blocks: list[Block] = []
     if plain:
         values = table.select(plain[:_COLUMNS]).to_pylist()
-        lines: list[Sequence[Value]] = [[_cell(key), *map(_cell, row.values())] for key, row in zip(keys, values, strict=True)]
+        lines: list[Sequence[CellValue]] = [
+            [_cell(key), *map(_cell, row.values())] for key, row in zip(keys, values, strict=True)
+        ]
         more = f", the first {_COLUMNS} of {len(plain)}" if len(plain) > _COLUMNS else ""
         blocks.append(Table(["key", *plain[:_COLUMNS]], lines, f"Columns{more}", as_found=True))
     names = list(dict.fromkeys(name for members in found for name in members))[:_COLUMNS]

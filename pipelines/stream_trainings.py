@@ -23,7 +23,7 @@ from ..training.core.build import parts_of
 from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
 from ..training.core.ranks import check_ranks, local_device, present
-from ..training.methods.method import Classes, Labels
+from ..training.methods.method import Classes, LabelKind
 from ..training.models.backbone import check_backbone_net
 from ..training.models.picture_net import check_picture_net
 from ..training.models.registry import SampleKind, check_takes
@@ -177,7 +177,7 @@ def stream_training(
     measures: Mapping[str, Step],
     runs: Runs,
     samples: SampleKind,
-    labels: Labels,
+    labels: LabelKind,
     classes: Classes,
     order: int = 0,
     given: Sequence[str] = (),

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .votes import Form, people_of
+from .votes import QuestionForm, people_of
 
 _MIN_VOTES = 10
 """Workers with fewer are not flagged."""
 
 
-def votes_kappa(votes: pa.Table, *, form: Form) -> float:
+def votes_kappa(votes: pa.Table, *, form: QuestionForm) -> float:
     """Fleiss' kappa of one form: agreement beyond chance among several raters (Fleiss, "Measuring nominal scale agreement
     among many raters", 1971). A category is one answer: Yes or No, or the exact set of classes chosen.
 

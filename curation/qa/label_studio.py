@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ..files import write_whole
 from ..rows import Reject
-from .mturk import Images, Medium, check_needs, data_uri, read_json_file
+from .mturk import Medium, TaskImages, check_needs, data_uri, read_json_file
 from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
 from .options import (
     LABELS_PROMPT,
@@ -48,7 +48,7 @@ def export_tasks(
     *,
     options: Sequence[Option],
     background: str,
-    images: Images | None = None,
+    images: TaskImages | None = None,
     thumbnail_px: int = 320,
     instructions: str = "",
     prompt: str = "",

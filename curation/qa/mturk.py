@@ -33,13 +33,13 @@ from ..rows import Blob, Reject
 from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option, check_options, check_text, classes_to_answers
 from .votes import FORMS
 
-Images = Mapping[str, bytes | Blob]
+TaskImages = Mapping[str, bytes | Blob]
 """Key -> the bytes of an image file, in memory or referred to."""
 
 _QUALITIES = (85, 75, 60, 45, 30)
 
 
-def data_uri(images: Images, key: str, *, side_px: int, limit_bytes: int | None = None) -> str:
+def data_uri(images: TaskImages, key: str, *, side_px: int, limit_bytes: int | None = None) -> str:
     """A JPEG thumbnail of image ``key`` whose longer side has at most ``side_px`` pixels; smaller images keep their
     size.
 
@@ -107,7 +107,7 @@ class Gold(NamedTuple):
 
     table: pa.Table
     per_batch: int
-    images: Images | None = None
+    images: TaskImages | None = None
 
 
 def export_batches(
@@ -118,7 +118,7 @@ def export_batches(
     background: str,
     seed: int,
     batch_size: int | None = None,
-    images: Images | None = None,
+    images: TaskImages | None = None,
     thumbnail_px: int = 320,
     gold: Gold | None = None,
     instructions: str = "",
@@ -317,7 +317,7 @@ def _mix(lines: list[list[str]], golden: list[list[str]], where: str, seed: int)
     return mixed + after.get(len(lines), [])
 
 
-def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: int) -> list[str]:
+def _line(row: dict[str, Any], images: TaskImages | None, thumbnail_px: int, room: int) -> list[str]:
     key, bucket = row["key"], row["bucket"]
     check_text(key, "key")
     if bucket is None or bucket < 0:

@@ -27,7 +27,7 @@ from .label_studio import export_tasks
 from .mturk import Gold, Medium, export_batches, web_address
 from .mturk_results import clean, csv_records
 from .options import Option
-from .votes import FORMS, Form, Rule, Sensitive, Voted, count_votes, missing_votes, read_votes
+from .votes import FORMS, QuestionForm, Sensitive, Voted, VoteRule, count_votes, missing_votes, read_votes
 
 FOLDER = "qa"
 """What the rounds of a run leave in its folder, and the salt of their workers' ids."""
@@ -124,7 +124,7 @@ class Round:
     image: str = "image"
     address: str = "url"
     medium: Medium = "image"
-    forms: Sequence[Form] = FORMS
+    forms: Sequence[QuestionForm] = FORMS
     thumbnail_px: int = 320
     group: str = ""
     instructions: str = ""
@@ -158,7 +158,7 @@ def ask(
     *,
     majority: int = 2,
     sensitive: Sensitive | int = "as_released",
-    rule: Rule = "majority_exact",
+    rule: VoteRule = "majority_exact",
 ) -> Flow:
     """The plan with the stage that waits for the votes of a round and counts them: ``voted``, or ``voted_<name>``.
 

@@ -39,9 +39,9 @@ VOTES = pa.schema(
 null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
 of MTurk's assignment (null if there is none)."""
 
-Form = Literal["labels", "sensitive"]
+QuestionForm = Literal["labels", "sensitive"]
 
-FORMS: tuple[Form, ...] = ("labels", "sensitive")
+FORMS: tuple[QuestionForm, ...] = ("labels", "sensitive")
 """The questions: which classes does the image show, and is it sensitive?"""
 
 ADJUDICATOR = "adjudicator"
@@ -77,7 +77,7 @@ class Voted:
     votes_sensitive: int
 
 
-Rule = Literal["majority_exact", "draft"]
+VoteRule = Literal["majority_exact", "draft"]
 Sensitive = Literal["as_released", "as_written"]
 
 
@@ -89,7 +89,7 @@ def aggregate_votes(
     workers: int = 3,
     majority: int = 2,
     sensitive: Sensitive | int = "as_released",
-    rule: Rule = "majority_exact",
+    rule: VoteRule = "majority_exact",
 ) -> pa.Table:
     """Count the votes of every image and judge it.
 
@@ -134,7 +134,7 @@ def count_votes(
     workers: int = 3,
     majority: int = 2,
     sensitive: Sensitive | int = "as_released",
-    rule: Rule = "majority_exact",
+    rule: VoteRule = "majority_exact",
     question: str = "concept",
 ) -> Iterator[Sifted]:
     """Stage ``whole``: add the columns of ``Voted`` and reject the images that the votes do not confirm.
@@ -335,7 +335,7 @@ def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarra
 
 
 def _reasons(
-    counts: Mapping[str, np.ndarray], background: np.ndarray, workers: int, majority: int, sensitive_votes: int, rule: Rule
+    counts: Mapping[str, np.ndarray], background: np.ndarray, workers: int, majority: int, sensitive_votes: int, rule: VoteRule
 ) -> pa.Array:
     exact, extra, wrong, none, sensitive = (counts[name] for name in COUNTS)
     total, answers = counts["num_labels"], counts["num_sensitive"]

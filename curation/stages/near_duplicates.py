@@ -32,7 +32,7 @@ MIN_COSINE = 0.95
 
 _HELD_PAIRS = 1 << 22
 _BLOCK_ROWS = 1 << 18
-Keep = Literal["keep_all", "keep_first", "keep_best", "drop_across_splits"]
+KeepRule = Literal["keep_all", "keep_first", "keep_best", "drop_across_splits"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class DuplicateRule:
     'test'
     """
 
-    keep: Keep = "keep_all"
+    keep: KeepRule = "keep_all"
     within: str = ""
     order_by: str = ""
     best_by: str = "pixels"

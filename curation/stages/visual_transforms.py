@@ -18,8 +18,10 @@ from PIL import Image
 from ..package_data import package_toml
 from ..rng import rng
 
-Kind = Literal["colour_invert", "colour_jitter", "gaussian_blur", "gaussian_noise", "rotation", "vertical_flip", "perspective"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+TransformKind = Literal[
+    "colour_invert", "colour_jitter", "gaussian_blur", "gaussian_noise", "rotation", "vertical_flip", "perspective"
+]
+KINDS: tuple[TransformKind, ...] = get_args(TransformKind)
 Parameters = Mapping[str, float | Sequence[float]]
 Ranges = Mapping[str, Mapping[str, Sequence[float]]]
 """Kind -> parameter -> (lowest, highest), as ``visual_transforms.toml`` has them."""
@@ -68,7 +70,9 @@ def choose_kind(kinds: Sequence[str], seed: int, key: str, own: Container[str] =
     return kinds[int(rng(seed, f"{_STAGE}.kind", key).integers(len(kinds)))]
 
 
-def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None) -> np.ndarray:
+def transform_frames(
+    frames: np.ndarray, kind: TransformKind, seed: int, key: str, *, ranges: Ranges | None = None
+) -> np.ndarray:
     """Transform the frames of one video. The same arguments give the same bytes; the size of the frames stays.
 
     Args:
@@ -96,7 +100,7 @@ def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ran
     return np.stack(done) if done else frames.copy()
 
 
-def draw_parameters(kind: Kind, seed: int, key: str, ranges: Ranges) -> dict[str, float | list[float]]:
+def draw_parameters(kind: TransformKind, seed: int, key: str, ranges: Ranges) -> dict[str, float | list[float]]:
     """Parameters of a video, drawn evenly from its ranges; empty where a kind has none.
 
     ``brightness`` (factor), ``hue_turns``, ``sigma_share`` (of the shorter side), ``std_levels`` (of 255), ``angle_deg``
@@ -121,7 +125,7 @@ def draw_parameters(kind: Kind, seed: int, key: str, ranges: Ranges) -> dict[str
     return drawn
 
 
-def _transformed(frame: np.ndarray, kind: Kind, p: Parameters, seed: int, key: str, number: int) -> np.ndarray:
+def _transformed(frame: np.ndarray, kind: TransformKind, p: Parameters, seed: int, key: str, number: int) -> np.ndarray:
     match kind:
         case "colour_invert":
             return colour_invert(frame)

@@ -18,7 +18,7 @@ from ...curation.ustar import ShardError
 from ..reader.decode import decode_npy
 from ..reader.index import ShardFiles
 
-Kind = Literal["image", "images", "array", "ragged", "text", "bytes"]
+ColumnKind = Literal["image", "images", "array", "ragged", "text", "bytes"]
 Feature = dict[str, Any]
 """Of ``datasets``: the JSON form of ``Features``."""
 
@@ -41,7 +41,7 @@ class MemberColumn:
 
     name: str
     member: str
-    kind: Kind
+    kind: ColumnKind
     dtype: np.dtype[Any] | None = None
     shape: tuple[int, ...] = ()
 
@@ -112,7 +112,7 @@ def _lists(arrays: Sequence[np.ndarray | None], shape: tuple[int, ...], kind: pa
     return pa.ListArray.from_arrays(pa.array(ends), leaf, mask=absent if absent.true_count else None).cast(kind)
 
 
-def column_of(extension: str) -> tuple[str, Kind]:
+def column_of(extension: str) -> tuple[str, ColumnKind]:
     """Name and kind of the column that a member goes to, by its extension.
 
     >>> [column_of(each) for each in ("webp", "0003.jpg", "embedding.npy", "json", "dng")]
@@ -139,7 +139,7 @@ def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -
         ShardError: a shard is missing or broken, a member is no array though its extension says so, or a sample has two
             pictures, which one column cannot hold.
     """
-    files, kinds = ShardFiles(url), dict[str, Kind]()
+    files, kinds = ShardFiles(url), dict[str, ColumnKind]()
     heads: dict[str, set[tuple[np.dtype[Any], tuple[int, ...]]]] = {}
     for shard in shards:
         place = files.place(shard)

@@ -22,9 +22,9 @@ from ...curation.rows import Reject, Rejected, Shape
 from ...curation.shards import read_sample
 from ...curation.stages.decode import decode_rgb
 from ...curation.stages.visual_transforms import (
-    Kind,
     OwnTransform,
     Ranges,
+    TransformKind,
     choose_kind,
     draw_parameters,
     transform_by,
@@ -162,7 +162,7 @@ def each_extracted(
             continue
         if vector.shape != (width,) or not np.isfinite(vector).all():
             raise ValueError(f"clip {row.key!r}: the backbone returned {vector.shape}, expected finite numbers ({width},)")
-        drawn = {} if kind is None or kind in transforms else draw_parameters(cast(Kind, kind), seed, row.key, ranges)
+        drawn = {} if kind is None or kind in transforms else draw_parameters(cast(TransformKind, kind), seed, row.key, ranges)
         told = json.dumps(drawn, sort_keys=True)
         found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, told))
     return found
@@ -191,7 +191,7 @@ def see_through(
         return pixels
     if kind in own:
         return transform_by(own[kind], pixels, seed, key)
-    return transform_frames(pixels, cast(Kind, kind), seed, key, ranges=ranges)
+    return transform_frames(pixels, cast(TransformKind, kind), seed, key, ranges=ranges)
 
 
 def _vector(files: Sequence[bytes], see: See, crop: Crop, embed: Embed) -> np.ndarray:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .assign import ROLES, configuration_columns
 
-Kind = Literal["superclass", "subclass_with", "subclass_without"]
+ClassKind = Literal["superclass", "subclass_with", "subclass_without"]
 """A superclass, a subclass that has one, a subclass that has none."""
 
 Information = Literal["incomplete", "complete"]
@@ -74,7 +74,7 @@ class RefinedView:
         return tuple(itertools.chain.from_iterable(self.tasks))
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[ClassKind, ...]:
         """Of each class, in the order of learning. A subclass whose superclass the configuration leaves out has none."""
         tops = set(self.parents.values())
         return tuple(

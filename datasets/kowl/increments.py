@@ -26,8 +26,8 @@ from .splits import ROLES
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
-Preset = Literal["as_released", "rarest_first", "as_written"]
-Order = Literal["as_released", "shuffled", "interleaved"]
+IncrementPreset = Literal["as_released", "rarest_first", "as_written"]
+SampleOrder = Literal["as_released", "shuffled", "interleaved"]
 
 # Where a row is in its increment, by what it is; rows of one block keep the order of the unified table.
 _KNOWN_SMALL, _KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(6)
@@ -98,7 +98,7 @@ class Plan:
     novel_classes: tuple[np.ndarray, ...]
 
 
-def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
+def increment_class_order(counts: np.ndarray, preset: IncrementPreset) -> np.ndarray:
     """Indices of classes in the order in which increments take them, int64 (n,).
 
     Args:
@@ -115,7 +115,7 @@ def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
     return np.argsort(-counts if preset == "as_written" else counts, kind="stable")
 
 
-def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
+def class_cuts(classes: int, increments: int, preset: IncrementPreset) -> np.ndarray:
     """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released.
 
     Args:
@@ -132,7 +132,7 @@ def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
 
 
 def plan_increments(
-    label: np.ndarray, role: np.ndarray, release: np.ndarray, *, later: Sequence[tuple[int, int]], preset: Preset
+    label: np.ndarray, role: np.ndarray, release: np.ndarray, *, later: Sequence[tuple[int, int]], preset: IncrementPreset
 ) -> Plan:
     """The increments of every row.
 
@@ -174,7 +174,7 @@ class _Assign:
         self.novel[strange] = True
         self.block[strange] = _NEVER_TRAINED
 
-    def release(self, mine: np.ndarray, count: int, seed: int, preset: Preset) -> None:
+    def release(self, mine: np.ndarray, count: int, seed: int, preset: IncrementPreset) -> None:
         base = len(self.brought)
         trained = np.unique(self.label[mine & (self.role == 0)])
         fresh = trained[~self.known[trained]]
@@ -248,7 +248,7 @@ def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
         return [places for _, places in split]
 
 
-def positions(plan: Plan, role: np.ndarray, *, order: Order, draws: Callable[[], np.ndarray], seed: int) -> np.ndarray:
+def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callable[[], np.ndarray], seed: int) -> np.ndarray:
     """Place of each row among those of its increment and role, int64 (n,).
 
     Args:
@@ -299,7 +299,7 @@ def _ranks(group: np.ndarray, ranked: np.ndarray) -> np.ndarray:
 
 
 def assign_increments(
-    rows: Rows, *, first: str, later: Sequence[Later], preset: Preset, order: Order, seed: int
+    rows: Rows, *, first: str, later: Sequence[Later], preset: IncrementPreset, order: SampleOrder, seed: int
 ) -> Iterator[pa.Table]:
     """Whole step: add the columns of ``Incremented``, and put the rows in the order (increment, role, position).
 
@@ -325,8 +325,8 @@ def assign_increments(
     >>> found.select(["key", "increment", "novel"]).to_pylist()[2:]
     [{'key': 'd', 'increment': 1, 'novel': False}, {'key': 'c', 'increment': 1, 'novel': True}]
     """
-    if preset not in get_args(Preset):
-        raise ValueError(f"preset is {preset!r}: one of {', '.join(get_args(Preset))}")
+    if preset not in get_args(IncrementPreset):
+        raise ValueError(f"preset is {preset!r}: one of {', '.join(get_args(IncrementPreset))}")
     for each in later:
         if each.count < 1:
             raise ValueError(f"release {each.release!r} in {each.count} increments: expected at least 1")

@@ -31,7 +31,7 @@ _POSE = np.asarray(
 )  # fmt: skip
 _ACROSS, _UP, _DEEP = np.eye(3)
 
-Turn = tuple[int, NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]
+Rotation = tuple[int, NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]
 """A joint whose limb turns about it, the axis, and the angle in radians over the time, [0, 1]."""
 
 
@@ -50,7 +50,7 @@ def _held(t: NDArray[np.float64]) -> NDArray[np.float64]:
 _LEFT_ARM, _LEFT_ELBOW, _RIGHT_ARM, _RIGHT_ELBOW = 4, 5, 8, 9
 _LEFT_LEG, _LEFT_KNEE, _RIGHT_LEG, _RIGHT_KNEE, _WAIST = 12, 13, 16, 17, 1
 
-ACTIONS: dict[str, tuple[Turn, ...]] = {
+ACTIONS: dict[str, tuple[Rotation, ...]] = {
     "raise left arm": ((_LEFT_ARM, _DEEP, lambda t: -2.4 * _once(t)),),
     "raise right arm": ((_RIGHT_ARM, _DEEP, lambda t: 2.4 * _once(t)),),
     "wave left hand": ((_LEFT_ARM, _DEEP, lambda t: -1.6 * _held(t)), (_LEFT_ELBOW, _DEEP, lambda t: -0.7 * (1 + _often(t)))),

@@ -15,7 +15,7 @@ from .rows import MAX_FRAMES, CompletedRow, InFile, Sequence, TensorRow
 MAX_AXES = 10
 
 Modality = Literal["joint", "bone", "joint_motion", "bone_motion"]
-Fit = Literal["resample", "pad", "interpolate"]
+LengthRule = Literal["resample", "pad", "interpolate"]
 Missing = Literal["reject", "hold", "interpolate"]
 
 
@@ -44,7 +44,7 @@ class TensorForm:
     """
 
     scale: Literal["min_max", "none"]
-    fit: Fit
+    fit: LengthRule
     frames: int
     bodies: int
     centre_joint: int | None = None

@@ -22,9 +22,9 @@ from ...curation.rows import Blob, Reject, with_column
 from ...curation.store import Rows
 from .pictures import array_of, npy, valid_colours
 from .rows import Augmented, lists, numbers
-from .transforms import Preset, fit
+from .transforms import TransformPreset, fit
 
-Targets = Literal["any", "same_fold"]
+TargetLights = Literal["any", "same_fold"]
 
 CHANGES = ("relight_1", "relight_2")
 """Columns with the matrices that put the pair's pictures under the other light, one a camera, row by row."""
@@ -64,8 +64,8 @@ def relight(
     *,
     charts: Rows,
     count: int,
-    targets: Targets,
-    preset: Preset,
+    targets: TargetLights,
+    preset: TransformPreset,
     max_condition: float,
     darkest: float,
     seed: int,

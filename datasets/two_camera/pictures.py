@@ -29,7 +29,7 @@ from ...curation.stages.colour_chart import Patches, find_chart, light, measure_
 from ...curation.stages.ranks import coded, in_tables
 from ...curation.stages.raw import Bayer, Demosaic, Linear, as_uint16, read_linear
 from .pair_files import read_within
-from .transforms import Preset, checked_fit
+from .transforms import TransformPreset, checked_fit
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -315,7 +315,7 @@ def array_of(blob: Blob) -> np.ndarray:
     return np.load(io.BytesIO(blob.read()), allow_pickle=False)
 
 
-def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float, darkest: float) -> MeasuredPictures:
+def measure_pictures(row: PairToMeasure, *, preset: TransformPreset, max_condition: float, darkest: float) -> MeasuredPictures:
     """Each step: the transforms between the pictures' valid pixels, and between the charts' patches that are not saturated.
 
     Args:

@@ -27,7 +27,7 @@ from ..spectra.files import (
     shipped_reflectances,
 )
 from .rows import lists, numbers
-from .transforms import Preset, fit
+from .transforms import TransformPreset, fit
 
 _PAIRS_PER_PIECE = 2000
 
@@ -164,7 +164,7 @@ def draw_pairs(
     yield pa.table(columns).select(list(Rendered.__dataclass_fields__))
 
 
-def measure_drawn(table: pa.Table, *, preset: Preset, max_condition: float) -> Sifted:
+def measure_drawn(table: pa.Table, *, preset: TransformPreset, max_condition: float) -> Sifted:
     """Table step: the transforms between the patches' colours, as ``MeasuredPair``.
 
     Rejects ``singular``: colours whose condition is above ``max_condition``.

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...curation.rows import Reject
 
-Preset = Literal["weighted", "as_released", "as_written"]
+TransformPreset = Literal["weighted", "as_released", "as_written"]
 
 NUMBERS = tuple(f"{one} to {other}" for one in "RGB" for other in "RGB")
 """What the nine numbers of T are called, row by row: from a channel of one camera to one of the other."""
@@ -39,7 +39,9 @@ class TransformFit(NamedTuple):
     condition: np.ndarray
 
 
-def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> TransformFit:
+def fit(
+    colours_1: np.ndarray, colours_2: np.ndarray, *, preset: TransformPreset, valid: np.ndarray | None = None
+) -> TransformFit:
     """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
 
     Args:
@@ -75,7 +77,7 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     return from_normal_equations(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
-def _divisors(total_1: np.ndarray, total_2: np.ndarray, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
+def _divisors(total_1: np.ndarray, total_2: np.ndarray, preset: TransformPreset) -> tuple[np.ndarray, np.ndarray]:
     """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight."""
     if preset == "as_released":
         return total_1, total_2
@@ -105,7 +107,7 @@ def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
 
 
 def checked_fit(
-    colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, what: str, max_condition: float = MAX_CONDITION
+    colours_1: np.ndarray, colours_2: np.ndarray, *, preset: TransformPreset, what: str, max_condition: float = MAX_CONDITION
 ) -> tuple[np.ndarray, float]:
     """One fit: T, float64 (3, 3), and its condition.
 

@@ -32,7 +32,7 @@ _passes = Passes(f"{__package__}.scan_passes", _load)
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class LinesOfKind:
     """Lines of one kind.
 
     Attributes:
@@ -62,11 +62,11 @@ class Scanned:
         size: bytes that they take up.
     """
 
-    photos: Kind
+    photos: LinesOfKind
     taken: pa.Array
     uploaded: pa.Array
-    others: Kind
-    unclear: Kind
+    others: LinesOfKind
+    unclear: LinesOfKind
     lines: int
     size: int
 
@@ -129,12 +129,12 @@ class Scanner:
             yield Scanned(photos, taken, uploaded, others, unclear, int(self._counts.sum()), size)
             view = view[size:]
 
-    def _kind(self, kind: int) -> Kind:
+    def _kind(self, kind: int) -> LinesOfKind:
         count, chosen = int(self._counts[kind]), int(self._chosen[kind])
         texts = list[pa.StringArray]()
         for text, ends in zip(self._text[kind, :chosen], self._ends[kind, :chosen], strict=True) if chosen else ():
             texts.append(pa.StringArray.from_buffers(count, _kept(ends[: count + 1]), _kept(text[: ends[count]])))
-        return Kind(self._index[kind, :count].copy(), self._spans[kind, :count].copy(), texts)
+        return LinesOfKind(self._index[kind, :count].copy(), self._spans[kind, :count].copy(), texts)
 
 
 def _kept(array: NDArray[Any]) -> pa.Buffer:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Labels = NDArray[np.int64]
-Task = Literal["none", "classification", "recognition", "detection"]
-TASKS: tuple[Task, ...] = get_args(Task)
+OpenWorldTask = Literal["none", "classification", "recognition", "detection"]
+TASKS: tuple[OpenWorldTask, ...] = get_args(OpenWorldTask)
 
 UNKNOWN = -1
 """The label of a sample that is of no known class, in reduced truths and in predictions."""
@@ -131,7 +131,7 @@ def _grouped(truth: Labels, predicted: Labels, count: Labels) -> Confusion:
 EMPTY = Confusion.of([], [])
 
 
-def reduce_labels(labels: ArrayLike, known: ArrayLike, task: Task) -> Labels:
+def reduce_labels(labels: ArrayLike, known: ArrayLike, task: OpenWorldTask) -> Labels:
     """Labels as one task sees them (section 4.1, Figure 4), for truths and predictions alike.
 
     - "none": as they are.
@@ -218,7 +218,7 @@ class Ordered:
     ranks: tuple[Confusion, ...]
 
     @staticmethod
-    def of(truth: ArrayLike, top: ArrayLike, known: ArrayLike = (), task: Task = "none") -> Ordered:
+    def of(truth: ArrayLike, top: ArrayLike, known: ArrayLike = (), task: OpenWorldTask = "none") -> Ordered:
         """Count samples.
 
         Args:

@@ -24,7 +24,7 @@ from ..metrics.angular import AngularStatistics, angular_error_deg, angular_stat
 from ..results import Value, measured
 
 Direction = Literal["1to2", "2to1"]
-Parts = Literal["rotating", "fixed", "all pairs", "all pairs, validated"]
+FoldScheme = Literal["rotating", "fixed", "all pairs", "all pairs, validated"]
 AVERAGE = "average"
 """What averages the runs: the mean of log R/G and of log B/G over them."""
 
@@ -208,7 +208,7 @@ def estimate_folds(
     estimator: Estimator,
     rows: PairExamples,
     *,
-    parts: Parts,
+    parts: FoldScheme,
     lights_of_test: bool = False,
     pictures: Callable[..., Any] = no_pictures,
 ) -> Iterator[pa.Table]:

@@ -14,8 +14,11 @@ from ..results import Value, measured
 from .predictions import Predictions
 from .stream_loop import LabelledSamples, Position, Stream, Test
 
-Protocol = Literal["iid", "streaming"]
-METRICS: Mapping[Protocol, Mapping[str, Callable[[ArrayLike], float]]] = {"iid": IID_METRICS, "streaming": STREAMING_METRICS}
+ClearProtocol = Literal["iid", "streaming"]
+METRICS: Mapping[ClearProtocol, Mapping[str, Callable[[ArrayLike], float]]] = {
+    "iid": IID_METRICS,
+    "streaming": STREAMING_METRICS,
+}
 
 
 def iid_stream(
@@ -139,7 +142,7 @@ def measure_offline(*, predictions: Rows) -> Iterator[Value]:
     yield measured("accuracy", float(np.average(row, weights=counts)), split="test")
 
 
-def measure_domains(*, predictions: Rows, protocol: Protocol) -> Iterator[Value]:
+def measure_domains(*, predictions: Rows, protocol: ClearProtocol) -> Iterator[Value]:
     """Source step: ``accuracy`` on each domain after each, and the paper's summaries of them.
 
     Args:

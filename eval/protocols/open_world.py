@@ -127,10 +127,10 @@ class Setting:
         return rows if increment == 0 else math.floor(Fraction(repr(float(self.feedback))) * rows)
 
 
-State = Mapping[str, np.ndarray]
+LearnedArrays = Mapping[str, np.ndarray]
 """What a predictor continues from: ``Predictor.state``, as arrays."""
 
-Answers = Mapping[int, Mapping[str, int]]
+GivenLabels = Mapping[int, Mapping[str, int]]
 """Increment -> uid -> class index that people gave."""
 
 
@@ -157,8 +157,8 @@ def run_open_world(
     tell: Callable[[str], None] = _LOGGER.info,
     nuisances: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
     twin: Callable[[], Predictor] | None = None,
-    answers: Answers | None = None,
-    keep: Callable[[int, State, Labels], None] = lambda t, state, labels: None,
+    answers: GivenLabels | None = None,
+    keep: Callable[[int, LearnedArrays, Labels], None] = lambda t, state, labels: None,
 ) -> Iterator[pa.Table]:
     """Run, or continue from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
@@ -247,7 +247,7 @@ def see_through(
     transformed: Sequence[Increment],
     *,
     transform: str,
-    kept: Callable[[int], tuple[State, Labels]],
+    kept: Callable[[int], tuple[LearnedArrays, Labels]],
     experience_limit: int | None = None,
 ) -> Iterator[pa.Table]:
     """The rows that ``run_open_world`` would have given of a nuisance, from kept states: nothing is learned.
@@ -275,7 +275,7 @@ def see_through(
     [{'increment': 0, 'phase': 'post', 'split': 'train', 'transform': 'rotation'}]
     """
     experience: list[Seen] = []
-    state: State = {}
+    state: LearnedArrays = {}
     for t, increment in enumerate(increments):
         for phase in ("pre", "post"):
             if phase == "post":
@@ -296,7 +296,7 @@ def _step(
     past: list[Feedback],
     experience: list[Seen],
     classes: list[str],
-    answers: Answers | None,
+    answers: GivenLabels | None,
 ) -> Iterator[pa.Table]:
     """One increment: its rows. Extends ``past`` and ``experience`` in place."""
     increment, validation = increments[t], increments[0].validate
@@ -385,7 +385,7 @@ def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
     return np.array([row_of[uid] for uid in wanted], dtype=np.int64)
 
 
-def _said(answers: Answers | None, t: int) -> Mapping[str, int] | None:
+def _said(answers: GivenLabels | None, t: int) -> Mapping[str, int] | None:
     """What people said about an increment; None if they were not asked, as about increment 0."""
     return None if answers is None or t == 0 else answers.get(t)
 

@@ -28,8 +28,8 @@ from ..labels import flat, line_label
 from ..metrics.confusion import (
     TASKS,
     UNKNOWN,
+    OpenWorldTask,
     Ordered,
-    Task,
     matthews_correlation,
     mutual_information,
     normalised_mutual_information,
@@ -89,7 +89,7 @@ def metric(phase: str, task: str, novel_to: str, measure: str) -> str:
     return ".".join(filter(None, [phase, task, novel_to, measure]))
 
 
-def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> dict[tuple[str, Task], Ordered]:
+def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> dict[tuple[str, OpenWorldTask], Ordered]:
     """Ordered confusion matrices of one split: (novel_to, task) -> sums that may be added to those of other increments.
 
     Args:
@@ -103,7 +103,7 @@ def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> 
     >>> found["predictor", "detection"].top_accuracy(1)  # class 9 is novel to the predictor: "unknown" is right
     1.0
     """
-    found: dict[tuple[str, Task], Ordered] = {("", "none"): Ordered.of(truth, top)}
+    found: dict[tuple[str, OpenWorldTask], Ordered] = {("", "none"): Ordered.of(truth, top)}
     for novel_to, classes in known.items():
         for task in TASKS[1:]:
             found[novel_to, task] = Ordered.of(truth, top, classes, task)
@@ -301,7 +301,7 @@ _Summed = tuple[int, str, str, str, dict[tuple[str, str], Ordered]]
 """Increment, phase, split and transform, with (whose known classes, task) -> matrices."""
 
 
-_OF_NUISANCES: tuple[tuple[str, Task], ...] = (("", "none"), ("predictor", "classification"))
+_OF_NUISANCES: tuple[tuple[str, OpenWorldTask], ...] = (("", "none"), ("predictor", "classification"))
 
 
 def _summed_by_transform(parts: Iterable[Predicted]) -> list[_Summed]:

@@ -14,7 +14,7 @@ Labels = NDArray[np.int64]
 Probabilities = NDArray[np.float32]
 Seen = tuple[Uids, Features, Labels]
 """Samples in the order in which they came: uids (n,), features (n, d), class indices (n,); -1 where no label was given."""
-State = Mapping[str, NDArray[Any]]
+PredictorState = Mapping[str, NDArray[Any]]
 
 
 class Predictor(Protocol):
@@ -55,10 +55,10 @@ class Predictor(Protocol):
         """All of ``uid``, in the order in which labels are wanted: the first ones will be given."""
         ...
 
-    def state(self) -> State:
+    def state(self) -> PredictorState:
         """What ``restore`` needs, as arrays of plain dtypes; equal states give equal arrays."""
         ...
 
-    def restore(self, state: State, experience: Sequence[Seen]) -> None:
+    def restore(self, state: PredictorState, experience: Sequence[Seen]) -> None:
         """Resume from a state; ``experience`` as given to the last ``fit``."""
         ...

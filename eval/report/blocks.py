@@ -63,7 +63,7 @@ class Cell:
     title: str = ""
 
 
-Value = str | int | float | None | Cell
+CellValue = str | int | float | None | Cell
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Table:
     """
 
     columns: Sequence[str]
-    rows: Sequence[Sequence[Value]]
+    rows: Sequence[Sequence[CellValue]]
     caption: str = ""
     decimals: int = 3
-    total: Sequence[Value] | None = None
+    total: Sequence[CellValue] | None = None
     as_found: bool = False
 
     def __post_init__(self) -> None:
-        all_rows: list[Sequence[Value]] = [*self.rows, *([] if self.total is None else [self.total])]
+        all_rows: list[Sequence[CellValue]] = [*self.rows, *([] if self.total is None else [self.total])]
         for at, row in enumerate(all_rows):
             if len(row) != len(self.columns):
                 raise ValueError(f"table {self.caption!r}, row {at}: {len(row)} values for {len(self.columns)} columns")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .blocks import Figure, Table, Value
+from .blocks import CellValue, Figure, Table
 from .figures import Theme, axes_style, drawn_figure, short_labels
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def box_chart(groups: Mapping[str, ArrayLike], *, group_axis: str, value_axis: s
     alt = f"Boxes of {value_axis} by {group_axis}, with median: " + "; ".join(
         f"{name} {each[2]:.2f}" for name, each in spread.items()
     )
-    rows: list[Sequence[Value]] = [
+    rows: list[Sequence[CellValue]] = [
         [name, len(values[name]), *each.tolist(), float(values[name].mean())] for name, each in spread.items()
     ]
     columns = [group_axis, "values", *(f"{at} %" for at in _AT), "mean"]

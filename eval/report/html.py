@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ...curation.rows import visible
-from .blocks import Album, Block, Cell, Details, Heats, Report, Switch, Table, Thumb, Value
+from .blocks import Album, Block, Cell, CellValue, Details, Heats, Report, Switch, Table, Thumb
 from .images import encode, enlarged, thumbnail
 from .inline import Shapes, page_style
 from .tables import table_files
@@ -169,7 +169,7 @@ def _depth(block: Heats, value: float) -> int | None:
     return None if math.isnan(value) else round(100 * min(max((value - pale) / max(deep - pale, 1e-9), 0.0), 1.0))
 
 
-def _cell_of(value: Value) -> Cell:
+def _cell_of(value: CellValue) -> Cell:
     return value if isinstance(value, Cell) else Cell(value)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from .blocks import Block, Details, Figure, Section, Table, Text, Value
+from .blocks import Block, CellValue, Details, Figure, Section, Table, Text
 from .figures import line_chart
 from .open_world import MEASURES
 
@@ -84,7 +84,7 @@ def _values(frame: pl.DataFrame, run: tuple[str, float], places: Sequence[str]) 
 
 
 def _table(start: pl.DataFrame, sums: pl.DataFrame) -> Table:
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for when, frame, task in (("increment 0, after", start, "none"), ("later", sums, "classification")):
         mine = frame.filter(pl.col("task") == task, pl.col("measure").is_in(["top1_accuracy", "mcc", "nmi_arithmetic"]))
         key = ["predictor", "feedback", "stratum", "split", "phase", "n"]

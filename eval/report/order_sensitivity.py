@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..metrics.order_sensitivity import forgetting_bound
-from .blocks import Figure, Table, Value
+from .blocks import CellValue, Figure, Table
 from .figures import MARKERS, Theme, axes_style, drawn_figure, legend_beside, short_labels
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def accuracy_forgetting_chart(kinds: Mapping[str, Points], *, tasks: int, captio
     alt = f"Average accuracy and forgetting, one point an order, under the bound for {tasks} tasks; means: " + "; ".join(
         f"{name}{f', {kind},' if several else ''} AA {v[0].mean():.3f}, AF {v[1].mean():.3f}" for kind, name, v in all_of
     )
-    rows: list[Sequence[Value]] = [
+    rows: list[Sequence[CellValue]] = [
         [name, kind, v.shape[1], *(float(x) for one in v for x in (one.mean(), one.min(), one.max()))]
         for kind, name, v in all_of
     ]
     columns = ["method", "orders of", "orders", "AA, mean", "least", "most", "AF, mean", "least", "most"]
-    points: list[Sequence[Value]] = [
+    points: list[Sequence[CellValue]] = [
         [name, kind, at, *map(float, pair)] for kind, name, v in all_of for at, pair in enumerate(v.T)
     ]
     figure = drawn_figure(draw, (8.4, max(4.6, 0.26 * len(names) + 0.8)), alt, caption, Table(columns, rows))

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .blocks import Cell, Figure, Section, Table, Text, Value
+from .blocks import Cell, CellValue, Figure, Section, Table, Text
 from .figures import Theme, drawn_figure, short_labels
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
@@ -55,7 +55,7 @@ class PlanStage:
 
 def pipeline_section(stages: Sequence[PlanStage]) -> Section:
     """Stages with their counts, and a box that says whether they add up (rows in = rows out + rejects)."""
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     wrong: list[str] = []
     made = [stage for stage in stages if stage.rows is not None]
     for stage in made:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from ...curation.store import Rows, Store
-from .blocks import Album, Cell, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
+from .blocks import Album, Cell, CellValue, ImageGrid, Section, Sheet, Table, Text, Thumb
 from .images import enlarged, small
 from .plan_chart import short_digest
 
@@ -39,7 +39,7 @@ def task_table(rows: pa.Table, roles: Sequence[str], caption: str) -> Table:
     wanted = [("label", "count_distinct", pc.CountOptions(mode="all")), *((role, "sum") for role in roles), ([], "count_all")]
     table = table.aggregate(wanted).sort_by("task")
     columns = [column.to_pylist() for column in table.columns]
-    lines: list[Sequence[Value]] = [[str(task), *values] for task, *values in zip(*columns, strict=True)]
+    lines: list[Sequence[CellValue]] = [[str(task), *values] for task, *values in zip(*columns, strict=True)]
     totals = [sum(column) for column in columns[1:]]
     return Table(["task", "classes", *roles, "all"], lines, caption, total=["all", *totals])
 
@@ -139,7 +139,7 @@ def provenance_section(sources: Sequence[Provenance]) -> Section:
 def without_empty_columns(table: Table) -> Table:
     """The table without those columns, beside the first, that hold nothing in any row."""
 
-    def said(value: Value) -> bool:
+    def said(value: CellValue) -> bool:
         return (value.value if isinstance(value, Cell) else value) is not None
 
     lines = [at for at in range(len(table.columns)) if at == 0 or any(said(row[at]) for row in table.rows)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .blocks import Figure, Table, Value
+from .blocks import CellValue, Figure, Table
 from .figures import Theme, drawn_figure, short_labels
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def skeleton_chart(
         axes.set_axis_off()
 
     alt = f"Stick figures of {len(bodies)} sequences, {frames} frames each from first to last: {', '.join(bodies)}."
-    rows: list[Sequence[Value]] = [
+    rows: list[Sequence[CellValue]] = [
         [name, x.shape[1], x.shape[2], ", ".join(map(str, shown[name].tolist()))] for name, x in bodies.items()
     ]
     size_in = (labels_in + _FIGURE_IN * (frames + 0.3), _FIGURE_IN * (len(bodies) + 0.2))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..results import Line
-from .blocks import Block, Details, Section, Table, Text, Value
+from .blocks import Block, CellValue, Details, Section, Table, Text
 from .figures import bar_chart, line_chart
 from .trainings import settings_details
 
@@ -29,7 +29,7 @@ def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) ->
     if not found:
         return []
     scores = {line.label: {split: _mean(line, split) for split in _SPLITS} for line in found}
-    rows: list[Sequence[Value]] = [[name, *(mine[split] for split in _SPLITS)] for name, mine in scores.items()]
+    rows: list[Sequence[CellValue]] = [[name, *(mine[split] for split in _SPLITS)] for name, mine in scores.items()]
     ours = Table(["classifier", *_SPLITS.values()], rows, "MCC on the starting release")
     blocks: list[Block] = [Text(_ABOUT), ours, *published]
     for split, name in _SPLITS.items():

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from .blocks import Block, Cell, Details, Figure, Report, Switch, Table, Value
+from .blocks import Block, Cell, CellValue, Details, Figure, Report, Switch, Table
 
 
 def figures_of(report: Report) -> dict[str, Figure]:
@@ -63,7 +63,7 @@ def _lines(table: Table) -> Iterator[list[str | int | float | None]]:
         yield [_plain(value) for value in row]
 
 
-def _plain(value: Value) -> str | int | float | None:
+def _plain(value: CellValue) -> str | int | float | None:
     held = value.value if isinstance(value, Cell) else value
     return None if isinstance(held, float) and math.isnan(held) else held
 

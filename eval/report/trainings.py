@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..labels import LabelledSettings, differences, shortened, unnamed
 from ..results import Line
-from .blocks import Block, Cell, Details, Figure, Heat, Heats, Switch, Table, Text, Value
+from .blocks import Block, Cell, CellValue, Details, Figure, Heat, Heats, Switch, Table, Text
 from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
 
@@ -49,7 +49,7 @@ class PublishedRow:
 
     name: str
     source: str
-    values: Mapping[str, Value]
+    values: Mapping[str, CellValue]
     under: str = ""
 
 
@@ -80,14 +80,14 @@ def lines_table(
         published: of the paper.
     """
 
-    def cell(found: Any) -> Value:
+    def cell(found: Any) -> CellValue:
         return spread_cell(found, times=times, decimals=decimals) if isinstance(found, np.ndarray) else found
 
-    def of_paper(one: PublishedRow) -> Sequence[Value]:
+    def of_paper(one: PublishedRow) -> Sequence[CellValue]:
         return [one.name, one.source, *(one.values.get(name) for name in columns)]
 
-    first: list[Value] = ["this run"] if published else [None]
-    rows: list[Sequence[Value]] = []
+    first: list[CellValue] = ["this run"] if published else [None]
+    rows: list[Sequence[CellValue]] = []
     left = list(published)
     for line in lines:
         rows.append([line.label, *first, *(cell(column(line)) for column in columns.values())])
@@ -157,7 +157,7 @@ def settings_text(lines: Sequence[LabelledSettings], what: str = "rows") -> list
 def _settings_table(of: Mapping[str, Mapping[str, Any]]) -> list[Block]:
     names = dict.fromkeys(name for settings in of.values() for name in settings)
     told = {name: [_said(settings.get(name)) for settings in of.values()] for name in names}
-    rows: list[Sequence[Value]] = [[name, *shortened(those)] for name, those in told.items() if len({*those}) > 1]
+    rows: list[Sequence[CellValue]] = [[name, *shortened(those)] for name, those in told.items() if len({*those}) > 1]
     return [Details("Settings in which the rows differ", [Table(["setting", *of], rows)])] if rows else []
 
 

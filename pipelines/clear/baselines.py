@@ -33,7 +33,7 @@ from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import quoted, reference_of, short
 from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
-from .config import ClearConfig, Source
+from .config import ClearConfig, ClearSource
 from .kept import SCHEDULE
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource
@@ -107,7 +107,7 @@ def _check_fit(config: ClearConfig, pairs: Iterable[tuple[str, str]]) -> None:
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
 
 
-def _check_source(s: Source) -> None:
+def _check_source(s: ClearSource) -> None:
     try:
         if isinstance(s, ReleaseSource) and s.features:
             check_types(s.root, s.features)

@@ -122,7 +122,7 @@ class LabelRecipe:
     choice: FinalChoice
 
 
-Source = FolderSource | TarSource | YfccSource | DrawnSource | ReleaseSource | LabelledSource | OwnSource
+ClearSource = FolderSource | TarSource | YfccSource | DrawnSource | ReleaseSource | LabelledSource | OwnSource
 _UNLABELLED = "buckets", "encoder", "retrieval", "classes", "qa", "choice", "splits"
 _NEEDED = {"release": (), "labelled": ("buckets", "splits")}
 """Sections that sources with labels need, and those that they may have; others need all."""
@@ -157,7 +157,7 @@ class ClearConfig:
     """
 
     seed: int
-    source: Annotated[Source, ByKind(SOURCES["clear"])]
+    source: Annotated[ClearSource, ByKind(SOURCES["clear"])]
     images: Images
     baselines: Baselines
     buckets: Buckets | None = _OF_SOURCE
@@ -192,14 +192,14 @@ class ClearConfig:
 
     @field_validator("source")
     @classmethod
-    def _something_of_each_row(cls, source: Source) -> Source:
+    def _something_of_each_row(cls, source: ClearSource) -> ClearSource:
         if isinstance(source, ReleaseSource) and not source.images and not source.features:
             raise ValueError("images = false and no features: there would be nothing to train on: set one of the two")
         return source
 
     @field_validator("source")
     @classmethod
-    def _digests_of_what_there_is(cls, source: Source) -> Source:
+    def _digests_of_what_there_is(cls, source: ClearSource) -> ClearSource:
         if isinstance(source, ReleaseSource):
             known = ["dataset", *source.features]
             if strange := [name for name in source.published if name not in known]:

@@ -21,7 +21,7 @@ def _shown(text: str) -> str:
     return text
 
 
-Shown = Annotated[str, AfterValidator(_shown)]
+ShownText = Annotated[str, AfterValidator(_shown)]
 """Text that annotators read, or nothing."""
 
 
@@ -36,10 +36,10 @@ class Class:
         hint: added in brackets on the form.
     """
 
-    name: Annotated[Shown, Field(min_length=1)]
+    name: Annotated[ShownText, Field(min_length=1)]
     prompts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-    option: Shown = ""
-    hint: Shown = ""
+    option: ShownText = ""
+    hint: ShownText = ""
 
     def as_option(self) -> Option:
         """What annotators choose for it."""

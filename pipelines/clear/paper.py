@@ -11,7 +11,7 @@ from ...curation.encoders.spec import OpenClip
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
 from ...datasets.features.networks import Network
 from ...eval.labels import flat
-from ...eval.report.blocks import Block, Cell, Table, Text, Value
+from ...eval.report.blocks import Block, Cell, CellValue, Table, Text
 from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line
 from ...training.baselines.clear import paper_methods, paper_settings, presets
@@ -166,7 +166,7 @@ def published_rows(
         lines: (protocol, features) -> what of it was trained as in the paper, all by one method and network.
         heading: of the column of a cell.
     """
-    found: list[tuple[list[str], str, dict[str, Value]]] = []
+    found: list[tuple[list[str], str, dict[str, CellValue]]] = []
     for table in published_tables():
         cells = [
             cell
@@ -174,7 +174,9 @@ def published_rows(
             if (line := lines.get((cell.protocol, cell.features))) is not None
             and (line.method, network_of(line)) == (cell.row, cell.network)
         ]
-        values: dict[str, Value] = {heading(cell): Cell(cell.mean, note=f"± {cell.printed.split('±')[1]}") for cell in cells}
+        values: dict[str, CellValue] = {
+            heading(cell): Cell(cell.mean, note=f"± {cell.printed.split('±')[1]}") for cell in cells
+        }
         same = [each for each in found if all(_mean(each[2].get(name)) in (None, _mean(it)) for name, it in values.items())]
         if values and same:
             same[0][0].append(table.name)
@@ -184,7 +186,7 @@ def published_rows(
     return [PublishedRow(name, f"the CLEAR paper, {named_tables(tables)}", values, label) for tables, name, values in found]
 
 
-def _mean(value: Value) -> Value:
+def _mean(value: CellValue) -> CellValue:
     return value.value if isinstance(value, Cell) else value
 
 
@@ -209,7 +211,7 @@ def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[
         if not why_not_its_settings(line, features):
             there.add(place)
             fair |= set() if data or why_not_its_features(line, features, known) else {place}
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for table in published_tables():
         places = [(cell.protocol, cell.network, cell.features, cell.row) for cell in table.cells]
         counts = [len(places), *(sum(place in found for place in places) for found in (there, fair))]

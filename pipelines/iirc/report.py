@@ -14,7 +14,7 @@ from ...curation.store import Store
 from ...datasets.iirc.assign import ROLES
 from ...datasets.iirc.facts import facts
 from ...datasets.iirc.view import RefinedView
-from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
+from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import picture_sheets
@@ -127,7 +127,7 @@ def _official(groups: Mapping[str, Sequence[str]], lone: Sequence[str]) -> str:
 
 def _tasks(config: IircConfig, index: pa.Table) -> Section:
     views = {number: RefinedView(index, number) for number in config.tasks.configurations}
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for number, view in views.items():
         kinds = collections.Counter(view.kinds)
         sizes = [len(task) for task in view.tasks]
@@ -148,7 +148,7 @@ def _tasks(config: IircConfig, index: pa.Table) -> Section:
 
 
 def _first_tasks(view: RefinedView, number: int) -> Table:
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for task, names in enumerate(view.tasks):
         train, valid = (view.training(task, role=role) for role in ("train", "intask_valid"))
         asked = [len(view.evaluation(role, known=task, task=task).rows) for role in ("posttask_valid", "test")]
@@ -184,7 +184,7 @@ def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
 def _labels(view: RefinedView) -> Table:
     kinds = dict(zip(view.classes, view.kinds, strict=True))
     marks = {"superclass": " (superclass)", "subclass_with": "", "subclass_without": " (lone)"}
-    rows: list[Sequence[Value]] = [
+    rows: list[Sequence[CellValue]] = [
         [str(number), ", ".join(f"{name}{marks[kinds[name]]}" for name in names)] for number, names in enumerate(view.tasks)
     ]
     return Table(["task", "labels"], rows)
@@ -194,7 +194,7 @@ def _shares(config: IircConfig, index: pa.Table) -> Section:
     role = np.asarray(index["role"].to_pylist())
     top, sub = np.asarray(index["in_super"]), np.asarray(index["in_sub"])
     has = np.asarray([name is not None for name in index["superclass"].to_pylist()])
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for name in ROLES:
         mine = role == name
         counts = (mine & has & top & ~sub, mine & has & top & sub, mine & has & sub & ~top, mine & ~has, mine & ~top & ~sub)

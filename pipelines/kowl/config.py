@@ -13,7 +13,7 @@ from ...curation.stages.transforms import TRANSFORMS
 from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
-from ...datasets.kowl.increments import Later, Preset
+from ...datasets.kowl.increments import IncrementPreset, Later
 from ...datasets.kowl.own_lists import ListColumns, SplitShares, TableFile
 from ...datasets.kowl.splits import Turn
 from ...datasets.videos.inventory import Names
@@ -127,7 +127,7 @@ class Increments:
         order: order of the rows within an increment: ``as_released``, or one of ours: ``shuffled``, ``interleaved``.
     """
 
-    preset: Preset
+    preset: IncrementPreset
     later: list[Later]
     order: Literal["as_released", "shuffled", "interleaved"] = "as_released"
 
@@ -283,7 +283,7 @@ class VideoFeatures:
     outputs: Location | None = None
 
 
-Features = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
+FeatureSource = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -390,8 +390,10 @@ class KowlConfig:
     shards: ShardSizes
     evaluation: KowlEvaluation
     videos: Inventory | None = None
-    features: Annotated[Features, Field(discriminator="kind")] | None = None
-    feature_sets: dict[str, Annotated[Features, Field(discriminator="kind")]] = field(default_factory=dict[str, Features])
+    features: Annotated[FeatureSource, Field(discriminator="kind")] | None = None
+    feature_sets: dict[str, Annotated[FeatureSource, Field(discriminator="kind")]] = field(
+        default_factory=dict[str, FeatureSource]
+    )
     ava: AvaLists | None = None
 
 

@@ -58,7 +58,7 @@ from .config import (
     DrawnFeatures,
     DrawnLists,
     ExtractedFeatures,
-    Features,
+    FeatureSource,
     Inventory,
     KowlConfig,
     ListSource,
@@ -136,7 +136,7 @@ def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
     return found
 
 
-def _set_apart(flow: Flow, c: KowlConfig, features: Features, name: str, number: int) -> Flow:
+def _set_apart(flow: Flow, c: KowlConfig, features: FeatureSource, name: str, number: int) -> Flow:
     stage = stage_apart(name, "")
     if isinstance(features, ExtractedFeatures | VideoFeatures):
         return _extracted(flow, c, features, stage=stage)
@@ -145,7 +145,7 @@ def _set_apart(flow: Flow, c: KowlConfig, features: Features, name: str, number:
     return _drawn(flow, c, features, f"centred_{name}", stage, c.seed + number)
 
 
-def _nuisance(flow: Flow, c: KowlConfig, features: Features, name: str, kind: str) -> Flow:
+def _nuisance(flow: Flow, c: KowlConfig, features: FeatureSource, name: str, kind: str) -> Flow:
     stage = stage_apart(name, kind)
     if isinstance(features, StoredFeatures):
         return _attached(flow, c, features, features.nuisances[kind], stage)

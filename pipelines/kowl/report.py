@@ -24,7 +24,7 @@ from ...datasets.kowl.tables import (
 )
 from ...eval.protocols.open_world_doubts import doubts
 from ...eval.protocols.open_world_measures import NUISANCE, predictor_labels, tidy
-from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
+from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
 from ...eval.report.nuisances import nuisance_sections
@@ -158,7 +158,7 @@ def _trained(run: ReportedRun, table_3: Sequence[Block]) -> list[Section]:
     strata = strata.filter(pc.not_equal(strata["stratification"], NUISANCE))
     by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
     labels = predictor_labels(found)
-    prior: list[Sequence[Value]] = []
+    prior: list[Sequence[CellValue]] = []
     predictors: dict[str, Line] = {}
     for line in run.lines:
         if line.protocol == START:
@@ -216,7 +216,7 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
         blocks.append(
             bar_chart(names, values, label_axis="kind", value_axis="samples", caption=f"Samples whose label changed, {pair}.")
         )
-        lines: list[Sequence[Value]] = [list(row) for row in top.select("from_label", "to_label", "kind", "samples").rows()]
+        lines: list[Sequence[CellValue]] = [list(row) for row in top.select("from_label", "to_label", "kind", "samples").rows()]
         title = f"Changed labels, {pair}: {top.height} of {mine.height}, most samples first"
         blocks.append(Details(title, [Table(["from", "to", "kind", "samples"], lines)]))
     return Section("Labels across the releases", blocks)
@@ -246,7 +246,7 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
 
 
 def _numbers(table: pa.Table, caption: str) -> Table:
-    rows: list[Sequence[Value]] = [[str(row.pop("increment")), *row.values()] for row in table.to_pylist()]
+    rows: list[Sequence[CellValue]] = [[str(row.pop("increment")), *row.values()] for row in table.to_pylist()]
     headings = ["increment", *(name.replace("_", " ") for name in table.column_names if name != "increment")]
     return Table(headings, rows, caption)
 

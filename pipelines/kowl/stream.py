@@ -25,9 +25,9 @@ from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.open_world import (
     Increment,
+    LearnedArrays,
     Setting,
     SplitSamples,
-    State,
     Unanswered,
     run_open_world,
     see_through,
@@ -114,7 +114,7 @@ def learn_open_world(
 _LABELS = "experience:labels"
 
 
-def _keep(experiments: str, training: str, increment: int, state: State, labels: np.ndarray) -> None:
+def _keep(experiments: str, training: str, increment: int, state: LearnedArrays, labels: np.ndarray) -> None:
     """Write the state after an increment beside the trainings of a run, as arrays that are no pickles."""
     with Store(experiments).writing(_kept_name(training, increment)) as file:
         np.savez(file, allow_pickle=False, **state, **{_LABELS: labels})
@@ -124,11 +124,11 @@ def _kept_name(training: str, increment: int) -> str:
     return f"states/{training}/increment-{increment:04}.npz"
 
 
-def _forget(increment: int, state: State, labels: np.ndarray) -> None:
+def _forget(increment: int, state: LearnedArrays, labels: np.ndarray) -> None:
     pass
 
 
-def _kept(experiments: str, training: str, increment: int) -> tuple[State, np.ndarray]:
+def _kept(experiments: str, training: str, increment: int) -> tuple[LearnedArrays, np.ndarray]:
     name = _kept_name(training, increment)
     try:
         with np.load(io.BytesIO(Store(experiments).read(name)), allow_pickle=False) as file:

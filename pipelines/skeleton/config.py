@@ -29,10 +29,10 @@ from .source_config import (
     FolderSource,
     NpzSource,
     NtuNamesSource,
+    NtuProtocol,
     NtuSource,
     NwuclaSource,
     PackagedLayout,
-    Protocol,
     PysklSource,
     TableSource,
 )
@@ -250,7 +250,7 @@ class SkeletonConfig:
     shards: ShardSizes
     evaluation: Evaluation
     bodies: Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"] | BodyRule = "st_gcn"
-    only: dict[Protocol, Side] = Field(default_factory=dict[Protocol, Side])
+    only: dict[NtuProtocol, Side] = Field(default_factory=dict[NtuProtocol, Side])
     classes: Annotated[int, Field(ge=1)] | Literal["all"] | list[str] | None = None
     max_broken: Rejects = 0
 

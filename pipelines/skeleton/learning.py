@@ -27,13 +27,13 @@ from ...training.core.devices import device_of
 from ...training.data.examples import ArrayExamples
 from ...training.graph_streams.learn import learn_next
 from ...training.graph_streams.nets import graph_of
-from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches, kept_rows
+from ...training.graph_streams.recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, full_batches, kept_rows
 from ...training.methods.method import Method
 from ...training.methods.registry import made
 from ..experiments import LOGGER, told
 from ..stream_trainings import Prepared, diverged
 
-Order = tuple[Task, ...]
+TaskSequence = tuple[ClassesOfTask, ...]
 PREDICTIONS = columns(ONE_LABEL).append(ORDER)
 """Columns of what a training of several orders leaves."""
 
@@ -52,7 +52,7 @@ def learn_orders(
     dataset: str,
     method: Callable[..., Any],
     model: Callable[..., Any],
-    orders: Sequence[Sequence[Task]],
+    orders: Sequence[Sequence[ClassesOfTask]],
     indices: Sequence[int],
     device: str,
 ) -> Iterator[pa.Table | Sifted]:
@@ -90,11 +90,11 @@ def learn_orders(
 
 
 def _learn_all(
-    data: GraphData, recipe: Recipe, orders: Sequence[Order], seed: int, repeat: int, device: str
+    data: GraphData, recipe: Recipe, orders: Sequence[TaskSequence], seed: int, repeat: int, device: str
 ) -> list[list[LearnedStream]]:
     """Each order after each of its tasks."""
     nothing, any_order = np.zeros(0, dtype=np.int64), recipe.method.any_order
-    learned: dict[Order, LearnedStream] = {}
+    learned: dict[TaskSequence, LearnedStream] = {}
     found: list[list[LearnedStream]] = [[] for _ in orders]
     for k in range(1, len(orders[0]) + 1):
         known = [tuple(sorted(order[:k])) if any_order else order[:k] for order in orders]
@@ -118,7 +118,7 @@ def _learn_all(
     return found
 
 
-def _held(data: GraphData, method: Method, order: Order, seed: int, repeat: int) -> list[int | None]:
+def _held(data: GraphData, method: Method, order: TaskSequence, seed: int, repeat: int) -> list[int | None]:
     """Samples in the memory after each task; None for a method without one."""
     if method.exemplars != "share":
         return [None] * len(order)
@@ -126,7 +126,7 @@ def _held(data: GraphData, method: Method, order: Order, seed: int, repeat: int)
 
 
 def _predictions(
-    data: GraphData, index: int, order: Order, learned: Sequence[LearnedStream], held: Sequence[int | None]
+    data: GraphData, index: int, order: TaskSequence, learned: Sequence[LearnedStream], held: Sequence[int | None]
 ) -> pa.Table:
     """Those of one order: the samples that test, what was learned task by task, and what was predicted then.
 
@@ -209,7 +209,7 @@ def _prepared(dataset: str, digest: str, training: Mapping[str, Any], graph: str
     return Prepared(Stream(tuple(positions), tuple(tests)), model={graph: torch.from_numpy(data.operators)})
 
 
-def order_of(orders: Orders, experiment: str, index: int) -> Order:
+def order_of(orders: Orders, experiment: str, index: int) -> TaskSequence:
     """The tasks of one order, each its classes."""
     sizes = np.bincount(orders.task_of_class)
     order = orders.class_orders[index] if experiment == "class_order" else orders.task_orders[index]
@@ -218,11 +218,11 @@ def order_of(orders: Orders, experiment: str, index: int) -> Order:
     return tuple(tuple(part.tolist()) for part in np.split(order, np.cumsum(sizes)[:-1]))
 
 
-def place_of_class(order: Order) -> NDArray[np.int64]:
+def place_of_class(order: TaskSequence) -> NDArray[np.int64]:
     """(classes,) the place of each class among all as they are learned, from 0."""
     return np.argsort([label for task in order for label in task])
 
 
-def task_name(task: Task) -> str:
+def task_name(task: ClassesOfTask) -> str:
     """Its classes, ascending, with + between them."""
     return "+".join(map(str, sorted(task)))

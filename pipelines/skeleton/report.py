@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...curation.artifact import load_run
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
-from ...eval.report.blocks import Block, Card, Details, Figure, Section, Table, Value
+from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
 from ..report import ReportedRun, write_page
@@ -103,7 +103,7 @@ def _split(rows: pa.Table) -> Section:
     )
 
 
-def _class_line(rows: pa.Table) -> list[Value]:
+def _class_line(rows: pa.Table) -> list[CellValue]:
     """Sequences of one class by role, and the frames that their sources have: least, median and most."""
     counts = [pc.sum(pc.equal(rows["role"], role)).as_py() or 0 for role in ROLES]
     frames = pc.quantile(rows["source_frames"], [0, 0.5, 1]).to_pylist() if "source_frames" in rows.column_names else []

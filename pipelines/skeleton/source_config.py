@@ -12,7 +12,7 @@ from ...datasets.skeleton.tables import TableColumns
 from ..config import Location
 
 _STRICT = ConfigDict(extra="forbid")
-Protocol = Literal["x_sub", "x_view", "x_set"]
+NtuProtocol = Literal["x_sub", "x_view", "x_set"]
 OtherJoints = Literal["reject", "leave_out"]
 
 
@@ -76,7 +76,7 @@ class ArraySource:
     root: Location
     files: Annotated[list[ArrayFile], Field(min_length=1)]
     names: Literal["nwucla", "ntu"] | list[str] | None = None
-    protocol: Protocol | None = None
+    protocol: NtuProtocol | None = None
     labels: Location | None = None
     pattern: str | None = None
 

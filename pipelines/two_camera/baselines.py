@@ -17,7 +17,7 @@ from ...curation.keys import how, named, sha256, work_folder
 from ...curation.registry import BUILT_IN
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
-from ...eval.protocols.cross_validation import ESTIMATES, Direction, Parts, estimates_of, measure_folds
+from ...eval.protocols.cross_validation import ESTIMATES, Direction, FoldScheme, estimates_of, measure_folds
 from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import hyper_of, settings
@@ -83,7 +83,7 @@ def directions(config: TwoCameraConfig) -> list[Direction]:
     return ["1to2", "2to1"] if config.evaluation.direction == "both" else [config.evaluation.direction]
 
 
-def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator, protocol: Parts) -> Training:
+def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator, protocol: FoldScheme) -> Training:
     """The training of an estimator. It is measured on folds, and not where it learns from all pairs."""
     here = learning.__name__
     learn = step(

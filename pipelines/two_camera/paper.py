@@ -11,7 +11,7 @@ from ...curation.artifact import Artifact
 from ...curation.registry import BUILT_IN
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ...eval.labels import flat
-from ...eval.report.blocks import Block, Cell, Details, Table, Text, Value
+from ...eval.report.blocks import Block, Cell, CellValue, Details, Table, Text
 from ...eval.report.trainings import (
     Column,
     PublishedRow,
@@ -146,7 +146,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
     same = "illuminants, transforms, folds and settings of the paper"
     fair, verdict = comparable(found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line), same)
     rows: list[PublishedRow] = []
-    beside: list[Sequence[Value]] = []
+    beside: list[Sequence[CellValue]] = []
     if config.compare_with is not None and fair:
         name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
         rows = [
@@ -176,7 +176,7 @@ def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[B
         f"Results on the same dataset at full size; ours differ: {data_differs(config, {})}. They indicate only the magnitude "
         "of the errors, and are not a target."
     )
-    rows: list[Sequence[Value]] = [[name, *table[name]] for name in names]
+    rows: list[Sequence[CellValue]] = [[name, *table[name]] for name in names]
     title = f"{TABLE[config.compare_with]} of the paper, for other pictures"
     return [Details(title, [Text([text]), Table(["row", *STATISTICS], rows, decimals=2)])] if rows else []
 
@@ -192,7 +192,7 @@ def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     """The published rows that no line of this run is of, and why."""
     ours = {_paper_name(line) for line in found}
     on_transforms = {*(f"ours-{count}" for count in facts().parameters), row_of(LINEAR)}
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for row in facts().tables[config.compare_with or "s20"]:
         why = "not among this run's methods"
         if isinstance(config.source, Metadata) and row not in on_transforms:

@@ -17,7 +17,7 @@ from ...datasets.two_camera.facts import facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import estimates_of
-from ...eval.report.blocks import Band, Block, Cell, ImageGrid, Section, Table, Text, Value
+from ...eval.report.blocks import Band, Block, Cell, CellValue, ImageGrid, Section, Table, Text
 from ...eval.report.boxes import box_chart
 from ...eval.report.trainings import own_metrics, settings_details
 from ...eval.results import Line
@@ -98,7 +98,7 @@ def _alignment(rows: Rows) -> Section:
     seen: dict[str, dict[str, Any]] = {}
     for row in rows.table(columns).to_pylist():
         seen.setdefault(row["device"], row)
-    lines: list[Sequence[Value]] = []
+    lines: list[Sequence[CellValue]] = []
     for device, row in seen.items():
         matrix = "; ".join(" ".join(f"{value:.6g}" for value in row["homography"][at : at + 3]) for at in (0, 3, 6))
         how = "estimated" if row["points"] else "given"
@@ -113,7 +113,7 @@ def _alignment(rows: Rows) -> Section:
 
 def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: TransformPairs, index: DatasetIndex) -> Section:
     published = facts().sets["s20"] if not data_differs(config, made) else {}
-    lines: list[Sequence[Value]] = []
+    lines: list[Sequence[CellValue]] = []
     for name, told in (("", "image_error_deg"), ("chart_", "chart_error_deg")):
         for way in ("1to2", "2to1"):
             matrix = getattr(pairs, f"transform_{name}{way}")
@@ -130,7 +130,7 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
     blocks: list[Block] = [Table(headings, lines, caption, decimals=2)]
     conditions = [index.table[f"condition_{number}"].drop_null().to_numpy() for number in (1, 2)]
     if all(len(values) for values in conditions):
-        rows: list[Sequence[Value]] = [
+        rows: list[Sequence[CellValue]] = [
             [f"camera {number}", *(float(np.quantile(values, at)) for at in (0.5, 0.9, 1.0))]
             for number, values in enumerate(conditions, 1)
         ]

@@ -16,7 +16,7 @@ from ...datasets.two_camera.rows import TransformPairs, numbers
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import AVERAGE, Estimates
-from ...eval.report.blocks import Block, Figure, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, CellValue, Figure, ImageGrid, Section, Sheet, Table, Text, Thumb
 from ...eval.report.maps import scatter_chart
 from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
 from .looks import png, white_level
@@ -195,7 +195,7 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
     ranked = sorted(errors[leading], key=lambda key: errors[leading][key][0])
     at = {key: row for row, key in enumerate(pairs.key.tolist())}
     rows: list[tuple[str, list[Thumb | None]]] = []
-    degrees: list[Sequence[Value]] = []
+    degrees: list[Sequence[CellValue]] = []
     for what, key in (("smallest", ranked[0]), ("median", ranked[len(ranked) // 2]), ("largest", ranked[-1])):
         row = at[key]
         picture = pictures.read(row)[0 if first else 1]

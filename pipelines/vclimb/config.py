@@ -147,7 +147,7 @@ class DrawnVideos:
     broken: bool = False
 
 
-Source = (
+VclimbSource = (
     SplitFileSource
     | Ucf101Source
     | ActivityNetSource
@@ -322,7 +322,7 @@ class VclimbConfig:
     """
 
     seed: int
-    source: Annotated[Source, ByKind(SOURCES["vclimb"])]
+    source: Annotated[VclimbSource, ByKind(SOURCES["vclimb"])]
     videos: Videos
     split: ClassSplit
     frames: Frames

@@ -15,7 +15,7 @@ from ...curation.video.frames import unpack_frames
 from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import coverage, leaks, table_1
 from ...datasets.videos.rows import ROLES
-from ...eval.report.blocks import Block, Card, Details, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, Card, CellValue, Details, Section, Table, Text, Thumb
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
 from ..report import ReportedRun, write_page
@@ -99,7 +99,10 @@ def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int) -> list[Block]:
         return []
     published = facts_of.per_task[tasks]
     ours = table_1(clips, facts_of.per_task_rule)
-    rows: list[Sequence[Value]] = [["this run", *(ours.get(r) for r in ROLES)], ["Table 1", *(published.get(r) for r in ROLES)]]
+    rows: list[Sequence[CellValue]] = [
+        ["this run", *(ours.get(r) for r in ROLES)],
+        ["Table 1", *(published.get(r) for r in ROLES)],
+    ]
     same = ours == dict(published)
     verdict = f"The counts {'equal' if same else 'differ from'} those of the paper's Table 1."
     return [
@@ -111,7 +114,7 @@ def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int) -> list[Block]:
 def _leaks(config: VclimbConfig, clips: pa.Table) -> Section:
     role = config.evaluation.roles[2]
     by_group, by_video = (leaks(clips, by=by, role=role) for by in ("group", "name"))
-    rows: list[Sequence[Value]] = [
+    rows: list[Sequence[CellValue]] = [
         [what, one.of, one.groups, one.classes, one.tested, one.clips, 100 * one.clips / one.tested if one.tested else None]
         for what, one in (("group", by_group), ("video", by_video))
     ]
@@ -142,10 +145,10 @@ def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
     frame = pl.DataFrame(pl.from_arrow(table))
     sums = frame.group_by("task", maintain_order=True).agg(pl.col("listed", "usable", *reasons).sum())
     headings = ["listed", "usable", *(reason.replace("_", " ") for reason in reasons)]
-    by_task: list[Sequence[Value]] = [[str(row[0]), *row[1:]] for row in sums.rows()]
+    by_task: list[Sequence[CellValue]] = [[str(row[0]), *row[1:]] for row in sums.rows()]
     total = ["all", *sums.drop("task").sum().row(0)]
     short = frame.filter(pl.col("usable") < pl.col("listed"))
-    lacking: list[Sequence[Value]] = [[row[1], str(row[0]), *row[2:]] for row in short.rows()]
+    lacking: list[Sequence[CellValue]] = [[row[1], str(row[0]), *row[2:]] for row in short.rows()]
     fold = Details(
         f"Classes with unused clips ({short['label'].n_unique()})", [Table(["class", "task", "role", *headings], lacking)]
     )
@@ -176,7 +179,7 @@ def _frames(rows: Rows) -> Section:
     )
 
 
-def _ranges(frame: pl.DataFrame) -> list[Sequence[Value]]:
+def _ranges(frame: pl.DataFrame) -> list[Sequence[CellValue]]:
     shown = {
         "frames in the video or segment": frame["n_available"],
         "frames stored": frame["stored"],

@@ -17,7 +17,7 @@ from ...curation.artifact import Artifact
 from ...datasets.vclimb.facts import facts, published_figures
 from ...datasets.vclimb.tables import memory_lines, memory_share
 from ...eval.labels import flat, line_label
-from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
+from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.trainings import (
     PublishedRow,
@@ -143,9 +143,9 @@ def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
     found = [by_class(line) for line in lines]
     headings = ["class", "task", "learned", "tested"]
     headings += [f"{line.label}, {when}" for line in lines for when in ("learned", "last")]
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     for (task, name), values in found[0].items():
-        row: list[Value] = [name, task, known.get((name, train)), known.get((name, report))]
+        row: list[CellValue] = [name, task, known.get((name, train)), known.get((name, report))]
         for each in (values, *(other[task, name] for other in found[1:])):
             row += [100 * float(each[0]), 100 * float(each[-1])]
         rows.append(row)
@@ -198,7 +198,7 @@ def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
     e = config.evaluation
     memory = baseline_settings(config, e.methods[0], e.frames[0])["memory"]
     stored = clips.filter(pc.equal(clips["role"], e.roles[0]))["frames"].to_numpy()
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     if len(stored):
         clips_held = min(memory["size"], len(stored))
         for frames in e.frames:
@@ -209,7 +209,7 @@ def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
         name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
     }
     lines = memory_lines(paper, {name: one.frames_per_video for name, one in f.datasets.items()}, counts)
-    stated: list[Sequence[Value]] = [
+    stated: list[Sequence[CellValue]] = [
         [
             line.dataset,
             line.videos,

@@ -11,7 +11,7 @@ from typing import Any
 from ...curation.qa.desk import Desk
 from ...curation.qa.options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT
 from ...curation.qa.served import Answer, Answers
-from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Card, Cards, Cell, CellValue, Section, Table, Text
 from ...eval.report.html import filled
 from .pages import own_source
 
@@ -180,7 +180,7 @@ def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal
     )
 
 
-def _line(desk: Desk, name: str, worker: Mapping[str, Any], answers: Answers) -> list[Value]:
+def _line(desk: Desk, name: str, worker: Mapping[str, Any], answers: Answers) -> list[CellValue]:
     there = name in answers.invited
     return [
         Cell(name, note="" if there else "removed"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...curation.verify import Difference, compare
-from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Cell, CellValue, Section, Table, Text
 from .cache import Cache
 from .pages import filled_page, sections_page, whole
 from .query import Refused
@@ -29,7 +29,7 @@ def compare_page(first: ShownRun, second: ShownRun, stage: str) -> str:
             raise Refused(f"stage {stage}: {why}")
         return _stage(first, second, _compared(first, second, stage))
     there = second.record.stages
-    rows: list[Sequence[Value]] = []
+    rows: list[Sequence[CellValue]] = []
     same = True
     for name in dict.fromkeys([*first.record.stages, *there]):
         if name not in there or name not in first.record.stages:
@@ -48,7 +48,7 @@ def compare_page(first: ShownRun, second: ShownRun, stage: str) -> str:
     return sections_page(first, "Two runs", f"{first.out} beside {second.out}", sections)
 
 
-def _line(found: Difference) -> list[Value]:
+def _line(found: Difference) -> list[CellValue]:
     changed = len({key for keys in found.changed.values() for key in keys})
     more = [f"columns of one alone: {', '.join(found.columns)}"] * bool(found.columns)
     more += ["other order"] * found.moved

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
 from ...curation.rows import is_array, is_blob
-from ...eval.report.blocks import Block, Card, Cards, Cell, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Card, Cards, Cell, CellValue, Section, Table, Text
 from ...eval.report.html import filled
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.plan_chart import pipeline_section, plan_chart
@@ -128,14 +128,14 @@ def _searched(run: ShownRun, made: Sequence[Artifact]) -> Block:
     found = [(one.stage, ", ".join(columns)) for one in made if (columns := vector_columns(run.rows(one.stage).schema))]
     if not found:
         return Text(["No stage has vectors: rows can be searched only by their columns."])
-    rows: list[Sequence[Value]] = [[Cell(stage, href=f"{run.base}/stage/{stage}"), columns] for stage, columns in found]
+    rows: list[Sequence[CellValue]] = [[Cell(stage, href=f"{run.base}/stage/{stage}"), columns] for stage, columns in found]
     return Table(["stage that can be searched and drawn as a map", "vectors"], rows)
 
 
 def _with_links(run: ShownRun, table: Table) -> Table:
     """The table of stages, with links to their rows and rejected rows."""
     lost = table.columns.index("rejects")
-    rows: list[list[Value]] = []
+    rows: list[list[CellValue]] = []
     for row in table.rows:
         stage = f"{run.base}/stage/{row[0]}"
         linked = [Cell(str(row[0]), href=stage), *row[1:]]
@@ -155,7 +155,7 @@ def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Seq
     total = f" of {above.rows:,}" if above and so_far["done"] <= above.rows else ""
     reasons = sorted(so_far["rejects"].items(), key=lambda each: (-each[1], each[0]))
     text = ", ".join(f"{reason} {rows:,}" for reason, rows in reasons) or "none"
-    lines: list[Sequence[Value]] = [
+    lines: list[Sequence[CellValue]] = [
         [
             Cell(name, href=f"{run.base}/stage/{name}"),
             so_far["parts"],
@@ -344,7 +344,7 @@ def rejects_page(run: ShownRun) -> str:
     stages = run.stages()
     made = {name: one for name, one in stages.items() if one is not None}
     counts = {name: dict(one.rejects) if one is not None else run.part_rejects(name) for name, one in stages.items()}
-    lines: list[Sequence[Value]] = []
+    lines: list[Sequence[CellValue]] = []
     for stage, reasons in counts.items():
         for reason, rows in sorted(reasons.items(), key=lambda each: (-each[1], each[0])):
             there = Query((Condition("reason", "eq", reason),)).address()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...eval.report.blocks import Block, Cell, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Cell, CellValue, Section, Table, Text
 from .pages import cell, filled_page, whole
 from .payloads import Payload, clip_type, motion, text_of, vector_figures
 from .run_view import FRAMES, RelatedRow, ShownPicture, ShownRun, payload_address, row_address
@@ -20,7 +20,7 @@ def row_page(run: ShownRun, stage: str, key: str) -> str:
     row, rows = run.row(stage, key), run.rows(stage)
     found = run.payloads(stage, row)
     fields = {field.name: field for field in rows.schema}
-    values: list[Sequence[Value]] = [
+    values: list[Sequence[CellValue]] = [
         [name, cell(row[name], fields[name]) if name not in rows.plain else _whole_cell(row[name])] for name in fields
     ]
     sections = [
@@ -106,7 +106,7 @@ def _light_of(row: Mapping[str, Any], name: str) -> list[float]:
 def _ways(run: ShownRun, places: Sequence[RelatedRow], none: str) -> list[Block]:
     if not places:
         return [Text([none])]
-    rows: list[Sequence[Value]] = [
+    rows: list[Sequence[CellValue]] = [
         [
             Cell(one.stage, href=f"{run.base}/stage/{one.stage}"),
             Cell(one.key, href="" if one.rejected else row_address(run, one.stage, one.key)),

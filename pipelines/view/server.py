@@ -43,7 +43,7 @@ _SLOWEST_S = 10.0
 _MOST_AT_ONCE = 64
 _LARGEST_HEAD = 16384
 
-Answer = Callable[[ShownRun, Request], Response]
+Handler = Callable[[ShownRun, Request], Response]
 
 
 def make_app(out: str, other: str | None = None, *, host: str, port: int, token: str) -> Starlette:
@@ -92,7 +92,7 @@ def _script(name: str, source: str) -> Route:
 
 
 def _routes(run: ShownRun) -> list[Route]:
-    answers: dict[str, Answer] = {
+    answers: dict[str, Handler] = {
         "/": lambda run, request: _page(pages.plan_page(run)),
         "/stage/{stage}": lambda run, request: _page(pages.stage_page(run, request.path_params["stage"], _asked(request))),
         "/stage/{stage}/rejects": lambda run, request: _page(
@@ -111,7 +111,7 @@ def _routes(run: ShownRun) -> list[Route]:
         "/results": lambda run, request: _page(pages.results_page(run)),
     }
 
-    def endpoint(answer: Answer) -> Any:
+    def endpoint(answer: Handler) -> Any:
         return _guarded(run, lambda request: answer(run, request))
 
     return [Route(path, endpoint(answer)) for path, answer in answers.items()]

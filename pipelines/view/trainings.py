@@ -12,7 +12,7 @@ from ...curation.artifact import load_artifact, load_run
 from ...curation.part_writer import folder
 from ...curation.rows import visible
 from ...curation.store import Store
-from ...eval.report.blocks import Block, Table, Text, Value
+from ...eval.report.blocks import Block, CellValue, Table, Text
 from ..experiments import FOLDER
 from .run_view import ShownRun
 
@@ -31,7 +31,7 @@ def training_blocks(run: ShownRun) -> list[Block]:
     waiting = [name for name in names if load_artifact(store, name) is None]
     if not waiting:
         return []
-    lines: list[Sequence[Value]] = []
+    lines: list[Sequence[CellValue]] = []
     for name in waiting[:_MOST]:
         touched = max((os.stat(path).st_mtime for path in _files(run, store, name)), default=None)
         since = None if touched is None else f"{max(time.time() - touched, 0):,.0f} s ago"

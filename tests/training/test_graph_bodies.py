@@ -13,14 +13,14 @@ from benchwright.training.core.determinism import generator
 from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.nets import net_of
 from benchwright.training.graph_streams.parallel_streams import Streams
-from benchwright.training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches
+from benchwright.training.graph_streams.recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, full_batches
 from benchwright.training.methods.registry import method
 from benchwright.training.models.bodies import EachBody
 from benchwright.training.models.gcn import gcn
-from benchwright.training.models.st_gcn import Form, StGcn, st_gcn
+from benchwright.training.models.st_gcn import BlockForm, StGcn, st_gcn
 from torch import Tensor, nn
 
-TASKS: tuple[Task, ...] = ((0, 1), (2, 3))
+TASKS: tuple[ClassesOfTask, ...] = ((0, 1), (2, 3))
 RING = np.eye(5, dtype=np.float32) + np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)
 
 
@@ -125,7 +125,7 @@ def test_moments_of_the_input_are_of_each_body_as_in_ctr_gcn() -> None:
     """And of all bodies in Yan et al.'s form: an absent body then moves those of the other."""
     partitions, x = torch.eye(5)[None], torch.randn(6, 2, 3, 8, 5, generator=torch.Generator().manual_seed(0))
     x[:, 1] = 0
-    columns: dict[Form, int] = {"ctr_gcn": 2 * 5 * 3, "yan": 5 * 3}
+    columns: dict[BlockForm, int] = {"ctr_gcn": 2 * 5 * 3, "yan": 5 * 3}
     for form in columns:
         net = StGcn(partitions, 3, 1, width=4, form=form, bodies=2)
         assert net.statistics.pieces["input/mean"].shape[-1] == columns[form]

@@ -16,10 +16,10 @@ from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.nets import ModuleNet, net_of
 from benchwright.training.graph_streams.parallel_streams import Streams
 from benchwright.training.graph_streams.recipe import (
+    ClassesOfTask,
     GraphData,
     LearnedStream,
     Recipe,
-    Task,
     chosen_rows,
     full_batches,
     kept_rows,
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from tests.training.graph_settings import BEST, GRIDS, settings
 
-TASKS: tuple[Task, ...] = ((0, 1), (2, 3), (4, 5))
+TASKS: tuple[ClassesOfTask, ...] = ((0, 1), (2, 3), (4, 5))
 METHODS = sorted(BEST["ucla"])
 
 
@@ -73,7 +73,7 @@ def accuracy(data: GraphData, end: LearnedStream) -> list[float]:
     return [float((end.predicted[labels == c] == c).mean()) for task in end.order for c in task]
 
 
-def learned(data: GraphData, how: Recipe, order: tuple[Task, ...], *, seed: int = 0, repeat: int = 0) -> LearnedStream:
+def learned(data: GraphData, how: Recipe, order: tuple[ClassesOfTask, ...], *, seed: int = 0, repeat: int = 0) -> LearnedStream:
     """One stream, alone."""
     last: LearnedStream | None = None
     for task in order:
@@ -89,7 +89,7 @@ def learned(data: GraphData, how: Recipe, order: tuple[Task, ...], *, seed: int 
 def test_shared_beginnings_and_neighbours_do_not_change_a_bit(data: GraphData, method: str, variant: Any) -> None:
     how = recipe(method, variant=variant, epochs=3)
     orders = list(itertools.permutations(TASKS))
-    tree: dict[tuple[Task, ...], LearnedStream | None] = {(): None}
+    tree: dict[tuple[ClassesOfTask, ...], LearnedStream | None] = {(): None}
     for k in range(1, 4):
         prefixes = sorted({order[:k] for order in orders})
         parents, tasks = [tree[prefix[:-1]] for prefix in prefixes], [prefix[-1] for prefix in prefixes]
@@ -404,7 +404,7 @@ def test_the_size_of_a_gradient_has_the_gradient_that_differences_say(data: Grap
 
 def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
     finetune, first = recipe("finetune"), learned(data, recipe("finetune"), TASKS[:1])
-    cases: list[tuple[str, Recipe, list[LearnedStream | None], Task]] = [
+    cases: list[tuple[str, Recipe, list[LearnedStream | None], ClassesOfTask]] = [
         ("none that is known", finetune, [first], (1, 2)),
         ("at least one class", finetune, [None], ()),
         ("class 9 of task", finetune, [None], (9,)),

@@ -11,7 +11,7 @@ from ..methods.registry import METHODS
 
 Preset = Literal["as_released", "as_written"]
 PRESETS: tuple[Preset, ...] = ("as_released", "as_written")
-Frames = int | Literal["all"]
+FrameCount = int | Literal["all"]
 CONSISTENT = "+tc"
 """Ends the name of a method that has temporal consistency on top: ``icarl+tc``."""
 
@@ -36,7 +36,7 @@ def present_name(name: str) -> str:
 
 
 def paper_settings(
-    name: str, *, dataset: str, preset: Preset = "as_released", frames: Frames = "all", variant: Preset | None = None
+    name: str, *, dataset: str, preset: Preset = "as_released", frames: FrameCount = "all", variant: Preset | None = None
 ) -> dict[str, Any]:
     """All settings of one baseline as JSON values, to be changed by a user's own where wanted.
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...curation.registry import check_arguments
-from ..methods.method import Classes, Labels, Method
+from ..methods.method import Classes, LabelKind, Method
 from ..methods.registry import made
 from ..models.bodies import EachBody
 from ..models.classifier import Classifier
@@ -58,7 +58,7 @@ def parts_of(
     method: Callable[..., Method],
     model: MakeModel,
     *,
-    labels: Labels,
+    labels: LabelKind,
     classes: Classes,
     given: Sequence[str] = (),
 ) -> Parts:

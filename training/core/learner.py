@@ -33,7 +33,7 @@ from .exemplars import (
     rows_by_class,
     shuffled,
 )
-from .lesson import Lesson, State, Watch, frozen, unwatched
+from .lesson import Lesson, TensorState, Watch, frozen, unwatched
 from .ranks import Ranks, shared
 
 View = Callable[[Examples], Examples]
@@ -91,7 +91,7 @@ class Learner:
         weight = 0.0 if second is None else second.weight
         self._means = Means(parts.criterion, parts.schedule, seed, torch.device(device), workers, weight, parts.sets, ranks)
         self._seen: list[Examples] = []
-        self._state: State = {}
+        self._state: TensorState = {}
         self._model: Classifier | None = None
         self._nearest: NDArray[np.float64] | None = None
         self.buffer: RowNumbers = np.empty(0, dtype=np.int64)

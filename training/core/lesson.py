@@ -19,7 +19,7 @@ from .criteria import multi_hot, predicted_sets, sample_pw_jaccard
 from .determinism import generator
 from .schedule import Schedule
 
-State = dict[str, Tensor]
+TensorState = dict[str, Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Lesson:
     second: Examples | None
     previous: Examples | None
     validate: Sequence[Examples]
-    state: State
+    state: TensorState
     task: int
     old_classes: int
     means: Means
@@ -153,7 +153,7 @@ class Lesson:
         evaluation_mode: bool = False,
         adjust: Adjust | None = None,
         stepped: Callable[[], None] | None = None,
-        along: State | None = None,
+        along: TensorState | None = None,
     ) -> None:
         """Minimise ``loss`` over ``rows`` of ``train``, with a fresh optimiser.
 
@@ -178,7 +178,7 @@ class Lesson:
         # float16 has too narrow a range for gradients: they are scaled up before, and down after.
         scaler = torch.amp.GradScaler(self.means.device.type, enabled=self._half(plan))
         self._fits += 1
-        best: tuple[State, State] | None = None
+        best: tuple[TensorState, TensorState] | None = None
         lowest = math.inf
         highest = self.validation_score() if plan.select == "validation" and plan.first_best == "before_training" else None
         epochs = plan.passes(self.task)
@@ -206,11 +206,11 @@ class Lesson:
             for name, value in best[1].items():
                 (along or {})[name].copy_(value)
 
-    def parameters(self) -> State:
+    def parameters(self) -> TensorState:
         """Parameters that ask for a gradient, by name."""
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
-    def gradients(self, loss: Loss, samples: Examples) -> State:
+    def gradients(self, loss: Loss, samples: Examples) -> TensorState:
         """Gradients of ``loss`` by name, summed over the batches of ``samples``: not averaged; zero where unused.
 
         In training mode: dropout is on, and the statistics of batch norm move.
@@ -240,7 +240,7 @@ class Lesson:
         wanted = multi_hot(targets, logits.shape[1])
         return self.means.criterion(logits[:, start:stop], wanted[:, start:stop])
 
-    def _copies(self, along: State | None) -> tuple[State, State]:
+    def _copies(self, along: TensorState | None) -> tuple[TensorState, TensorState]:
         weights, others = (
             {name: value.clone() for name, value in each.items()} for each in (self.model.state_dict(), along or {})
         )

@@ -12,14 +12,14 @@ from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator, repeatable
 from .nets import net_of
 from .parallel_streams import GraphNet, Streams
-from .recipe import GraphData, LearnedStream, Recipe, Task, chosen_rows
+from .recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, chosen_rows
 
 
 def learn_next(
     data: GraphData,
     recipe: Recipe,
     parents: Sequence[LearnedStream | None],
-    tasks: Sequence[Task],
+    tasks: Sequence[ClassesOfTask],
     *,
     seed: int,
     repeats: Sequence[int],
@@ -95,7 +95,7 @@ def learn_next(
     return [done[stream] for stream in range(len(orders))]
 
 
-def _order(parent: LearnedStream | None, task: Task, repeat: int) -> tuple[Task, ...]:
+def _order(parent: LearnedStream | None, task: ClassesOfTask, repeat: int) -> tuple[ClassesOfTask, ...]:
     order = () if parent is None else parent.order
     known = {label for past in order for label in past}
     if not task or known & set(task) or len(set(task)) < len(task):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core.determinism import generator
 from ..core.exemplars import RowNumbers
-from .recipe import GraphData, Recipe, Task, kept_rows, task_rows
+from .recipe import ClassesOfTask, GraphData, Recipe, kept_rows, task_rows
 
 
 class GraphNet(Protocol):
@@ -132,7 +132,7 @@ class Streams:
         recipe: Recipe,
         state: Mapping[str, Tensor],
         *,
-        orders: Sequence[tuple[Task, ...]],
+        orders: Sequence[tuple[ClassesOfTask, ...]],
         repeats: Sequence[int],
         rows: RowNumbers,
         seed: int,

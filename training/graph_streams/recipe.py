@@ -14,7 +14,7 @@ from ..core.exemplars import RowNumbers, drawn_share
 from ..core.schedule import Schedule
 from ..methods.method import Method
 
-Task = tuple[int, ...]
+ClassesOfTask = tuple[int, ...]
 _ALL = 1 << 62
 
 
@@ -51,7 +51,7 @@ class GraphData:
             raise ValueError(f"labels from {self.labels.min()} to {self.labels.max()}: [0, {self.classes}) is needed")
 
 
-def task_rows(data: GraphData, task: Task) -> RowNumbers:
+def task_rows(data: GraphData, task: ClassesOfTask) -> RowNumbers:
     """The training rows of a task's classes, in their order. Raises ValueError where a class has none."""
     labels = data.labels[data.train]
     for label in task:
@@ -60,12 +60,12 @@ def task_rows(data: GraphData, task: Task) -> RowNumbers:
     return data.train[np.isin(labels, task)]
 
 
-def kept_rows(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> RowNumbers:
+def kept_rows(data: GraphData, task: ClassesOfTask, share: float, *, seed: int, repeat: int) -> RowNumbers:
     """The memory of a task, whatever the order: see ``core.exemplars.drawn_share``."""
     return drawn_share(task_rows(data, task), share, seed=seed, key=f"{repeat}/{','.join(map(str, sorted(task)))}")
 
 
-def chosen_rows(method: Method, data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> RowNumbers:
+def chosen_rows(method: Method, data: GraphData, order: tuple[ClassesOfTask, ...], *, seed: int, repeat: int) -> RowNumbers:
     """The rows that a method's rule chooses: those of the last task, then those of the past, each in their own order.
 
     Where the order of the tasks is to change nothing, all of them are in their own order.
@@ -122,7 +122,7 @@ class LearnedStream:
         val_predicted: (val,) int64, the same of the validation set.
     """
 
-    order: tuple[Task, ...]
+    order: tuple[ClassesOfTask, ...]
     repeat: int
     state: Mapping[str, Tensor]
     predicted: NDArray[np.int64]

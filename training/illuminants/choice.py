@@ -19,11 +19,11 @@ from ...curation.checkpoint import Checkpoint
 from ...datasets.two_camera.folds import Fold
 from .pictures import Illuminants, LinearPictures, unit
 
-Setting = Mapping[str, Any]
-State = Mapping[str, NDArray[np.float64]]
-Estimate = Callable[..., Illuminants]
+Choice = Mapping[str, Any]
+FittedState = Mapping[str, NDArray[np.float64]]
+EstimateFunction = Callable[..., Illuminants]
 """``estimate(pictures, **state, **setting)`` -> (n, 3) lights in the first camera, of length 1."""
-Fit = Callable[..., State]
+FitFunction = Callable[..., FittedState]
 """``fit(pictures, lights, **setting)`` -> arrays by name."""
 
 _PIXELS = 1_000_000  # estimated at once
@@ -35,8 +35,8 @@ class Baseline:
     """An estimator with its setting and, where it was trained, its arrays."""
 
     estimator: PictureEstimator
-    setting: Setting
-    state: State
+    setting: Choice
+    state: FittedState
 
     def estimate(self, pictures: LinearPictures) -> Illuminants:
         """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
@@ -83,8 +83,8 @@ class PictureEstimator:
     save those that show a held-out picture, or any under its light.
 
     Args:
-        estimate: see ``Estimate``.
-        fit: see ``Fit``; None if there is nothing to train.
+        estimate: see ``EstimateFunction``.
+        fit: see ``FitFunction``; None if there is nothing to train.
         **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
 
     Attributes:
@@ -95,7 +95,7 @@ class PictureEstimator:
 
     needs_pictures = True
 
-    def __init__(self, *, estimate: Estimate, fit: Fit | None = None, **choices: Sequence[Any]) -> None:
+    def __init__(self, *, estimate: EstimateFunction, fit: FitFunction | None = None, **choices: Sequence[Any]) -> None:
         self.name, self.estimate, self.fit = estimate.__name__, estimate, fit
         if alone := [
             name for name, each in choices.items() if isinstance(each, str) or not isinstance(each, Sequence) or not each
@@ -104,7 +104,7 @@ class PictureEstimator:
         for function in (estimate, *([] if fit is None else [fit])):
             inspect.signature(function).bind_partial(**choices)
         values = [[math.inf if value == "inf" else value for value in each] for each in choices.values()]
-        self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
+        self.settings: list[Choice] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
         self.folder: Path | None = None
         self.relit_pictures = 0
         self._saved: dict[str, bytes] = {}
@@ -148,13 +148,13 @@ class PictureEstimator:
         setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights, relit)
         return self._with(setting, *_together(pictures, lights, relit))
 
-    def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
+    def _with(self, setting: Choice, pictures: LinearPictures, lights: Illuminants) -> Baseline:
         state = {} if self.fit is None else self.fit(pictures, lights, **setting)
         if strange := [name for name, values in state.items() if not np.isfinite(values).all()]:
             raise ArithmeticError(f"{strange[0]} of {self.name} is not finite with {dict(setting)}")
         return Baseline(self, setting, state)
 
-    def _best(self, pictures: LinearPictures, lights: Illuminants, relit: RelitPictures | None) -> Setting:
+    def _best(self, pictures: LinearPictures, lights: Illuminants, relit: RelitPictures | None) -> Choice:
         """The first of the settings with the least mean angle on the held-out pictures."""
         held = np.arange(0, len(pictures), 5)
         held = held[:: -(-len(held) // _CHOOSING)]
@@ -167,7 +167,7 @@ class PictureEstimator:
         without = None if relit is None or self.fit is None else relit.without(held)
         train, train_lights = _together(pictures[rest], lights[rest], without)
 
-        def mean_angle(setting: Setting) -> float:
+        def mean_angle(setting: Choice) -> float:
             try:
                 baseline = self._with(setting, train, train_lights)
             except ValueError as error:

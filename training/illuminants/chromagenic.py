@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, Images, LinearPictures, unit
+from .pictures import Illuminants, LinearPictures, PictureArrays, unit
 
 _BLOCK = 512  # rows of errors at once
 
@@ -74,7 +74,7 @@ def _products(
     return p.transpose(0, 2, 1) @ p, p.transpose(0, 2, 1) @ q, (q**2).sum(axis=(1, 2))
 
 
-def _pixels(view: Images, usable: NDArray[np.bool_], chromaticities: bool) -> NDArray[np.float64]:
+def _pixels(view: PictureArrays, usable: NDArray[np.bool_], chromaticities: bool) -> NDArray[np.float64]:
     """(n, pixels, 3), zeros where hidden."""
     colours = view.astype(np.float64)
     if chromaticities:

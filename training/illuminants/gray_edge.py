@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, Images, LinearPictures, unit
+from .pictures import Illuminants, LinearPictures, PictureArrays, unit
 
 _ROUNDING = np.float32(1e-6)  # of a picture's largest value: a derivative below it is none, or flat pictures had edges
 
@@ -69,7 +69,7 @@ def norm(values: NDArray[np.floating], usable: NDArray[np.bool_], *, p: float) -
     return scale * (kept.sum(axis=2, dtype=np.float64) / counts) ** (1 / p)
 
 
-def magnitude(images: Images, *, order: int, sigma: float) -> Images:
+def magnitude(images: PictureArrays, *, order: int, sigma: float) -> PictureArrays:
     """Length of each channel's derivative, (n, h, w, 3), by Gaussian derivatives; beyond the border the border's pixels go on.
 
     The second order is sqrt(fxx^2 + 4 fxy^2 + fyy^2), as in the code that the authors of gray edge released.
@@ -88,7 +88,7 @@ def magnitude(images: Images, *, order: int, sigma: float) -> Images:
     raise ValueError(f"order {order}: derivatives of order 0, 1 and 2 are known")
 
 
-def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
+def gradients(images: PictureArrays, *, sigma: float) -> tuple[PictureArrays, PictureArrays]:
     """Gaussian derivatives along x and along y, each (n, h, w, 3), a pixel; ``sigma`` is in pixels, above 0.
 
     >>> ramp = np.tile(np.linspace(0, 31, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
@@ -131,7 +131,7 @@ def kernel(sigma: float, order: int) -> NDArray[np.float64]:
     return 2 * bent / (x**2 * bent).sum()
 
 
-def _filtered(images: Images, sigma: float, order_y: int, order_x: int) -> Images:
+def _filtered(images: PictureArrays, sigma: float, order_y: int, order_x: int) -> PictureArrays:
     from scipy import ndimage
 
     rows = ndimage.correlate1d(images, kernel(sigma, order_y), axis=1, mode="nearest")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Images = NDArray[np.float32]
+PictureArrays = NDArray[np.float32]
 Illuminants = NDArray[np.float64]
 
 
@@ -29,9 +29,9 @@ class LinearPictures:
     (1, 3, 0.5)
     """
 
-    images: Images
+    images: PictureArrays
     usable: NDArray[np.bool_]
-    second: Images | None = None
+    second: PictureArrays | None = None
 
     @classmethod
     def of(
@@ -101,7 +101,7 @@ class LinearPictures:
         array([0.2, 0.4, 0.8], dtype=float32)
         """
 
-        def changed(view: Images, by: NDArray[np.floating[Any]]) -> Images:
+        def changed(view: PictureArrays, by: NDArray[np.floating[Any]]) -> PictureArrays:
             found = view.reshape(len(view), -1, 3) @ by.astype(np.float32)
             return np.maximum(found, 0, out=found).reshape(view.shape)
 
@@ -130,7 +130,7 @@ def unit(vectors: NDArray[Any]) -> Illuminants:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def _four_axes(images: ArrayLike, name: str) -> Images:
+def _four_axes(images: ArrayLike, name: str) -> PictureArrays:
     """A float32 copy of shape (n, h, w, 3)."""
     array = np.array(images, dtype=np.float32)
     array = array[None] if array.ndim == 3 else array
@@ -145,7 +145,7 @@ def _refuse(refused: NDArray[np.bool_] | np.bool_, why: str) -> None:
         raise ValueError(f"image {int(wrong.argmax())} {why}" + (f" (and {wrong.sum() - 1} more)" if wrong.sum() > 1 else ""))
 
 
-def _fill(view: Images, mask: NDArray[np.bool_]) -> None:
+def _fill(view: PictureArrays, mask: NDArray[np.bool_]) -> None:
     """Give each hidden pixel the colour of the nearest usable one."""
     holed = np.flatnonzero(~mask.all(axis=(1, 2)))
     if not len(holed):

@@ -15,12 +15,12 @@ far (vCLIMB, iCaRL); "reservoir" is a uniform sample of the stream, "balanced_re
 sampler. "each_position" keeps so many of every domain or task (A-GEM), and "share" a share of each (CGLB): the memory grows."""
 Remember = Literal["after", "before"]
 Predict = Literal["head", "nearest_mean"]
-Labels = Literal["one", "sets"]
+LabelKind = Literal["one", "sets"]
 Classes = Literal["new", "same"]
 Head = Literal["any", "cosine"]
 Learners = Literal["one", "streams"]
 
-Rule = Callable[..., RowNumbers]
+MemoryRule = Callable[..., RowNumbers]
 """``rule(buffer, sizes, *, seed)``: the rows of the stream that the model trains on next.
 
 ``buffer`` is what is kept (empty at first), ``sizes`` the rows of each domain or task so far, the current one last. No row
@@ -69,13 +69,13 @@ class Method:
     """
 
     name: str
-    rule: Rule
+    rule: MemoryRule
     start: Start
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     teach: Teach | None = None
     exemplars: Exemplars | None = None
     predict: Predict = "head"
-    labels: tuple[Labels, ...] = ("one", "sets")
+    labels: tuple[LabelKind, ...] = ("one", "sets")
     classes: tuple[Classes, ...] = ("new", "same")
     head: Head = "any"
     share: float = 0.0
@@ -101,7 +101,7 @@ class Method:
         if self.exemplars == "share":
             check_share(self.share)
 
-    def check_fits(self, *, labels: Labels, classes: Classes) -> None:
+    def check_fits(self, *, labels: LabelKind, classes: Classes) -> None:
         """Raise ``ValueError`` if it cannot learn such a stream with one model.
 
         >>> from benchwright.training.methods.icarl import icarl

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..graph_streams.parallel_streams import Streams, StreamStep
 
 Gradients = Literal["summed", "fresh"]
-Norm = Literal["constant", "minimised"]
+NormRule = Literal["constant", "minimised"]
 
 
 def twp(
@@ -25,7 +25,7 @@ def twp(
     strength_topology: float = 1e4,
     beta: float = 0.01,
     gradients: Gradients = "fresh",
-    norm: Norm = "minimised",
+    norm: NormRule = "minimised",
 ) -> Method:
     """The classification loss, a penalty weighted by loss and topology, and beta times the L1 norm of the loss's gradient.
 
@@ -51,7 +51,7 @@ def twp(
     >>> method.learners, method.attention  # the model must be one with attention over edges
     (('streams',), True)
     """
-    for what, value, words in (("gradients", gradients, get_args(Gradients)), ("norm", norm, get_args(Norm))):
+    for what, value, words in (("gradients", gradients, get_args(Gradients)), ("norm", norm, get_args(NormRule))):
         if value not in words:
             raise ValueError(f"twp: {what} {value!r}: one of {', '.join(words)}")
     if not beta >= 0:

@@ -31,7 +31,7 @@ _CHECK_STEPS = 100
 _CHUNK_NUMBERS = 1 << 18
 """Numbers of views that are coloured together on the CPU: few enough for its caches."""
 
-Order = Callable[[int], NDArray[np.int64]]
+EpochOrder = Callable[[int], NDArray[np.int64]]
 """Rows in the order of an epoch."""
 
 
@@ -47,7 +47,7 @@ class PretrainingPictures:
 
     read: ReadPictures
     keys: Sequence[str]
-    order: Order
+    order: EpochOrder
 
 
 @dataclass

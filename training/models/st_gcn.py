@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
 from .flat import GraphBackbone, Piece, Pieces
 
-Form = Literal["ctr_gcn", "yan"]
-_FRAMES: dict[Form, int] = {"ctr_gcn": 5, "yan": 9}
+BlockForm = Literal["ctr_gcn", "yan"]
+_FRAMES: dict[BlockForm, int] = {"ctr_gcn": 5, "yan": 9}
 """Length of a convolution over time."""
 
 
@@ -37,7 +37,7 @@ def st_gcn(
     partitions: Tensor,
     width: int = 64,
     depth: int = 2,
-    form: Form = "ctr_gcn",
+    form: BlockForm = "ctr_gcn",
     bodies: int = 1,
 ) -> GraphBackbone:
     """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``.
@@ -88,13 +88,13 @@ class StGcn:
         *,
         width: int = 64,
         depth: int = 2,
-        form: Form = "ctr_gcn",
+        form: BlockForm = "ctr_gcn",
         bodies: int = 1,
     ) -> None:
         if min(channels, classes, width, depth, bodies) < 1:
             raise ValueError(f"width {width}, depth {depth}, {channels} channels, {classes} classes, {bodies} bodies: above 0")
-        if form not in get_args(Form):
-            raise ValueError(f"form {form!r}: {' or '.join(get_args(Form))}")
+        if form not in get_args(BlockForm):
+            raise ValueError(f"form {form!r}: {' or '.join(get_args(BlockForm))}")
         self.partitions, self.width, self.depth, self.form, self.frames = partitions, width, depth, form, _FRAMES[form]
         self.bodies, self._together = bodies, bodies if form == "ctr_gcn" else 1
         columns = self._together * partitions.shape[1] * channels

@@ -40,7 +40,7 @@ from .predictor import (
     rows_by_class,
 )
 
-Fit = Literal["as_released", "as_written"]
+FitVariant = Literal["as_released", "as_written"]
 Floats = NDArray[np.float64]
 _LEAST = 1e-12  # a distance of 0 has no logarithm
 _BLOCK = 2048
@@ -64,7 +64,7 @@ class EvmSetting:
     tail_share: float
     cover_threshold: float
     distance_multiplier: float
-    fit: Fit
+    fit: FitVariant
     request: Request
 
     def __post_init__(self) -> None:
@@ -258,7 +258,7 @@ def _smallest(tails: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
     return torch.cat([tails, distances], dim=1).topk(size, dim=1, largest=False, sorted=True).values
 
 
-def fit_weibulls(tails: Floats, fit: Fit) -> Floats:
+def fit_weibulls(tails: Floats, fit: FitVariant) -> Floats:
     """Maximum-likelihood Weibull distributions, one a row, by Newton's method on all rows at once.
 
     Args:
@@ -294,7 +294,7 @@ def fit_weibulls(tails: Floats, fit: Fit) -> Floats:
     return np.stack([shape, scale, turn[:, 0]], axis=1)
 
 
-def log_powers(distances: torch.Tensor, weibulls: torch.Tensor, fit: Fit) -> torch.Tensor:
+def log_powers(distances: torch.Tensor, weibulls: torch.Tensor, fit: FitVariant) -> torch.Tensor:
     """log((x / scale)^shape), x being the distance (one slightly below 0 counts as 0) or, as released, the
     distance turned round."""
     shape, scale, turn = weibulls.unbind(-1)
@@ -302,13 +302,13 @@ def log_powers(distances: torch.Tensor, weibulls: torch.Tensor, fit: Fit) -> tor
     return (values.clamp(min=0).log_() - scale.log()).mul_(shape)
 
 
-def inclusion(powers: Floats, fit: Fit) -> Floats:
+def inclusion(powers: Floats, fit: FitVariant) -> Floats:
     """Psi, in [0, 1]: probability that a stranger lies farther, from ``log_powers``."""
     with np.errstate(over="ignore"):  # an infinite power is a probability of 0 or 1
         return np.exp(-np.exp(powers)) if fit == "as_written" else -np.expm1(-np.exp(powers))
 
 
-def cover_radii(weibulls: Floats, threshold: float, fit: Fit) -> Floats:
+def cover_radii(weibulls: Floats, threshold: float, fit: FitVariant) -> Floats:
     """(n,) distances up to which Psi is at least ``threshold``, in (0, 1]; below 0 where it is nowhere."""
     shape, scale, turn = weibulls.T
     with np.errstate(divide="ignore", over="ignore"):

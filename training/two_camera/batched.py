@@ -26,7 +26,7 @@ from ..models.illuminant_net import IlluminantNets, draw_nets
 from .settings import Hyper
 from .shapes import NetworkShape
 
-Progress = Callable[[str], None]
+Tell = Callable[[str], None]
 Floats = NDArray[np.floating[Any]]
 RowNumbers = NDArray[np.int64]
 
@@ -73,7 +73,7 @@ def fit_runs(
     *,
     shape: NetworkShape,
     hyper: Hyper,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> TrainedNetworks:
     """Train one network a run, all at once, by Adam on the mean absolute error of [R/G, 1, B/G].
@@ -99,7 +99,7 @@ def fit_runs(
 
 
 def _fit(
-    X: Tensor, truth: Tensor, s: _State, runs: Sequence[NetworkRun], hyper: Hyper, progress: Progress | None
+    X: Tensor, truth: Tensor, s: _State, runs: Sequence[NetworkRun], hyper: Hyper, progress: Tell | None
 ) -> TrainedNetworks:
     decision, ends = s.decision, int(s.decision.ends.max())
     every = max(1, round(float(decision.per_epoch.min()) * hyper.check_epochs))

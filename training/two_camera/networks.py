@@ -23,13 +23,13 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.rng import rng
 from ...datasets.two_camera.folds import Fold, Lights
 from ..models.illuminant_net import IlluminantNets
-from .batched import NetworkRun, Progress, TrainedNetworks, estimates, fit_runs
+from .batched import NetworkRun, Tell, TrainedNetworks, estimates, fit_runs
 from .linear import ratios_of, with_green
 from .newton import fit_newton
 from .settings import Hyper, Newton, hyper_of
 from .shapes import NetworkShape, chosen_shape
 
-Features = NDArray[np.float32]
+TransformFeatures = NDArray[np.float32]
 
 
 def network(
@@ -129,7 +129,7 @@ class NetworkEstimator:
         self.hyper, self.seeds, self.measured_times = hyper, tuple(seeds), measured_times
         self.shape = shape
         self.teacher, self.rows = teacher, rows
-        self.progress: Progress | None = None
+        self.progress: Tell | None = None
         self.folder: Path | None = None
         self._trained: tuple[TrainedNetworks, list[str]] | None = None
 
@@ -158,7 +158,7 @@ class NetworkEstimator:
         found = [with_green(each) for each in estimates(trained.nets, [fold.X_test for _ in self.seeds for fold in folds])]
         return {seed: found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
 
-    def averaged(self, X: Sequence[Features]) -> list[Lights]:
+    def averaged(self, X: Sequence[TransformFeatures]) -> list[Lights]:
         """After ``estimate_folds``: ratios (n, 2) of rows X[k] (n, 9) by the networks of fold k, the mean of their logarithms.
 
         Raises:
@@ -207,10 +207,10 @@ def _hold_out(fold: Fold, share: float, seed: int) -> tuple[NDArray[np.int64], N
     return np.flatnonzero(~pair_out & ~light_out), np.flatnonzero(pair_out & fold.measured_train)
 
 
-def _stacked(folds: Sequence[Fold], learned: Sequence[Lights]) -> tuple[Features, Lights, list[int]]:
+def _stacked(folds: Sequence[Fold], learned: Sequence[Lights]) -> tuple[TransformFeatures, Lights, list[int]]:
     """Features and ratios of all folds, one after another: training (of ratios ``learned``), validation, test rows; and where
     each fold starts."""
-    blocks: list[Features] = []
+    blocks: list[TransformFeatures] = []
     ratios: list[Lights] = []
     starts: list[int] = []
     for fold, of_fold in zip(folds, learned, strict=True):

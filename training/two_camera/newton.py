@@ -25,7 +25,7 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
 from ..models.illuminant_net import ACTIVATIONS, IlluminantNets, draw_nets, layers_of
-from .batched import NetworkRun, Progress, TrainedNetworks
+from .batched import NetworkRun, Tell, TrainedNetworks
 from .settings import Newton
 from .shapes import RATIOS, NetworkShape
 
@@ -40,7 +40,7 @@ def fit_newton(
     *,
     shape: NetworkShape,
     hyper: Newton,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> TrainedNetworks:
     """Train one network a run, each by itself: a run's numbers depend on its own rows and seed alone, to the last bit.

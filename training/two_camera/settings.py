@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...curation.package_data import package_toml
 
-Keep = Literal["last", "validation", "test_fold"]
+KeptWeights = Literal["last", "validation", "test_fold"]
 RateSchedule = Literal["constant", "cosine"]
 
 
@@ -35,7 +35,7 @@ class Hyper:
     batch_size: int
     learning_rate: float
     schedule: RateSchedule
-    keep: Keep
+    keep: KeptWeights
     validation_share: float
     check_epochs: float
     patience_epochs: float | None = None
@@ -47,8 +47,10 @@ class Hyper:
             )
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
-        if self.keep not in get_args(Keep) or self.schedule not in get_args(RateSchedule):
-            raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(RateSchedule)}")
+        if self.keep not in get_args(KeptWeights) or self.schedule not in get_args(RateSchedule):
+            raise ValueError(
+                f"keep {self.keep!r}: {get_args(KeptWeights)}; schedule {self.schedule!r}: {get_args(RateSchedule)}"
+            )
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
 
@@ -76,7 +78,7 @@ class Newton:
     starts: int = 1
     scouting: int = 40
 
-    keep: ClassVar[Keep] = "last"
+    keep: ClassVar[KeptWeights] = "last"
     """No held-out loss decides: the minimum is kept."""
 
     def __post_init__(self) -> None:
