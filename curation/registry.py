@@ -134,9 +134,10 @@ class Registry:
         known = sorted({entry.name for entry in self.entries()})
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         own = f"path/to/file.py:{self.attribute or 'NAME'}"
-        there = f"there are {', '.join(known)}, or " if known else ""
+        if not known:
+            raise UnknownName(f"no {self.kind} {name!r}: name your own as {own} or module:NAME")
         raise UnknownName(
-            f"no {self.kind} {name!r}: {there}name your own as {own} or module:NAME"
+            f"no {self.kind} {name!r}: there are {', '.join(known)}, or name your own as {own} or module:NAME"
             + (f"; did you mean {near[0]!r}?" if near else "")
         )
 

@@ -219,7 +219,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
 
 
 def lock(
-    store: Store, busy: str = "another run is in progress in {}: wait for it, or choose another --out"
+    store: Store, busy: str = "another run is in progress in {}: wait for it to finish, or choose another --out"
 ) -> contextlib.AbstractContextManager[object]:
     """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` if another is
     at work.

@@ -188,7 +188,8 @@ class Workers:
             futures += [submit(job) for job in jobs]
             _finish(jobs, futures, self._as_they_end(jobs, futures, submit))
         except KilledWorker as error:
-            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps out of memory: {error}") from error
+            why = "workers died while computing its parts, perhaps because they ran out of memory"
+            raise StepFailed(f"{_stages_of(jobs)}: {why}: {error}") from error
         except (
             CancelledError,
             CommClosedError,
@@ -211,11 +212,11 @@ class Workers:
         if not workers:
             return f"no worker is connected to {self._scheduler}: the run waits until one is"
         if all(worker["status"] == "paused" for worker in workers):
-            text = "each has used most of its memory limit, and begins no part until some is free"
+            text = "each is close to its memory limit, and starts no new part until memory is freed"
             return f"every worker of {self._scheduler} is paused: {text}: give the workers more memory, or fewer threads"
         for stage in stages:
             if (resource := resource_of(stage)) and not any(resource in worker["resources"] for worker in workers):
-                begin = f"begin one by `dask worker {self._scheduler} --resources {resource}=1`"
+                begin = f"start one with `dask worker {self._scheduler} --resources {resource}=1`"
                 return f"stage {stage.name!r} waits for a worker of {self._scheduler} that offers {resource!r}: {begin}"
         return ""
 
@@ -272,7 +273,7 @@ class Workers:
         if not isinstance(error, _AtWorker) or len(failed) + 1 == _TRIES:
             return None
         failed.append(error.worker)
-        _LOGGER.warning("%s: retrying it on another worker, %d of %d times", error.cause, len(failed), _TRIES - 1)
+        _LOGGER.warning("%s: retrying the part (retry %d of %d)", error.cause, len(failed), _TRIES - 1)
         job.meter.retries += 1
         with contextlib.suppress(OSError):  # a lost scheduler ends the futures
             resource = resource_of(job.task.stage)
@@ -417,7 +418,8 @@ def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
             return f"worker {worker} has no module {error.name!r}: install there what is installed here"
         except Exception as error:
             text = " ".join(str(error).split())
-            return f"worker {worker} cannot read its task: {type(error).__name__}: {text}: install there what is installed here"
+            why = f"{type(error).__name__}: {text}"
+            return f"worker {worker} cannot unpickle its task: {why}: install there what is installed here"
         return call(worker, *arguments)
 
     return make

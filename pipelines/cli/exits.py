@@ -85,7 +85,8 @@ def say(line: str) -> None:
 def warn_of_host(host: str, what: str) -> None:
     """Warn where a server listens at more than this machine."""
     if host not in ("127.0.0.1", "::1", "localhost"):
-        say(f"warning: --host {host}: everyone who reaches this machine and has the link {what}, unencrypted")
+        whoever = "anyone who can reach this machine and has the link"
+        say(f"warning: --host {host}: {whoever} {what}; the connection is not encrypted")
 
 
 def warnings_as_lines() -> None:

@@ -108,7 +108,7 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print a benchmark's settings, as the start of your own file.
+    """Print a benchmark's settings, as a starting point for your own file.
 
     \b
     Examples:
@@ -125,7 +125,7 @@ def print_config(name: Name, config: Config = None) -> None:
 def print_schema(name: Name) -> None:
     """Print the JSON schema of a benchmark's settings, for editors.
 
-    With a line "#:schema clear.schema.json" at the top of a TOML file, editors with taplo complete names and mark errors.
+    With a line "#:schema clear.schema.json" at the top of a TOML file, editors that use taplo complete names and mark errors.
 
     \b
     Examples:
@@ -152,7 +152,8 @@ def plan(
     smaller: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="A run on fewer rows: the two tell what a stage takes to start from what its rows take."
+            metavar="FOLDER",
+            help="A run on fewer rows, used together with --out to separate a stage's start-up cost from its cost per row.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -174,7 +175,7 @@ def plan(
     todo = api.job(name, config=config, overrides=overrides or ())
     if not estimate:
         if smaller:
-            raise typer.BadParameter("it goes with --estimate", param_hint="--smaller")
+            raise typer.BadParameter("only valid together with --estimate", param_hint="--smaller")
         _print_plan(todo, out, as_json=as_json)
         return
     found = api.estimate_costs(todo, out, dict(map(stage_and_rows, estimate)), smaller=smaller or "")
@@ -201,7 +202,7 @@ def run(
         typer.Option(
             "--keep-stale",
             metavar="STAGE",
-            help="Keep this stage although its code has changed; `show` and `verify` will say so (repeatable).",
+            help="Keep this stage's output even though its code has changed; `show` and `verify` report it (repeatable).",
         ),
     ] = None,
     needs: Annotated[
@@ -284,7 +285,7 @@ def show(out: Out, as_json: AsJson = False) -> None:
     """Print a run's stages: rows, rejects, cost, digests, lineage.
 
     Shows the lineage from the result back to the sources. The cost is seconds, CPU seconds of all processes, the peak memory of
-    a process up to then, and the size of the files.
+    a single process, and the size of the files.
 
     \b
     Examples:
@@ -388,7 +389,7 @@ def view(
     """
     from .. import api
 
-    exits.warn_of_host(host, "sees the run")
+    exits.warn_of_host(host, "can see the run")
     try:
         api.view(out, other and local_folder(other), host=host, port=port, tell=lambda link: print(link, flush=True))
     except KeyboardInterrupt:  # the normal way to stop a server: nothing to resume

@@ -17,11 +17,11 @@ def export(
     network: Annotated[
         str | None,
         typer.Option(
-            "--network", metavar="NAME", help="A network of the settings, if there are several; or linear_regression."
+            "--network", metavar="NAME", help="The network to export, if the settings define several; or linear_regression."
         ),
     ] = None,
     direction: Annotated[
-        Literal["1to2", "2to1"] | None, typer.Option("--direction", help="Required if the settings have both.")
+        Literal["1to2", "2to1"] | None, typer.Option("--direction", help="Required if the settings define both directions.")
     ] = None,
     average: Annotated[bool, typer.Option("--average", help="Export the average of all seeds instead of the first.")] = False,
     pipeline: Pipeline = None,
@@ -48,13 +48,13 @@ def export(
 
 
 def estimate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of `benchwright export`.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder written by `benchwright export`.")],
     first: Annotated[str, typer.Argument(metavar="FIRST", help="Raw file or linear 16-bit PNG of the first camera.")],
-    second: Annotated[str, typer.Argument(metavar="SECOND", help="The same scene by the second camera.")],
+    second: Annotated[str, typer.Argument(metavar="SECOND", help="The same scene from the second camera.")],
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the pictures and the page.")],
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="Device whose homography to use, if the training had several."),
+        typer.Option("--device", metavar="NAME", help="Device whose homography is used, if the training data had several."),
     ] = None,
     align: Annotated[
         Literal["training", "pair", "none"] | None,
@@ -67,16 +67,16 @@ def estimate(
             metavar="SHARE",
             min=-1,
             max=1,
-            help="Least agreement of two pictures of one scene; -1 accepts any two.",
+            help="Minimum agreement for two pictures to count as the same scene; -1 accepts any pair.",
         ),
     ] = None,
     factor: Annotated[
         int | None,
-        typer.Option(metavar="PIXELS", min=1, help="Raw pixels per side to average, if the training had no raw pictures."),
+        typer.Option(metavar="PIXELS", min=1, help="Raw pixels per side to average, if the training data had no raw pictures."),
     ] = None,
     demosaic: Annotated[
         Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"] | None,
-        typer.Option(help="Demosaicing, if the training had no raw pictures."),
+        typer.Option(help="Demosaicing, if the training data had no raw pictures."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -105,7 +105,7 @@ Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline; default: the recorded one."),
 ]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that only the run's record names.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that is named only in the run's record.")]
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on; default: localhost only.")]
 Round = Annotated[
     str | None,

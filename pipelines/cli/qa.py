@@ -138,9 +138,9 @@ def qa_serve(
 ) -> None:
     """Ask annotators in the browser.
 
-    Prints a link for you, one for everybody, and one for each annotator. An answer is in DIR/qa/answers.jsonl before the next
-    question is shown; after a kill, the same command continues, and the annotators' links to the same port stay
-    good. Ctrl-C ends the server and imports the answers.
+    Prints a link for you, a shared link, and one for each annotator. An answer is in DIR/qa/answers.jsonl before the next
+    question is shown; if the server is killed, repeat the command to continue. Annotators' links stay valid as long as
+    the port is the same. Ctrl-C stops the server and imports the answers.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def qa_serve(
     from .. import api
 
     trust(out, trust_code)
-    warn_of_host(host, "answers under the name of the link")
+    warn_of_host(host, "can answer in the name of its annotator")
     done = api.qa_serve(
         out,
         annotators=annotator or (),
@@ -176,7 +176,8 @@ def _tell(done: Imported) -> None:
         print(f"{done.withdrawn} votes of earlier imports taken back: their assignments no longer count")
     if done.gold.num_rows:
         gold = done.gold.to_pylist()
-        print(f"{sum(each['gold_right'] for each in gold)} of {sum(each['num_gold'] for each in gold)} gold questions right")
+        right, asked = (sum(each[name] for each in gold) for name in ("gold_right", "num_gold"))
+        print(f"{right} of {asked} gold questions answered correctly")
         for worst in [each for each in gold if each["gold_accuracy"] < 1][:_WORST]:
             print(f"  worker {worst['worker']}: {worst['gold_right']} of {worst['num_gold']}")
     if done.gold_again:
@@ -191,6 +192,6 @@ def _tell(done: Imported) -> None:
     for form, kappa in done.kappas.items():
         print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
-        print(f"{count['counts']} images lack votes on the form {count['values']}")
+        print(f"{count['counts']} images still need votes on form {count['values']}")
     again = "Train" if "experiments" in Path(done.votes_file).parts else "Run"
     print(f"{again} again to continue: the pipeline finds the votes in {done.votes_file}")

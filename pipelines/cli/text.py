@@ -66,7 +66,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     lines += [f"lacks     {shown['lacks']}"] if "lacks" in shown else []
     overrides = shown["provenance"]["overrides"]
     if overrides:
-        lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))
+        lines.append("overrides " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))
     headings = f"{'seconds':>9} {'cpu s':>9} {'memory':>8} {'files':>8}"
     lines += ["", f"{'stage':<{width}} {'rows':>12} {'rejects':>12} {headings}  digest"]
     for stage in stages:
@@ -78,17 +78,15 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
         lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {spent}  {stage['digest'][:16]}")
         if cost and cost["retries"]:
             retries = printed_retries(cost["retries"])
-            lines.append(f"{'':<{width}}   {retries}: a worker was lost at a part, or its machine failed")
+            lines.append(f"{'':<{width}}   {retries}: a worker was lost while computing a part, or its machine failed")
         lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
         lines += [f"{'':<{width}} {'':>12} {count:>12,}  {reason}" for reason, count in stage["rejects"].items()]
-    lines += ["", "made from"]
+    lines += ["", "lineage"]
     for link in reversed(shown["provenance"]["chain"]):
         inputs = [f"{name} {digest[:12]}" for name, digest in link["inputs"].items()]
         settings = link["settings"].items()
         contents = [f"{name} {v['content'][:12]}" for name, v in settings if isinstance(v, dict) and "content" in v]
-        lines.append(
-            f"  {link['stage']:<{width}}  {link['step']}  <-  {', '.join([*inputs, *contents]) or 'its settings alone'}"
-        )
+        lines.append(f"  {link['stage']:<{width}}  {link['step']}  <-  {', '.join([*inputs, *contents]) or 'settings only'}")
     return lines
 
 
@@ -156,7 +154,7 @@ def kept_line(kept: Mapping[str, Any]) -> str:
 
 def printed_kappa(kappa: float) -> str:
     """Fleiss' kappa in words that a reader who knows no NaN understands."""
-    return "undefined: all gave one answer" if math.isnan(kappa) else f"{kappa:.3f}"
+    return "undefined: all answers are the same" if math.isnan(kappa) else f"{kappa:.3f}"
 
 
 def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = None) -> list[str]:
@@ -238,11 +236,11 @@ def stale_line(out: str, stale: Mapping[str, str]) -> str:
     """What must be said where results are stale; "" if none are."""
     if not stale:
         return ""
-    count = "Stale results are left out" if len(stale) > 1 else "A stale result is left out"
+    count = "Stale results are not shown" if len(stale) > 1 else "A stale result is not shown"
     named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
     more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
     again = (
-        f"`benchwright train {out}` trains them again, or keeps them with --keep-stale; "
-        "methods that the settings do not name need --method"
+        f"`benchwright train {out}` retrains them, or keeps them with --keep-stale; "
+        "use --method for methods that are not in the settings"
     )
     return f"{count} ({named}{more}): {again}"

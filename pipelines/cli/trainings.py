@@ -28,7 +28,7 @@ def train(
         bool,
         typer.Option(
             "--keep-stale",
-            help="Use trainings as they are although their code has changed; `show` and `verify` will say so.",
+            help="Reuse existing trainings even though their code has changed; `show` and `verify` report it.",
         ),
     ] = False,
     track: Annotated[

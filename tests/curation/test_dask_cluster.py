@@ -116,7 +116,7 @@ def test_a_part_at_which_a_machine_failed_is_tried_at_the_other_worker(
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert len(told) == 1, told
     assert told[0].startswith("stage 'met', row 'line2': OSError: [Errno 28] No space left on device: '/scratch'")
-    assert told[0].endswith(": retrying it on another worker, 1 of 2 times")
+    assert told[0].endswith(": retrying the part (retry 1 of 2)")
 
 
 @pytest.mark.parametrize(("kind", "tries", "told"), [("disk", 3, "No space left on device"), ("bug", 1, "ValueError: a bug")])
@@ -305,7 +305,7 @@ def test_a_run_waits_for_a_worker_that_offers_what_a_stage_needs(
         on_warning(lambda: cluster.scale(2))
         flow = flow.each("met", step(steps.name_worker, device=device), needs=planned)
         assert run(flow, str(tmp_path / "out"), scheduler=cluster.scheduler_address, needs=needs).result.rows == 1
-    told = f"stage 'met' waits for a worker of {cluster.scheduler_address} that offers 'GPU': begin one by `dask worker "
+    told = f"stage 'met' waits for a worker of {cluster.scheduler_address} that offers 'GPU': start one with `dask worker "
     assert [record.getMessage() for record in caplog.records if record.name == "benchwright"] == [
         f"{told}{cluster.scheduler_address} --resources GPU=1`"
     ]

@@ -68,7 +68,7 @@ def test_results_that_were_imported_before_are_no_rejects(bw: Cli, asked: tuple[
     count, before = votes_of(out).num_rows, (out / "qa" / "votes.parquet").read_bytes()
     told = bw("qa", "import", out, results[0], *SALT)
     assert told.code == 0
-    assert told.out.startswith(f"0 votes added, {count} in all\n{count} answers were imported already: nothing is new\n")
+    assert told.out.startswith(f"0 votes added, {count} in all\n{count} answers had already been imported: nothing new\n")
     assert "rejected" not in told.out
     assert (out / "qa" / "votes.parquet").read_bytes() == before
     told = bw("qa", "import", out, results[0], results[1], *SALT)
@@ -155,14 +155,14 @@ def test_workers_answers_to_gold_questions_are_told(
     assert told.code == 0, told.err
     assert "rejected" not in told.out
     lines = told.out.splitlines()
-    assert "0 of 9 gold questions right" in lines
+    assert "0 of 9 gold questions answered correctly" in lines
     workers = sorted({*votes_of(out)["worker"].to_pylist()})
     assert sorted(line for line in lines if line.startswith("  worker")) == [f"  worker {each}: 0 of 3" for each in workers]
     # The same workers see the same questions in the other batches: they are no rejects, and their first answer counts.
     for batch in others:
         told = bw("qa", "import", out, *answers(out, batch, tmp_path))
         assert "rejected" not in told.out
-        assert "0 of 9 gold questions right" in told.out
+        assert "0 of 9 gold questions answered correctly" in told.out
         assert "18 repeated answers to gold questions: only a worker's first answer counts" in told.out
     assert bw("report", out).code == 0
     report = (out / "report.html").read_text()

@@ -121,7 +121,7 @@ def test_two_runs_at_once_in_one_folder(bw: Cli, slow: list[str], folder: Path, 
         assert process.poll() is None
     told = bw(*slow, out)
     assert told.code == 1
-    assert told.err == f"benchwright: another run is in progress in {out}: wait for it, or choose another --out\n"
+    assert told.err == f"benchwright: another run is in progress in {out}: wait for it to finish, or choose another --out\n"
     (folder / "gate").touch()
     _, told_by_first = process.communicate(timeout=60)
     assert process.returncode == 0, told_by_first

@@ -91,7 +91,7 @@ def test_no_score_is_no_line():
 
 def test_an_undefined_kappa_is_said_in_words():
     assert printed_kappa(0.61803) == "0.618"
-    assert printed_kappa(math.nan) == "undefined: all gave one answer"
+    assert printed_kappa(math.nan) == "undefined: all answers are the same"
 
 
 def test_a_line_of_progress_is_written_with_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
