@@ -34,6 +34,7 @@ from typing import Any, cast
 import fsspec
 import numpy as np
 import pyarrow as pa
+from benchwright.curation.cost import peak_bytes_of_all
 
 MILLION = 1_000_000
 BLOCK, WIDTH, BUCKETS, CLASSES = 65_536, 512, 11, 100
@@ -296,7 +297,7 @@ def retrieval(millions: int, scratch: Path) -> dict[str, Any]:
 
 
 def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_bytes_of_all() / 2**20
 
 
 JOBS = {

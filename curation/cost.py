@@ -26,24 +26,27 @@ _FEWEST_TASKS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """CPU time and memory of a process while it was at a task.
+    """Time, CPU time and memory of a process while it was at a task.
 
     Attributes:
         process: host and number.
+        seconds: wall-clock time of the task.
         begin: its CPU seconds when the task began, children that have ended included.
         end: the same when it ended.
-        peak_bytes: the most memory that the process has held until then; in one that makes a task at a time, during the task.
+        peak_bytes: the most memory that the process has held until then; in one that makes a task at a time, during the task. 0
+            in the process of the run.
     """
 
     process: tuple[str, int]
+    seconds: float
     begin: float
     end: float
     peak_bytes: int
 
     @classmethod
-    def since(cls, begin: float) -> Use:
-        """What this process used since it stood at ``begin`` CPU seconds."""
-        return cls(_this_process(), begin, cpu_seconds(), peak_bytes())
+    def since(cls, started: float, begin: float, peak: int = 0) -> Use:
+        """What this process used since ``started`` by its clock, when it stood at ``begin`` CPU seconds."""
+        return cls(_this_process(), time.perf_counter() - started, begin, cpu_seconds(), peak)
 
 
 def _this_process() -> tuple[str, int]:
@@ -82,24 +85,36 @@ def peak_bytes_of_all() -> int:
 
 
 class Meter:
-    """Adds up, in the process of the run, what the tasks of one stage use here and in other processes."""
+    """Adds up, in the process of the run, what the tasks of one stage use here and in other processes.
 
-    def __init__(self) -> None:
+    Args:
+        alone: whether no other stage is made meanwhile: then all that this process uses is of this stage, not only its tasks.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
         restart_peak()
-        self._began, self._cpu_began = time.perf_counter(), cpu_seconds()
-        self._elsewhere, self._peak = 0.0, 0
+        self._alone, self._began, self._cpu_began = alone, time.perf_counter(), cpu_seconds()
+        self._first = self._ended = self._began
+        self._of_tasks, self._peak = 0.0, 0
         self._last: dict[tuple[str, int], float] = {}
         self._marks: list[tuple[int, float, float]] = []
         self.retries = 0
 
     def add(self, use: Use) -> None:
-        """Count in a task of another process. Tasks side by side in one process share its time: it is counted once."""
-        if use.process == _this_process():  # a worker of a cluster within the process of the run
-            return
+        """Count in a task that has just ended. Tasks side by side in one process share its time: it is counted once."""
+        self._ended = time.perf_counter()
+        began = self._ended - use.seconds
+        self._first = min(self._first, began) if self._last else began
         last = self._last.get(use.process, 0.0)
-        self._elsewhere += max(0.0, use.end - max(use.begin, last))
+        if not self._alone or use.process != _this_process():
+            self._of_tasks += max(0.0, use.end - max(use.begin, last))
         self._last[use.process] = max(last, use.end)
         self._peak = max(self._peak, use.peak_bytes)
+
+    @property
+    def seconds(self) -> float:
+        """On the clock, so far; of a stage that is not alone, from the begin of its first task to the end of its last one."""
+        return time.perf_counter() - self._began if self._alone else self._ended - self._first
 
     def mark(self, rows: int) -> None:
         """Note that a task has ended, which took in so many rows."""
@@ -107,7 +122,7 @@ class Meter:
         self._marks.append((before + rows, *self._spent()))
 
     def _spent(self) -> tuple[float, float]:
-        return time.perf_counter() - self._began, cpu_seconds() - self._cpu_began + self._elsewhere
+        return self.seconds, self._of_tasks + (cpu_seconds() - self._cpu_began if self._alone else 0.0)
 
     def cost(self) -> dict[str, Any]:
         """The record of a stage that has just been made.

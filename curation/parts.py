@@ -15,6 +15,7 @@ import logging
 import os
 import posixpath
 import threading
+import time
 import traceback
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from .code_loading import own_line
-from .cost import Use, cpu_seconds, restart_peak
+from .cost import Use, cpu_seconds, peak_bytes, restart_peak
 from .extras import NeedsPackage, lacking
 from .files import Written, place
 from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
@@ -54,7 +55,7 @@ class Made:
         records: of the parts, in order.
         written: their files that have not taken their places yet.
         warnings: what steps warned of in another process than the run.
-        use: what was used there; None in the process of the run.
+        use: what was used.
     """
 
     records: list[PartRecord] = dataclasses.field(default_factory=list[PartRecord])
@@ -70,8 +71,11 @@ def make_parts(task: PartTask, offer: Offer | None = None) -> Made:
         task: what to make.
         offer: called with number, rows and rejects of every part in order; saves reading them back.
     """
+    started, begin = time.perf_counter(), cpu_seconds()
     with task.in_its_room() as placed:
-        return _make_parts(placed, offer)
+        made = _make_parts(placed, offer)
+    made.use = Use.since(started, begin)
+    return made
 
 
 def _make_parts(task: PartTask, offer: Offer | None) -> Made:
@@ -134,7 +138,7 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
     """
     logger, heard = logging.getLogger("benchwright"), _Heard()
     logger.addHandler(heard)
-    begin = cpu_seconds()
+    started, begin = time.perf_counter(), cpu_seconds()
     if not elsewhere:  # a worker of a cluster may be at other tasks meanwhile
         restart_peak()
     try:
@@ -142,7 +146,7 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
         if elsewhere:
             place(made.written)
             made.written = []
-        return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(begin))
+        return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(started, begin, peak_bytes()))
     except Exception as error:  # the border between processes
         told = _in_words(task, error)
         told.add_note("".join(traceback.format_exception(error)))  # for --debug

@@ -160,15 +160,17 @@ def _make(
     for index, stage in enumerate(stages):
         following = stages[index + 1] if index + 1 < len(stages) else None
         read_next = following is not None and stage.name in following.inputs()
+        # Sources need nothing of each other: those that stand together, and whose inputs are made, are made together.
+        goes_on = following is not None and following.kind == "source" and made.keys() >= set(following.inputs())
         how = {"read_next": read_next, "keep_stale": stage.name in keep_stale, "outlived": pool.may_outlive}
+        how["alone"] = not goes_on and not makers
         maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, **how)
         report = Reporter(on_progress, stage.name, index, len(stages))
         waits = bool(stage.waits and missing_source(maker.stage))
         if not waits:
             jobs += maker.begin(report)
             makers.append(maker)
-        # Sources need nothing of each other: those that stand together, and whose inputs are made, are made together.
-        if waits or following is None or following.kind != "source" or not made.keys() >= set(following.inputs()):
+        if waits or not goes_on:
             pool.run(jobs)
             made.update({done.stage.name: done.artifact for done in makers})
             makers, jobs = [], []

@@ -120,11 +120,12 @@ class StageMaker:
         read_next: bool = False,
         keep_stale: bool = False,
         outlived: bool = False,
+        alone: bool = True,
     ) -> None:
-        """``outlived``: its parts are made by workers that may outlive the run."""
+        """``outlived``: its parts are made by workers that may outlive the run. ``alone``: no other stage is made meanwhile."""
         self.store, self.stage, self.schema, self.made, self.known = store, _placed(stage, made), schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
-        self.read_next, self.keep_stale = read_next, keep_stale
+        self.read_next, self.keep_stale, self.alone = read_next, keep_stale, alone
         self._begun = uuid.uuid4().hex if outlived else ""
         self._artifact: Artifact | None = None
 
@@ -234,7 +235,7 @@ class StageMaker:
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         if self._begun:
             self.store.write(posixpath.join(where, BEGUN), self._begun.encode())
-        started, meter = time.perf_counter(), Meter()
+        meter = Meter(alone=self.alone)
         ledger = Ledger(self.store, self.stage, keep=self.read_next)
 
         def commit(records: dict[int, PartRecord]) -> None:
@@ -243,7 +244,7 @@ class StageMaker:
                 self.recent.clear()
                 self.recent.update(ledger.recent)
             cost = {**meter.cost(), "gpu": needs_gpu(self.stage)}
-            self._write_made(time.perf_counter() - started, witness, cost)
+            self._write_made(meter.seconds, witness, cost)
             self._check_rejects(artifact)
             size = sum(facts["size"] for facts in artifact.files().values())
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()), bytes=size, cost=cost)

@@ -193,7 +193,7 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` if they are not all there."""
-        data = None if self.local or size == 0 else self._requested(name, start, size)
+        data = None if self.local or (start and size is None) or size == 0 else self._requested(name, start, size)
         if data is None:
             with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
                 stream.seek(start)
@@ -206,15 +206,14 @@ class Store:
         """Bytes of a remote file, which is not opened: that requests its size, and fails if another process replaces the file
         before its bytes are read. None if the request of a stretch fails, as it does past the end of the file.
         """
-        whole = size is None and not start
-        stretch = {} if whole else {"start": start, "end": None if size is None else start + size}
+        stretch = {} if size is None else {"start": start, "end": start + size}
         try:
             with self._told(name):
                 return _filesystem(self.url)[0].cat_file(self.path(name), **stretch)
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
         except OSError:
-            if whole:
+            if size is None:
                 raise
             return None
 

@@ -114,6 +114,8 @@ class Workers:
                 while behind:
                     end_first()
                 raise
+            if made.use is not None:
+                job.meter.add(made.use)
             behind.append((job, made, self._disk.submit(place, made.written)))
             rejects = any(record.rejects for record in made.records)  # they may end the stage before its next part
             while len(behind) > (0 if rejects else _BEHIND):

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from ..curation.budget import Budget
 from ..curation.flow import Flow, step
 from ..curation.keys import where
-from ..curation.stages.blur import blur
+from ..curation.stages.blur import HOW_TO_GET, blur
 from ..curation.stages.detectors import DETECTORS, detector
 from .config import ConfigError, Location
 from .names import OneOf
@@ -56,8 +56,6 @@ def with_blurring(flow: Flow, b: Blurring | None, *, max_pixels: int, max_reject
     if b.checkpoint:
         given["checkpoint"] = where(b.checkpoint)
     if b.detector == "centerface" and not b.checkpoint:
-        from ..curation.stages.centerface import HOW_TO_GET
-
         raise ConfigError(f"blurring.checkpoint is missing: {HOW_TO_GET}")
     try:
         found = detector(b.detector, **b.settings)

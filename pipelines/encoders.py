@@ -20,4 +20,5 @@ ENCODERS = Registry(
         "open_clip": "images, texts",
     },
 )
-"""Encoders by name: the kinds of settings above; what others must have is said by ``own.WrappedEncoder``."""
+"""Encoders by name: the kinds of settings in ``curation.encoders.spec``; what others must have is said by
+``curation.encoders.own.WrappedEncoder``."""

@@ -179,6 +179,7 @@ def run_trainings(
     workers: int | None = None,
     retry: Sequence[str] = (),
     keep_stale: bool = False,
+    needs: str | None = None,
     track: Track | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -190,6 +191,7 @@ def run_trainings(
         scheduler, workers, retry: see ``curation.run.run``.
         keep_stale: use finished trainings as they are though their code changed since; their metrics are computed as they are
             now.
+        needs: resource that workers of a cluster must offer for a training, "" for none; by default ``GPU`` by the device.
         track: where losses, and the metrics of what is trained now, are shown.
         progress: called with one line for what a training has reached.
 
@@ -213,6 +215,7 @@ def run_trainings(
             overrides=record.overrides,
             retry=retry,
             keep_stale=_finished_of(flow, out) if keep_stale else (),
+            needs={} if needs is None else {each.name: needs for each in flow.stages if each.name.startswith(_LEARNED)},
             add=True,
             on_progress=_teller(flow, progress, made),
         )
@@ -231,10 +234,12 @@ def run_trainings(
     for one, name in stages:
         if one.leaves is not None:
             _leave(one.leaves, name, out, progress)
-    _write_results(out)
     if track is not None:
         _log_metrics(out, [(one, name) for one, name in stages if name in made], track)
-    _check_diverged(stages, out)
+    try:
+        _check_diverged(stages, out)
+    finally:
+        _write_results(out)
 
 
 def _finished_of(flow: Flow, out: str) -> list[str]:
@@ -558,21 +563,26 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
     """What the finished trainings on the published dataset, of so many samples, have cost: by protocol and method, all seeds
     and settings together.
     """
-    store, digests = Store(posixpath.join(out, FOLDER)), _digests(out)
+    store = Store(posixpath.join(out, FOLDER))
+    trained = finished_trainings(out)
+    dataset = dataset_digest(out) if trained else ""
     found: dict[str, CostEstimate] = {}
-    for one in finished_trainings(out):
+    for one in trained:
         name = f"{one.facts['protocol']} {one.facts['method']}"
-        for artifact in (one.learned, *one.measured.values()) if one.dataset in digests else ():
+        for artifact in (one.learned, *one.measured.values()) if one.dataset == dataset else ():
             made = load_made(store, artifact.stage)
             if (cost := made.get("cost")) is None:
                 continue
+            # What an interrupted run left was not made again: the rest tells what it took.
+            whole = artifact.rows_in / cost["rows"] if cost["rows"] else 1.0
+            seconds = made["seconds"] * whole
             before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)
             found[name] = dataclasses.replace(
                 before,
                 rows=before.rows + (artifact.rows if artifact is one.learned else 0),
-                seconds=before.seconds + made["seconds"],
-                cpu_seconds=before.cpu_seconds + cost["cpu_seconds"],
-                gpu_seconds=before.gpu_seconds + (made["seconds"] if cost.get("gpu") else 0.0),
+                seconds=before.seconds + seconds,
+                cpu_seconds=before.cpu_seconds + cost["cpu_seconds"] * whole,
+                gpu_seconds=before.gpu_seconds + (seconds if cost.get("gpu") else 0.0),
                 bytes=before.bytes + sum(file["size"] for file in artifact.files().values()),
                 peak_bytes=max(before.peak_bytes, cost["peak_bytes"]),
             )
@@ -611,7 +621,7 @@ def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fe
                 rows_in=samples,
                 seconds=seconds,
                 cpu_seconds=cpu,
-                gpu_seconds=seconds if each.gpu_seconds else 0.0,
+                gpu_seconds=seconds * each.gpu_seconds / each.seconds if each.seconds else 0.0,
                 bytes=round(factor * each.bytes),
                 rough=other is None,
             )

@@ -55,7 +55,7 @@ def list_names(kind: str) -> list[dict[str, str]]:
 def _of_papers(kind: str) -> Iterator[dict[str, str]]:
     """A row for each name of a row of a paper's table, and for each that stands for several of them."""
     if kind == "methods":
-        from ..training.baselines import clear, iirc
+        from ..training.baselines import clear, iirc, vclimb
         from ..training.methods.registry import METHODS
 
         for name, names in clear.groups().items():
@@ -70,7 +70,8 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
             for name, (method, settings) in methods.items():
                 if name not in METHODS.builtin:
                     yield _row_of(benchmark, name, _told(method, settings))
-        yield _row_of("vclimb", "METHOD+tc", "Any method, with the loss of temporal consistency.")
+        for name in vclimb.paper_methods():
+            yield _row_of("vclimb", name + vclimb.CONSISTENT, f"{name}, with the loss of temporal consistency.")
     elif kind == "estimators":
         from ..training.illuminants.registry import ESTIMATORS, candidates
 

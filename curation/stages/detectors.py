@@ -1,16 +1,11 @@
-"""Detectors of what is to be blurred, by name, and what one is."""
+"""Detectors of what is to be blurred, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ..keys import named
 from ..registry import Registry, check_arguments, load_entry
-
-Detector = Callable[..., Any]
-"""``detector(pixels)``: upright RGB, uint8 (height, width, 3), to rows ``(x0, y0, x1, y1, score)``: pixels from the upper left
-corner, of which x1 and y1 are the first outside, and a score in [0, 1]. It is given ``checkpoint`` where ``blur`` is."""
 
 DETECTORS = Registry("detector", {"centerface": "benchwright.curation.stages.centerface:centerface"})
 

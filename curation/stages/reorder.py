@@ -192,7 +192,8 @@ def _through_file(
 ) -> Iterator[tuple[int, pa.Table]]:
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
         cuts = SpilledBatches(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
-        for first, batch in ahead(in_batches(tables, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
+        least = min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST)
+        for first, batch in ahead(in_batches(tables, schema, least, or_bytes=TABLE_BYTES)):
             with naming(scratch or tempfile.gettempdir()):
                 _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
         yield from ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))

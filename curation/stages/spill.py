@@ -51,9 +51,11 @@ def of_at_least(
         yield first, pa.concat_tables(waiting)
 
 
-def in_batches(tables: Iterable[pa.Table], schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Input rows in batches of at least ``least`` rows, with the index of the first."""
-    return ((first, _one_batch(table, schema)) for first, table in of_at_least(least, tables, schema))
+def in_batches(
+    tables: Iterable[pa.Table], schema: pa.Schema, least: int, *, or_bytes: float = math.inf
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Input rows in batches as by ``of_at_least``, with the index of the first."""
+    return ((first, _one_batch(table, schema)) for first, table in of_at_least(least, tables, schema, or_bytes=or_bytes))
 
 
 def _one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:

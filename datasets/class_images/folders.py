@@ -46,13 +46,13 @@ class ClassImage:
     file: str
 
 
-ArchiveForm = Literal["folders", "tars"]
+PicturesForm = Literal["folders", "tars"]
 
 _TAR = re.compile(r"\.(tar|tgz|tar\.(gz|bz2|xz))\Z", re.IGNORECASE)
 _FIELD = re.compile(r"[,\s]+")
 
 
-def image_pieces(*, root: str, form: ArchiveForm) -> Iterator[str]:
+def image_pieces(*, root: str, form: PicturesForm) -> Iterator[str]:
     """Pieces of ``curation.stages.folder_pieces`` or ``tar_pieces``."""
     yield from folder_pieces(root=root) if form == "folders" else tar_pieces(root=root)
 
@@ -61,7 +61,7 @@ def read_class_images(
     piece: str,
     *,
     root: str,
-    form: ArchiveForm,
+    form: PicturesForm,
     splits: Mapping[str, Literal["train", "test"]],
     classes: str | None = None,
     max_bytes: int = 100_000_000,

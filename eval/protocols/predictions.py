@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
-from ..metrics.confusion import Confusion
+from ..metrics.confusion import EMPTY, Confusion
 from ..metrics.label_sets import Overlaps, label_sets, overlaps
 
 Labels = NDArray[np.int64]
@@ -290,7 +290,7 @@ class Predictions:
         >>> found.n == sum(len(test.keys) for test in Predictions(rows).tests), 0 <= found.trace <= found.n
         (True, True)
         """
-        found = Confusion.of(np.empty(0, np.int64), np.empty(0, np.int64))
+        found = EMPTY
         known = self.positions[-1].known
         for test in self.tests:
             if (guess := self.predicted(len(self.positions), test)) is not None:

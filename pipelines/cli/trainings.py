@@ -31,6 +31,14 @@ def train(
             help="Reuse existing trainings even though their code has changed; `show` and `verify` report it.",
         ),
     ] = False,
+    needs: Annotated[
+        str | None,
+        typer.Option(
+            "--needs",
+            metavar="RESOURCE",
+            help="Resource that cluster workers must offer for each training; '' for none. Default: GPU if the device is one.",
+        ),
+    ] = None,
     track: Annotated[
         str | None,
         typer.Option(
@@ -74,6 +82,7 @@ def train(
             workers=workers,
             retry=retry or (),
             keep_stale=keep_stale,
+            needs=needs,
             track=track,
             pipeline=pipeline,
             progress=line_teller(quiet=quiet),

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,34 @@ def test_retries_are_told_when_a_stage_has_ended() -> None:
 def test_tasks_side_by_side_in_one_process_are_counted_once() -> None:
     meter = Meter()
     for begin, end in ((0.0, 4.0), (1.0, 5.0), (5.0, 6.0)):
-        meter.add(Use(("elsewhere", 1), begin, end, 7 << 40))
-    meter.add(Use(("elsewhere", 2), 100.0, 103.0, 8 << 40))
+        meter.add(Use(("elsewhere", 1), end - begin, begin, end, 7 << 40))
+    meter.add(Use(("elsewhere", 2), 3.0, 100.0, 103.0, 8 << 40))
     cost = meter.cost()
     assert cost["cpu_seconds"] == pytest.approx(9, abs=0.5)
     assert cost["peak_bytes"] == 8 << 40
+
+
+def spun(*, seconds: float) -> Iterator[steps.Number]:
+    """Source: one row, and work of a known cost."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+    yield steps.Number("only", 0)
+
+
+cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["spun"]))
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "processes"])
+def test_each_of_several_sources_that_are_made_together_has_its_own_cost(tmp_path: Path, scheduler: str) -> None:
+    """As the trainings of one command have."""
+    work = [0.2, 0.4, 0.1, 0.3, 0.2, 0.5]
+    flow = Flow(tuple(stage for n, s in enumerate(work) for stage in source(f"spun_{n}", step(spun, seconds=s)).stages))
+    run(flow, str(tmp_path / "out"), scheduler=scheduler, workers=1)
+    made = [load_made(Store(str(tmp_path / "out")), f"spun_{n}") for n in range(len(work))]
+    for each, seconds in zip(made[1:], work[1:], strict=True):  # the first one loads what a process loads once
+        assert seconds <= each["seconds"]
+        assert seconds - 0.02 <= each["cost"]["cpu_seconds"] < seconds + 0.5
 
 
 def test_an_interrupted_run_counts_what_it_made_itself(numbers: Path, tmp_path: Path) -> None:

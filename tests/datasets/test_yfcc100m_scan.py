@@ -24,7 +24,7 @@ def expected(line: bytes) -> list[bytes] | None:
     return None if odd or len(line) > MAX_LINE_BYTES else fields
 
 
-def texts(kind: scan.Kind) -> dict[int, list[bytes]]:
+def texts(kind: scan.LinesOfKind) -> dict[int, list[bytes]]:
     """Fields by the numbers of the lines."""
     columns = [column.to_pylist() for column in kind.texts]
     for column in kind.texts:

@@ -264,14 +264,14 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
 
 MEASURE = """
 import sys
+from benchwright.curation.cost import peak_bytes_of_all
 from benchwright.pipelines import api
 features = f"features={{kind='stored',root='{sys.argv[1]}',width=8,files=[{{path='f.npz'}}]}}"
 try:
     api.run(api.job("kowl", config="tiny", overrides=[features]), sys.argv[2], scheduler="threads", workers=2)
 except RuntimeError as error:
     print(error)
-# Not by getrusage, which counts what the process was that began this one.
-print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+print(peak_bytes_of_all() >> 20)
 """
 
 

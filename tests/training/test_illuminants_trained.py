@@ -370,6 +370,10 @@ def test_what_is_trained_to_no_number_is_an_error():
     made.fit = lambda pictures, lights, *, reach: {"light": lights[0] * reach}
     with pytest.raises(ArithmeticError, match="light of light_of is not finite"):
         made.fitted(pictures, lights)
+    several = PictureEstimator(
+        estimate=light_of, fit=lambda pictures, lights, *, reach: {"light": lights[0] * reach}, reach=[np.inf, 1.0]
+    )
+    assert several.fitted(pictures, lights).setting == {"reach": 1.0}, "one that diverges does not reject the others"
 
 
 def test_ffcc_that_diverges_is_an_error():

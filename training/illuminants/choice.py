@@ -175,6 +175,8 @@ class PictureEstimator:
                     f"{error}; {len(held)} of {len(pictures)} are held out to choose between {len(self.settings)} settings, "
                     "one of which evaluation.method_settings can name"
                 ) from error
+            except ArithmeticError:  # another one may be fitted
+                return math.inf
             estimates = baseline.estimate(some)
             return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
 

@@ -42,7 +42,7 @@ class PretrainingPictures:
     Attributes:
         read: pictures of some rows.
         keys: of all rows.
-        order: see ``Order``.
+        order: see ``EpochOrder``.
     """
 
     read: ReadPictures

@@ -157,15 +157,20 @@ def _best_minimum(problem: _Problem, run: NetworkRun) -> tuple[Tensor, list[floa
     if not math.isfinite(best.history[-1]):
         raise ArithmeticError(f"the loss of {run.key}, seed {run.seed}, is not finite from the start: decay is too high")
     best.go_on(hyper.iterations)
+    if best.fault:
+        raise ArithmeticError(best.fault)
     return best.flat, best.history
 
 
 class _Descent:
-    """One way down: ``flat`` (P,), and in ``history`` the loss at the start and after each step."""
+    """One way down: ``flat`` (P,), in ``history`` the loss at the start and after each step, and in ``fault`` why it ended, if
+    not at a minimum.
+    """
 
     def __init__(self, problem: _Problem, flat: Tensor) -> None:
         self.problem, self.flat = problem, flat
         self.history = [float(problem.loss(flat))]
+        self.fault = ""
         self._damping, self._over = 1.0, not math.isfinite(self.history[0])
 
     def go_on(self, steps: int) -> None:
@@ -182,7 +187,8 @@ class _Descent:
         root, gradient = problem.root(flat, len(self.history) - 1), problem.gradient(flat)
         small = root @ root.T if len(root) < len(flat) else root.T @ root
         if not (small.isfinite().all() and gradient.isfinite().all()):
-            raise ArithmeticError(f"the curvature or gradient of the loss is not finite after step {len(self.history) - 1}")
+            self.fault = f"the curvature or gradient of the loss is not finite after step {len(self.history) - 1}"
+            return False
         # From lower down, the trials would not get up again.
         damping = max(self._damping, 1e-6 * float(small.diagonal().max()))
         for _ in range(_TRIALS):
