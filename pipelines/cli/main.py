@@ -146,7 +146,7 @@ def plan(
         list[str] | None,
         typer.Option(
             metavar="STAGE=ROWS",
-            help="Estimate the cost if this stage yielded ROWS rows, from the run in --out (repeatable).",
+            help="Estimate the cost if this stage yielded ROWS rows, from the run in --out and its trainings (repeatable).",
         ),
     ] = None,
     smaller: Annotated[

@@ -135,7 +135,7 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
     ]
     lines += ["", "Time: on the sample's machine, with the same number of workers. Memory: as in the sample, for one process."]
     if any(each.rough for each in found):
-        lines.append("* too few parts to separate start-up time from work: use a larger sample, or --smaller.")
+        lines.append("* too few parts to separate start-up time from work: use --smaller, or, for stages, a larger sample.")
     return [line.rstrip() for line in lines]
 
 
