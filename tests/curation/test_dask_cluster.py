@@ -358,7 +358,7 @@ def test_a_run_says_that_every_worker_is_paused_for_want_of_memory(
         assert run(numbers_flow(numbers), str(tmp_path / "out"), scheduler=cluster.scheduler_address).result.rows == 41
     told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
     assert len(told) == 1
-    assert told[0].startswith(f"every worker of {cluster.scheduler_address} is paused: each has used most of its memory limit")
+    assert told[0].startswith(f"every worker of {cluster.scheduler_address} is paused: each is close to its memory limit")
 
 
 def test_a_part_that_ends_after_its_run_takes_no_place(cluster: Any, tmp_path: Path) -> None:
