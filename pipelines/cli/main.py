@@ -108,7 +108,7 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print a benchmark's settings, as a starting point for your own file.
+    """Print a benchmark's settings, to start your own file.
 
     \b
     Examples:

@@ -184,7 +184,7 @@ def _tell(done: Imported) -> None:
         print(f"{done.gold_again} repeated answers to gold questions: only a worker's first answer counts")
     if done.known:
         new = done.added or done.withdrawn or done.rejects
-        print(f"{done.known} answers were imported already{'' if new else ': nothing is new'}")
+        print(f"{done.known} answers had already been imported{'' if new else ': nothing new'}")
     for reason, count in done.rejects.items():
         print(f"{count} rejected: {reason}")
     if done.rejects:

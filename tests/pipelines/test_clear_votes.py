@@ -72,7 +72,7 @@ def test_results_that_were_imported_before_are_no_rejects(bw: Cli, asked: tuple[
     assert "rejected" not in told.out
     assert (out / "qa" / "votes.parquet").read_bytes() == before
     told = bw("qa", "import", out, results[0], results[1], *SALT)
-    assert f"{count} answers were imported already\n" in told.out
+    assert f"{count} answers had already been imported\n" in told.out
     assert votes_of(out).num_rows > count
 
 

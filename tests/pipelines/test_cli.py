@@ -476,7 +476,7 @@ def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None
     train = ["train", copy, "--method", "nap-finetune", "--protocol", "iid"]
     assert bw(*train, "-q").code == 0
     assert bw("run", "clear", "--config", "tiny", "--set", "choice.per_class=5", "--out", copy, "-q").code == 0
-    note = "benchwright: A stale result is left out (iid nap-finetune: trained on another dataset): `benchwright train"
+    note = "benchwright: A stale result is not shown (iid nap-finetune: trained on another dataset): `benchwright train"
     told = bw("eval", copy)
     assert told.code == 1
     assert told.err.startswith(note)
