@@ -43,11 +43,16 @@ HEAVY = [
 
 
 @functools.cache
+def tree_of(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@functools.cache
 def imports(file: Path, source: str) -> list[tuple[int, str]]:
     """(line, absolute dotted name) of all that ``file``, a path relative to the root, imports, at any depth."""
     package = ["benchwright", *file.parent.parts]
     found = list[tuple[int, str]]()
-    for node in ast.walk(ast.parse(source, str(file))):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Import):
             found += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -57,12 +62,13 @@ def imports(file: Path, source: str) -> list[tuple[int, str]]:
     return found
 
 
+@functools.cache
 def references(file: Path, source: str) -> list[str]:
     """Modules that ``file`` names in text, as in ``"benchwright.curation.rng:rng"`` or ``f"{__package__}.rng:rng"``, and those
     of a benchmark that ``built_in`` looks for beside its plan."""
     package = ".".join(["benchwright", *file.parent.parts])
     told = source.replace('f"{__package__}.', f'"{package}.')
-    found = [node.value for node in ast.walk(ast.parse(told)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    found = [node.value for node in ast.walk(tree_of(told)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     beside = [f"{package}.{name}:" for name in ("baselines", "report")] if "= built_in(" in source else []
     return [text.partition(":")[0] for text in (*found, *beside) if re.match(r"benchwright(\.\w+)+:", text)]
 
@@ -79,7 +85,7 @@ def wrong_arrows(file: Path, source: str) -> list[str]:
 
 def calls(source: str) -> Iterator[tuple[int, str, dict[str, object]]]:
     """(line, dotted name, constant keyword arguments) of every call."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Call):
             constants = {
                 keyword.arg: keyword.value.value
@@ -185,7 +191,7 @@ def test_the_engine_names_no_benchmark():
         f"{file}:{node.lineno} {node.value!r}"
         for file in FILES
         if file.parts[0] == "curation"
-        for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
+        for node in ast.walk(tree_of((ROOT / file).read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lower() in benchmarks
     ]
     assert found == []
@@ -217,7 +223,7 @@ OF_EACH_BENCHMARK = {"DrawnSource", "Evaluation", "Facts", "FolderSource", "Samp
 def test_no_class_has_the_name_of_another():
     found: dict[str, list[str]] = {}
     for file in FILES:
-        for node in ast.parse((ROOT / file).read_text("utf-8")).body:
+        for node in tree_of((ROOT / file).read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(file))
     assert {name: files for name, files in found.items() if len(files) > 1 and name not in OF_EACH_BENCHMARK} == {}

@@ -49,7 +49,6 @@ EVERY_FUNCTION = [
     "eval/results",
     "datasets/clear/splits",
     "datasets/iirc/tasks",
-    "datasets/iirc/view",
     "datasets/kowl/increments",
     "datasets/kowl/splits",
     "datasets/kowl/tables",
