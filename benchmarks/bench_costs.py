@@ -5,8 +5,8 @@
     python benchmarks/bench_costs.py clear --size 2000 --times 10
     python benchmarks/bench_costs.py --quick                # small sizes: nearly all of it is start-up
 
-The benchmark's preset ``tiny`` from drawn data. The second, smaller sample has a quarter of the size. What KOWL draws has two
-sizes alone, a thousand and 840,213 rows: its estimate is of a run 820 times larger, from one sample.
+The benchmark's preset ``tiny`` from drawn data; KOWL's preset ``own`` on drawn lists. The second, smaller sample has a quarter
+of the size. Trainings of one method are estimated, too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchwright.curation.cost import CostEstimate
+from benchwright.datasets.kowl.example import write_example
 from benchwright.pipelines import api
 from benchwright.pipelines.cli.text import printed_bytes, printed_time
 from benchwright.pipelines.experiments import training_costs
@@ -34,8 +35,12 @@ class Scaled(NamedTuple):
     keeps: tuple[str, ...] = ()
 
 
+LISTS = "lists"
+"""In place of a setting: clips of each class in lists that are written to a folder."""
+
 SCALED = {
     "clear": Scaled("source.count", 2000, 400, ("er",), keeps=("retrieved",)),
+    "kowl": Scaled(LISTS, 200, 40, ("ann",)),
     "vclimb": Scaled("source.clips_per_group", 4, 2, ("er",), ("source.broken=false",)),
     "iirc": Scaled("source.train_per_class", 240, 40, ("er",)),
     "skeleton": Scaled("source.per_class", 40, 16, ("er",)),
@@ -46,39 +51,42 @@ SCALED = {
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [*SCALED, "kowl"]
-    parser.add_argument("benchmarks", nargs="*", default=names, metavar="BENCHMARK")
+    parser.add_argument("benchmarks", nargs="*", default=[*SCALED], metavar="BENCHMARK")
     parser.add_argument("--size", type=int, help="of the source in the sample: the value of its setting")
     parser.add_argument("--times", type=int, default=10, help="how many times as large it is in the larger run")
-    parser.add_argument("--quick", action="store_true", help="samples of a few rows, and runs four times as large; not KOWL")
+    parser.add_argument("--quick", action="store_true", help="samples of a few rows, and runs four times as large")
     arguments = parser.parse_args()
     for name in arguments.benchmarks:
-        if name == "kowl":
-            if not arguments.quick:
-                estimated(name, [["source.drawing=tiny"], ["source.drawing=published"]])
-            continue
         scaled = SCALED[name]
         size, times = (scaled.quick, 4) if arguments.quick else (arguments.size or scaled.size, arguments.times)
-        sizes = max(size // 4, 1), size, size * times
-        estimated(name, [[f"{scaled.setting}={each}", *scaled.more] for each in sizes], scaled.methods, scaled.keeps)
+        with tempfile.TemporaryDirectory() as folder:
+            estimated(name, (max(size // 4, 1), size, size * times), Path(folder))
 
 
-def estimated(name: str, sizes: list[list[str]], methods: tuple[str, ...] = (), keeps: tuple[str, ...] = ()) -> None:
-    """Run the sizes, the last of which the others estimate: overrides of each, smallest first."""
-    with tempfile.TemporaryDirectory() as folder:
-        jobs = [api.job(name, config="tiny", overrides=size) for size in sizes]
-        outs = [str(Path(folder) / str(place)) for place in range(len(sizes))]
-        first = str(Path(folder) / "first")  # loads and compiles what a process does once
-        for job, out in [(jobs[0], first), *zip(jobs, outs, strict=True)]:
-            api.run(job, out)
-            if methods:
-                api.train(out, methods=methods)
-        real = {stage["name"]: stage for stage in api.show(outs[-1])["stages"]}
-        sources = [stage.name for stage in jobs[-2].flow(outs[-2]).ordered() if not stage.after]
-        given = {stage: real[stage]["rows"] for stage in [*sources, *keeps]}
-        for told, smaller in (("one sample", ""), ("two samples", outs[0]))[: len(sizes) - 1]:
-            print(f"{name}, {' '.join(sizes[-2])} to {' '.join(sizes[-1])}, {told}:")
-            _compare(api.estimate_costs(jobs[-2], outs[-2], given, smaller=smaller), real, outs[-1])
+def job_of(name: str, size: int, folder: Path) -> api.Job:
+    """The benchmark at a size."""
+    scaled = SCALED[name]
+    if scaled.setting != LISTS:
+        return api.job(name, config="tiny", overrides=[f"{scaled.setting}={size}", *scaled.more])
+    write_example(folder / f"lists {size}", clips=size)
+    return api.job(name, config="own", overrides=[f"{each}.root={folder}/lists {size}" for each in ("source", "features")])
+
+
+def estimated(name: str, sizes: tuple[int, int, int], folder: Path) -> None:
+    """Run the sizes, smallest first, and print what the smaller ones say of the last."""
+    scaled = SCALED[name]
+    jobs = [job_of(name, size, folder) for size in sizes]
+    outs = [str(folder / str(size)) for size in sizes]
+    first = str(folder / "first")  # loads and compiles what a process does once
+    for job, out in [(jobs[0], first), *zip(jobs, outs, strict=True)]:
+        api.run(job, out)
+        api.train(out, methods=scaled.methods)
+    real = {stage["name"]: stage for stage in api.show(outs[2])["stages"]}
+    sources = [stage.name for stage in jobs[1].flow(outs[1]).ordered() if not stage.after]
+    given = {stage: real[stage]["rows"] for stage in [*sources, *scaled.keeps]}
+    for told, smaller in (("one sample", ""), ("two samples", outs[0])):
+        print(f"{name}, {scaled.setting} {sizes[1]} to {sizes[2]}, {told}:")
+        _compare(api.estimate_costs(jobs[1], outs[1], given, smaller=smaller), real, outs[2])
 
 
 def _compare(found: list[CostEstimate], real: dict[str, Any], out: str) -> None:
