@@ -100,12 +100,12 @@ class Workers:
             self._run_here(jobs)
 
     def _run_in_turn(self, jobs: Sequence[StageJob]) -> None:
-        behind: collections.deque[tuple[StageJob, Made, Future[None]]] = collections.deque()
+        behind: collections.deque[tuple[StageJob, list[PartRecord], Future[None]]] = collections.deque()
 
         def end_first() -> None:
-            job, made, placed = behind.popleft()
+            job, records, placed = behind.popleft()
             placed.result()
-            job.done(made.records)
+            job.done(records)
 
         for job in jobs:
             try:
@@ -114,10 +114,9 @@ class Workers:
                 while behind:
                     end_first()
                 raise
-            if made.use is not None:
-                job.meter.add(made.use)
-            behind.append((job, made, self._disk.submit(place, made.written)))
-            rejects = any(record.rejects for record in made.records)  # they may end the stage before its next part
+            records = _records_of(made, job)
+            behind.append((job, records, self._disk.submit(place, made.written)))
+            rejects = any(record.rejects for record in records)  # they may end the stage before its next part
             while len(behind) > (0 if rejects else _BEHIND):
                 end_first()
         while behind:
@@ -377,7 +376,7 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tu
 
 
 def _records_of(made: Made | str, job: StageJob) -> list[PartRecord]:
-    """The records of a job, when what comes with them from another process has been passed on."""
+    """The records of a job, when what comes with them has been passed on."""
     if isinstance(made, str):
         raise StepFailed(f"stage {job.task.stage.name!r}: {made}")
     if made.use is not None:

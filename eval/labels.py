@@ -173,18 +173,3 @@ def shortened(texts: Sequence[str], most: int = 40) -> list[str]:
 
 def _is_digest(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
-
-
-def flat(settings: Mapping[str, Any], *place: str) -> dict[str, Any]:
-    """Nested settings by dotted name.
-
-    >>> flat({"memory": {"size": 200}, "epochs": 20})
-    {'memory.size': 200, 'epochs': 20}
-    """
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, *place, name)
-        else:
-            found[".".join([*place, name])] = value
-    return found

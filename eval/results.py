@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..curation.nested import flat
 from ..curation.rows import schema_of
-from .labels import LabelledSettings, flat, line_label, told_of_all, unnamed
+from .labels import LabelledSettings, line_label, told_of_all, unnamed
 
 
 @dataclass(frozen=True)

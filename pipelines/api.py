@@ -135,23 +135,20 @@ def estimate_costs(todo: Job, out: str, rows: Mapping[str, int], *, smaller: str
     """
     store = Store(out)
     planned = plan(todo, out)
+    done = {stage.name: artifact for stage, artifact in planned}
+    less: dict[str, Artifact] = {}
     fewer: dict[str, tuple[int, Mapping[str, Any]]] = {}
     if smaller:
         other = Store(smaller)
-        found = {stage.name: load_artifact(other, stage.name) for stage, _ in planned}
-        if missing := [name for name, artifact in found.items() if artifact is None]:
-            raise PlanError(f"the smaller sample {smaller} has no finished stage {missing[0]!r}: run it to its end first")
-        fewer = {name: (artifact.rows_in, load_made(other, name)) for name, artifact in found.items() if artifact is not None}
-    found = estimates(planned, {stage.name: load_made(store, stage.name) for stage, _ in planned}, rows, fewer)
+        for name in done:
+            if (artifact := load_artifact(other, name)) is None:
+                raise PlanError(f"the smaller sample {smaller} has no finished stage {name!r}: run it to its end first")
+            less[name], fewer[name] = artifact, (artifact.rows_in, load_made(other, name))
+    found = estimates(planned, {name: load_made(store, name) for name in done}, rows, fewer)
     last = todo.flow(out).last
     samples = {each.stage: each.rows for each in found}[last]
-    of, few = (_rows_of(Store(each), last) if each else 0 for each in (out, smaller))
+    of, few = (artifact.rows if artifact else 0 for artifact in (done[last], less.get(last)))
     return found + training_estimates(out, samples, of=of, smaller=smaller, fewer=few)
-
-
-def _rows_of(store: Store, stage: str) -> int:
-    artifact = load_artifact(store, stage)
-    return 0 if artifact is None else artifact.rows
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ..rows import REJECTS, Sifted, with_column
 from .near_pairs import Pairs, Stacked, VectorSearch, hash_pairs, vector_pairs
 from .picture_hash import DIGITS
+from .ranks import coded
 from .reorder import inverse
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _hashes(rows: Rows, column: str, within: str) -> Iterator[list[np.ndarray]]:
         yield list(_codes(rows, column))
         return
     codes, numbers = _codes(rows, column)
-    for places in _stretches(_values(rows, within)[numbers]):
+    for places in _stretches(coded(rows, within)[1][numbers]):
         yield [codes[places], numbers[places]]
 
 
@@ -270,21 +271,9 @@ def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
     return codes[:count], numbers if count == rows.num_rows else numbers[there]
 
 
-def _values(rows: Rows, column: str) -> np.ndarray:
-    """A number (n,) int32 for each value of a column, -1 for none."""
-    known: dict[Any, int] = {}
-    out, at = np.empty(rows.num_rows, dtype=np.int32), 0
-    for table in rows.batches([column]):
-        encoded = table[column].combine_chunks().dictionary_encode()
-        numbers = [known.setdefault(value, len(known)) for value in encoded.dictionary.to_pylist()]
-        out[at : at + table.num_rows] = np.array([*numbers, -1])[encoded.indices.fill_null(-1).to_numpy()]
-        at += table.num_rows
-    return out
-
-
 def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Places of each value (n,) int32 from -1 on, ascending. Memory: 4 bytes a value, beside the values themselves."""
-    counts = np.bincount(values + 1)
+    """Places of each value (n,) int32 from 0 on, ascending. Memory: 4 bytes a value, beside the values themselves."""
+    counts = np.bincount(values)
     ends = np.cumsum(counts)
     at = ends - counts
     order = np.empty(len(values), dtype=_numbers_dtype(len(values)))
@@ -292,7 +281,7 @@ def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
         block = values[start : start + _BLOCK_ROWS]
         places = np.argsort(block, kind="stable")
         for stretch in np.split(places, np.flatnonzero(np.diff(block[places])) + 1):
-            number = block[stretch[0]] + 1
+            number = block[stretch[0]]
             order[at[number] : at[number] + len(stretch)] = stretch + start
             at[number] += len(stretch)
     del values
@@ -308,7 +297,7 @@ def _compared(rows: Rows, within: str) -> Iterable[np.ndarray]:
     """Numbers (n,) int64 of the rows that are compared with one another, ascending: a stretch a value of the column."""
     if not within:
         return [np.arange(rows.num_rows)]
-    return (places.astype(np.int64) for places in _stretches(_values(rows, within)))
+    return (places.astype(np.int64) for places in _stretches(coded(rows, within)[1]))
 
 
 # ------------------------------------------------------------------------------------------------------------- what stays

@@ -23,8 +23,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...curation.nested import flat
 from ...curation.store import Rows
-from ..labels import flat, line_label
+from ..labels import line_label
 from ..metrics.confusion import (
     TASKS,
     UNKNOWN,

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from ...curation.encoders.spec import OpenClip
+from ...curation.nested import flat
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
 from ...datasets.features.networks import Network
-from ...eval.labels import flat
 from ...eval.report.blocks import Block, Cell, CellValue, Table, Text
 from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
+from ...curation.nested import flat
 from ...curation.store import Rows
-from ...eval.labels import flat
 from ...eval.metrics.label_sets import co_predictions
 from ...eval.protocols.predictions import Predictions
 from ...eval.report.blocks import Block, Details, Section, Text

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from ...curation.artifact import load_artifact, load_run
 from ...curation.keys import sha256
+from ...curation.nested import flat
 from ...curation.store import Store
 from ...datasets.skeleton.facts import facts, table_2
-from ...eval.labels import LabelledSettings, flat, line_label, told_of_all, unnamed
+from ...eval.labels import LabelledSettings, line_label, told_of_all, unnamed
 from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.report.blocks import Cell

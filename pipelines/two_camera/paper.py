@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...curation.artifact import Artifact
+from ...curation.nested import flat
 from ...curation.registry import BUILT_IN
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
-from ...eval.labels import flat
 from ...eval.report.blocks import Block, Cell, CellValue, Details, Table, Text
 from ...eval.report.trainings import (
     Column,

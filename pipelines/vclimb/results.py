@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.artifact import Artifact
+from ...curation.nested import flat
 from ...datasets.vclimb.facts import facts, published_figures
 from ...datasets.vclimb.tables import memory_lines, memory_share
-from ...eval.labels import flat, line_label
+from ...eval.labels import line_label
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.trainings import (

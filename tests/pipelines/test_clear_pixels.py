@@ -15,7 +15,7 @@ import benchwright as core
 import polars as pl
 import pytest
 import torch
-from benchwright.eval.labels import flat
+from benchwright.curation.nested import flat
 from benchwright.pipelines.clear.paper import why_not_its_settings
 from benchwright.pipelines.experiments import finished_trainings
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings

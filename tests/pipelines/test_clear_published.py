@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from benchwright.curation.encoders.spec import Colours, OpenClip
+from benchwright.curation.nested import flat
 from benchwright.datasets.clear.facts import FEATURES, facts, published_tables
-from benchwright.eval.labels import flat
 from benchwright.eval.report.blocks import Cell, Details, Table, Text
 from benchwright.eval.results import RESULTS, Line
 from benchwright.pipelines.clear.baselines import settings_of

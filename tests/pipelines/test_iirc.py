@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pytest
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
+from benchwright.curation.nested import flat
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.png import stored_png
 from benchwright.curation.reachable_code import reached
@@ -28,7 +29,6 @@ from benchwright.datasets.iirc.samples import columns_of
 from benchwright.datasets.iirc.view import RefinedView
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.eval.labels import flat
 from benchwright.eval.protocols.predictions import Predictions
 from benchwright.eval.results import Line, lines
 from benchwright.pipelines import api, config, experiments

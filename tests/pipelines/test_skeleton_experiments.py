@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchwright.curation.nested import flat
 from benchwright.curation.reachable_code import reached
 from benchwright.datasets.skeleton.facts import published_training, table_2, table_3, table_4
 from benchwright.datasets.skeleton.orders import task_orders
 from benchwright.datasets.skeleton.view import load_arrays
-from benchwright.eval.labels import flat
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound, order_difference
 from benchwright.eval.results import RESULTS, Line, lines
 from benchwright.pipelines import api, config, experiments

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import pytest
 from benchwright.curation.artifact import Artifact
 from benchwright.curation.flow import Flow
+from benchwright.curation.nested import flat
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.eval.labels import flat
 from benchwright.eval.report.blocks import Table, Text
 from benchwright.eval.report.trainings import comparable
 from benchwright.eval.results import RESULTS, Line, lines

@@ -6,7 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from .tracker import Tracker, dotted
+from ...curation.nested import flat
+from .tracker import Tracker
 
 _EXPERIMENT = "benchwright"
 _TAG = "benchwright.training"
@@ -24,7 +25,7 @@ def mlflow(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
     if known:
         return _Run(client, known[0].info.run_id)
     run = client.create_run(experiment, tags={_TAG: name}, run_name=name)
-    for parameter, value in dotted(facts).items():
+    for parameter, value in flat(facts).items():
         client.log_param(run.info.run_id, parameter, str(value)[:_MOST_LETTERS])
     return _Run(client, run.info.run_id)
 

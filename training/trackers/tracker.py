@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Tracker(Protocol):
@@ -19,15 +19,3 @@ class Tracker(Protocol):
     def close(self) -> None:
         """Write what is left; no more comes."""
         ...
-
-
-def dotted(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Settings of settings by dotted names.
-
-    >>> dotted({"seed": 0, "settings": {"schedule": {"epochs": 3}}})
-    {'seed': 0, 'settings.schedule.epochs': 3}
-    """
-    found: dict[str, Any] = {}
-    for name, value in facts.items():
-        found |= dotted(value, f"{before}{name}.") if isinstance(value, Mapping) and value else {f"{before}{name}": value}
-    return found
