@@ -46,7 +46,7 @@ $(STAMP): pyproject.toml constraints.txt
 	if [ ! -x $(BIN)/python ]; then $$python -m venv $(VENV); fi
 	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes'
 	@$(PIP_ENV) TORCH='$(TORCH)' $(BIN)/python install_torch.py
-	@$(PIP) install -qq --editable '.[demo,dev]'
+	@$(PIP) install -qq --no-compile --editable '.[demo,dev]'
 	@touch $@
 
 demo: $(STAMP)

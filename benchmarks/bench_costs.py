@@ -20,7 +20,7 @@ from benchwright.curation.cost import CostEstimate
 from benchwright.datasets.kowl.example import write_example
 from benchwright.pipelines import api
 from benchwright.pipelines.cli.text import printed_bytes, printed_time
-from benchwright.pipelines.experiments import training_costs
+from benchwright.pipelines.training_costs import training_costs
 
 
 class Scaled(NamedTuple):

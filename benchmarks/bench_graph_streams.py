@@ -20,7 +20,7 @@ import torch
 from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.recipe import GraphData, Recipe, full_batches
 from benchwright.training.methods.finetune import finetune
-from benchwright.training.models.gcn import gcn
+from benchwright.training.models.gcn.network import gcn
 from torch import Tensor, nn
 
 NODES, FEATURES, WIDTH = 20, 156, 64

@@ -42,7 +42,7 @@ def make(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 def ours(columns: np.ndarray, probabilities: np.ndarray, truth: np.ndarray, known: np.ndarray) -> dict[str, float]:
     from benchwright.eval.metrics.confusion import TASKS, Ordered, top_labels
     from benchwright.eval.metrics.novelty import is_novel, reaction, says_unknown
-    from benchwright.eval.protocols.open_world_measures import ordered_measures
+    from benchwright.eval.protocols.open_world.measures import ordered_measures
 
     top = top_labels(columns, probabilities, 5)
     found: dict[str, float] = {}
@@ -113,9 +113,9 @@ def loop(**world_size: int) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from benchwright.curation.parquet import write_parquet
     from benchwright.curation.store import PartInfo, Rows, Store
-    from benchwright.eval.protocols.open_world import Setting, run_open_world
-    from benchwright.eval.protocols.open_world_measures import measure_open_world
-    from benchwright.eval.protocols.open_world_predictions import COLUMNS
+    from benchwright.eval.protocols.open_world.loop import Setting, run_open_world
+    from benchwright.eval.protocols.open_world.measures import measure_open_world
+    from benchwright.eval.protocols.open_world.predictions import COLUMNS
     from benchwright.training.predictors.paper import paper_settings
     from benchwright.training.predictors.registry import make_predictor
     from make_kowl_features import make_world

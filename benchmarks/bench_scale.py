@@ -277,7 +277,7 @@ DRAWN = {"first": first, "near": near, "near_all": near_all, "split": split, "sh
 
 def retrieval(millions: int, scratch: Path) -> dict[str, Any]:
     """``retrieve`` with the prompts' vectors given."""
-    from benchwright.curation.stages.overlap import Rule
+    from benchwright.curation.stages.retrieval_rule import Rule
     from benchwright.curation.stages.retrieve import Concept, retrieve_by_vectors
 
     rows: Any = DrawnRows(millions * MILLION).with_vectors()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from benchwright.curation.rng import rng
-from benchwright.eval.protocols.open_world import Increment, SplitSamples
+from benchwright.eval.protocols.open_world.loop import Increment, SplitSamples
 
 WORLDS = ("separable", "overlapping")
 

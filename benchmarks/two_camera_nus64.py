@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import benchwright as bw
 from benchwright.datasets.two_camera.facts import STATISTICS, facts
-from benchwright.pipelines.experiments import mean_scores
+from benchwright.pipelines.training_results import mean_scores
 from benchwright.pipelines.two_camera.paper import row_of
 from benchwright.pipelines.two_camera.pipeline import BENCHMARK
 

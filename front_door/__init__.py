@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from .datasets.reader.web import web_dataset
     from .pipelines.api import compare, job, plan, rejects, report, run, scores, show, train, verify, view
     from .pipelines.benchmark import Benchmark
-    from .pipelines.experiments import Training, predictions, results
+    from .pipelines.experiments import Training
+    from .pipelines.training_results import predictions, results
 
 # Otherwise MKL, used by torch, rounds depending on memory alignment, and equal trainings differ in their last bits.
 # It reads this before its first sum; no slow-down was measured.
@@ -51,7 +52,8 @@ _PLACES = {
     "datasets.reader.web": ("web_dataset",),
     "pipelines.api": ("compare", "job", "plan", "rejects", "report", "run", "scores", "show", "train", "verify", "view"),
     "pipelines.benchmark": ("Benchmark",),
-    "pipelines.experiments": ("Training", "predictions", "results"),
+    "pipelines.experiments": ("Training",),
+    "pipelines.training_results": ("predictions", "results"),
 }
 
 __all__ = [

@@ -26,7 +26,6 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, compare, file_sha256, made_again, verify
 from .cluster import cluster
 from .errors import WrongUse
-from .experiments import reading_once, training_estimates
 from .inspection import describe_differences, kept_stages, rejects, show
 from .jobs import LOGGER, Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
@@ -47,6 +46,8 @@ from .outputs import (
     view,
 )
 from .schema import schema
+from .training_costs import training_estimates
+from .training_results import reading_once
 
 if TYPE_CHECKING:
     from ..curation.qa.imports import Imported

@@ -22,8 +22,8 @@ from ..curation.registry import Entry, file_of
 from ..curation.rows import is_text, printable
 from .catalogue import BENCHMARKS
 from .errors import WrongUse, did_you_mean
-from .explain import dataclasses_in, explained, is_by_name, is_of, setting_from
 from .names import ByKind, OneOf, beside
+from .setting_errors import dataclasses_in, explained, is_by_name, is_of, setting_from
 
 T = TypeVar("T")
 

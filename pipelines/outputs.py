@@ -13,7 +13,8 @@ from ..curation.artifact import load_artifact
 from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
-from . import experiments
+from ..datasets.exports.forms import Form, writer_of
+from . import experiments, training_results
 from .errors import WrongUse, did_you_mean
 from .jobs import LOGGER, Job, check_dataset, check_finished, dataset_of, job_of, record_of
 from .tracking import track_of
@@ -120,7 +121,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 
 def _scores(todo: Job, out: str) -> Any:
-    return {**experiments.mean_scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
+    return {**training_results.mean_scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
 
 
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
@@ -131,7 +132,7 @@ def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     {}
     """
     job_of(out, pipeline=pipeline)
-    return experiments.stale_trainings(out)
+    return training_results.stale_trainings(out)
 
 
 def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
@@ -141,7 +142,7 @@ def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     {}
     """
     job_of(out, pipeline=pipeline)
-    return experiments.skipped_trainings(out)
+    return training_results.skipped_trainings(out)
 
 
 def report(out: str, *, pipeline: str | None = None) -> str:
@@ -312,10 +313,7 @@ def estimate(
     return estimate_pair(model, first, second, folder, factor=factor, demosaic=demosaic, **how)
 
 
-ExportForm = Literal["parquet", "shards", "fiftyone", "label-studio"]
-
-
-def push(out: str, to: str, *, form: ExportForm = "parquet", progress: Callable[[str], None] = lambda _: None) -> int:
+def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str], None] = lambda _: None) -> int:
     """Write the published dataset elsewhere, and return the number of samples. Repeat an interrupted call to resume it.
 
     Args:
@@ -335,22 +333,16 @@ def push(out: str, to: str, *, form: ExportForm = "parquet", progress: Callable[
     >>> push("out", "for-the-hub")
     210
     """
-    from ..datasets.exports import hugging_face, media
-    from .publish import copy_dataset
+    from ..datasets.exports.hugging_face import make_repository
 
     check_finished(out)
     dataset, target = dataset_of(out), Store(to)
     if not dataset:
         raise WrongUse(f"{out}: the run publishes no dataset")
-    mark, write = {
-        "parquet": (hugging_face.EXPORTED, hugging_face.write_parquet),
-        "shards": ("dataset.json", copy_dataset),
-        "fiftyone": (media.METADATA, media.write_fiftyone),
-        "label-studio": (media.CONFIG, media.write_label_studio),
-    }[form]
+    mark, write = writer_of(form)
     if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
         raise WrongUse(f"{to}: it contains files, but no {mark} of an earlier push: choose a new or empty folder")
-    if to.startswith("hf://") and hugging_face.make_repository(to):
+    if to.startswith("hf://") and make_repository(to):
         progress(f"{to}: created a private repository")
     return write(dataset, target, progress=progress)
 
@@ -431,7 +423,7 @@ def awaited(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     from ..curation.qa.rounds import unanswered
 
     todo = job_of(out, pipeline=pipeline)
-    place = posixpath.join(out, experiments.FOLDER)
+    place = posixpath.join(out, training_results.FOLDER)
     found = {each.name: unanswered(each, place) for each in todo.benchmark.asked(todo.config, out)}
     return {
         name: f"waits for {sum(short.values()):,} answers about {len(short):,} samples: `benchwright qa serve {out} --round "
@@ -450,7 +442,7 @@ def asking(out: str, pipeline: str | None, name: str | None) -> tuple[Round, str
     from ..curation.qa.rounds import unanswered
 
     todo = job_of(out, pipeline=pipeline)
-    place = posixpath.join(out, experiments.FOLDER)
+    place = posixpath.join(out, training_results.FOLDER)
     inside = {each.name: (each, place) for each in todo.benchmark.asked(todo.config, out)}
     rounds = {each: (asked, out) for each, asked in todo.rounds().items()} | inside
     if not rounds:

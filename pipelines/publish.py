@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -80,26 +80,6 @@ def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[s
         if target.size(name) != len(data) or target.read(name) != data:
             target.write(name, data)
     target.remove([name for name in target.list("") if name not in files and name not in keep])
-
-
-def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None] = lambda _: None) -> int:
-    """Copy the files of a published dataset, and return the number of its samples. What is there with its size stays.
-
-    Raises:
-        StoreError: a file is missing.
-
-    >>> copy_dataset("out/dataset", Store("elsewhere"))
-    210
-    """
-    source = Store(dataset)
-    described = source.read_json("dataset.json")
-    for name, facts in described["files"].items():
-        if target.size(name) != facts["size"]:
-            with source.open(name) as stream, target.writing(name) as out:
-                shutil.copyfileobj(stream, out, 1 << 22)
-            progress(f"{name}: {facts['size']:,} bytes")
-    target.write("dataset.json", source.read("dataset.json"))
-    return described["counts"]["samples"]
 
 
 def publish_plainly(run: Run, config: Any, folder: str) -> None:

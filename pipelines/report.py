@@ -29,9 +29,9 @@ from ..eval.report.tables import csv_text, figures_of
 from ..eval.report.trainings import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa
-from .experiments import results
 from .near_report import near_duplicates_sections
 from .samples import disputed, rejects_sections, sample_band, samples_sections
+from .training_results import results
 
 About = Mapping[str, tuple[str, str]]
 """"stage: setting" -> what the file is that the setting names, and its licence."""

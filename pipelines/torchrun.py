@@ -12,7 +12,8 @@ from ..eval.protocols.stream_loop import Stream
 from ..training.core import ranks
 from ..training.core.learner import Learner
 from .errors import WrongUse
-from .experiments import Training, dataset_digest, run_trainings
+from .experiments import Training, run_trainings
+from .training_results import dataset_digest
 
 
 class Leading:

@@ -44,7 +44,7 @@ EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
 EVERY_FUNCTION = [
     *("eval/metrics/" + name for name in ("angular", "class_incremental", "clear", "confusion", "label_sets")),
     *("eval/metrics/" + name for name in ("novelty", "order_sensitivity")),
-    *("eval/protocols/" + name for name in ("domain_incremental", "open_world", "predictions", "stream_loop")),
+    *("eval/protocols/" + name for name in ("domain_incremental", "open_world/loop", "predictions", "stream_loop")),
     "eval/labels",
     "eval/results",
     "datasets/clear/splits",

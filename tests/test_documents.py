@@ -150,7 +150,7 @@ def test_the_photos_of_the_readme(folder: Path) -> None:
 
 
 def test_the_places_of_changes_are_there() -> None:
-    table = PAGES["CONTRIBUTING.md"].read_text("utf-8").partition("## Where a change goes")[2].partition("\n## ")[0]
+    table = PAGES["README.md"].read_text("utf-8").partition("## Where things are")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
     places = [re.sub("NAME|BENCHMARK", "*", each) for row in rows for each in re.findall(r"`([\w./*]+/[\w./*]*)`", row)]
     assert len(rows) > 20

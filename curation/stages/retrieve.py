@@ -1,7 +1,7 @@
 """Retrieval: the rows of each time bucket that fit a concept best, by the cosine of stored vectors and prompt vectors.
 
 Source: CLEAR (Lin et al., NeurIPS 2021 Datasets and Benchmarks), section 3. Which row goes to which concept is decided in
-``overlap.py``; this module reads vectors and writes rows.
+``retrieval_rule.py``; this module reads vectors and writes rows.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..encoders.spec import EncoderSpec
 from ..rows import REJECTS, Sifted
 from .neighbours import Vectors
 from .nominate import gpu_knn
-from .overlap import Nominated, Rule, Selection, select
 from .ranks import ranks
 from .reorder import inverse, numbers_of_digits, stable_order
+from .retrieval_rule import Nominated, Rule, Selection, select
 from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
 

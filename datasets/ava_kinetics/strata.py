@@ -155,7 +155,7 @@ def thirds(areas: np.ndarray, keys: list[str]) -> list[str]:
 
 
 def strata_of(samples: pa.Table) -> pa.Table:
-    """Strata in the long form that ``open_world_measures.measures_by_stratum`` takes.
+    """Strata in the long form that ``open_world.measures.measures_by_stratum`` takes.
 
     Args:
         samples: with ``key`` and the columns of ``Stratified``.

@@ -22,7 +22,7 @@ from ...curation.stages.folder import safe_key
 from ...curation.zips import open_zip
 from ..features.arrays import open_arrays
 from .files import joints_of_array
-from .known import Known
+from .own_labels import Known
 from .rows import OwnSequence, npy_of
 
 MAX_PICKLE_BYTES = 1 << 32

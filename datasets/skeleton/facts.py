@@ -55,4 +55,4 @@ def published_training() -> Mapping[str, float]:
 
 @functools.cache
 def _read() -> Mapping[str, Any]:
-    return package_toml(__package__, "published.toml")
+    return package_toml(__package__, "paper_tables.toml")

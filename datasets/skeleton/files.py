@@ -15,10 +15,10 @@ from ...curation.stages.folder import key_of, open_folder, walk
 from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
 from .bvh import sequence_of_bvh
-from .known import Known
 from .layouts import Layout
 from .missing import row_of_joints
 from .ntu_text import parse_skeleton
+from .own_labels import Known
 from .rows import InFile, Sequence, SequenceFile, TensorRow, WithJoints, WithNpy, sequence_of
 from .tensors import TensorForm, tensor_row
 

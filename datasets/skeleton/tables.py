@@ -26,8 +26,8 @@ from ...curation.bounded_reading import check_columns, compression_by_name, deco
 from ...curation.parquet_footer import check_whole
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, safe_key, walk
-from .known import FIELDS, Known
 from .layouts import Layout
+from .own_labels import FIELDS, Known
 from .rows import MAX_FRAMES, OwnSequence, npy_of
 from .tensors import TensorForm
 

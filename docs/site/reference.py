@@ -33,7 +33,8 @@ MODULES = {
         *(f"datasets.{name}" for name in ("two_camera.transforms", "ucf101.lists", "vclimb.splits", "videos.rows")),
     ],
     "Commands": [
-        *(f"pipelines.{name}" for name in ("api", "benchmark", "cluster", "experiments", "column_streams", "stream_trainings")),
+        *(f"pipelines.{name}" for name in ("api", "benchmark", "cluster", "experiments", "training_results")),
+        *(f"pipelines.{name}" for name in ("column_streams", "stream_trainings")),
         *("pipelines.config: Location, load, find_config", "pipelines.publish: publish_shards"),
         *("pipelines.metrics: measure_by", "pipelines.report: ReportedRun, write_page, results_sections"),
         "pipelines.two_camera.baselines: write_artifacts",
@@ -43,13 +44,13 @@ MODULES = {
         "datasets.exports.avalanche",
     ],
     "Methods": [
-        *(f"training.{name}" for name in ("methods.method", "methods.finetune", "models.classifier", "core.criteria")),
-        *(f"training.{name}" for name in ("core.exemplars", "illuminants.pictures")),
+        *(f"training.{name}" for name in ("methods.method", "methods.finetune", "methods.replay", "models.classifier")),
+        *(f"training.{name}" for name in ("core.criteria", "core.exemplars", "core.memory", "illuminants.pictures")),
     ],
     "Metrics": [
         *(f"eval.metrics.{name}" for name in ("angular", "class_incremental", "clear", "confusion", "label_sets", "novelty")),
         "eval.metrics.order_sensitivity",
-        *(f"eval.protocols.{name}" for name in ("cross_validation", "domain_incremental", "open_world", "predictions")),
+        *(f"eval.protocols.{name}" for name in ("cross_validation", "domain_incremental", "open_world.loop", "predictions")),
         *("eval.protocols.stream_loop", "eval.labels", "eval.results"),
     ],
 }

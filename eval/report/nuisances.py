@@ -24,7 +24,7 @@ def nuisance_sections(tidy: pa.Table) -> list[Section]:
     """Figure 13 of the paper, of increment 0 and of all others; and numbers. None if nothing was seen through a transform.
 
     Args:
-        tidy: rows of ``open_world_measures.tidy`` whose stratification is ``nuisance``.
+        tidy: rows of ``open_world.measures.tidy`` whose stratification is ``nuisance``.
     """
     frame = pl.DataFrame(pl.from_arrow(tidy))
     if not frame.height:

@@ -1,4 +1,4 @@
-"""Figures and sections of an open-world report, from the tidy table of ``protocols.open_world_measures.tidy``.
+"""Figures and sections of an open-world report, from the tidy table of ``protocols.open_world.measures.tidy``.
 
 The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) draw a measure over the increments: before feedback at t, after
 it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are before feedback
@@ -123,7 +123,7 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
     """A measure over the increments: hollow points before feedback, at t, and full ones after it, at t + 0.5.
 
     Args:
-        tidy: columns of ``open_world_measures.COLUMNS``, its rows of all samples or of one stratification.
+        tidy: columns of ``open_world.measures.COLUMNS``, its rows of all samples or of one stratification.
         measure: one of the table's.
         shown: which rows.
         curves: name -> the rows of the curve among them, as a Polars expression; at most eight.
@@ -367,7 +367,7 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
     """Measures by stratum: a table and, for each predictor at its highest feedback, curves.
 
     Args:
-        strata: columns of ``protocols.open_world_measures.COLUMNS``; one task and one split.
+        strata: columns of ``protocols.open_world.measures.COLUMNS``; one task and one split.
         title, about: of the section.
         stratifications: those that are shown, in this order: name -> heading.
 

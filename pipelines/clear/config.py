@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import check_options
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
-from ...curation.stages.overlap import Rule
+from ...curation.stages.retrieval_rule import Rule
 from ...datasets.clear.facts import RELEASED
 from ..blurring import Blurring
 from ..config import Location, Rejects, ShardSizes

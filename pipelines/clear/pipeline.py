@@ -60,7 +60,7 @@ from ..user_code import encoder_of, source_of
 from . import card, release
 from .bucket_config import Buckets, CalendarBuckets, EqualCountBuckets, PublishedBuckets
 from .config import ClearConfig, LabelRecipe
-from .questions import rounds
+from .qa_rounds import rounds
 from .source_config import FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
 from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 

@@ -20,7 +20,8 @@ from ...eval.results import Value, measured
 from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.resnet import RESNETS
 from ..errors import WrongUse, unknown
-from ..experiments import DIVERGED, LOGGER, Leaves, Training, dataset_digest, told
+from ..experiments import DIVERGED, LOGGER, Leaves, Training, told
+from ..training_results import dataset_digest
 from .config import ClearConfig
 from .unlabelled import CHOSEN, PRETRAIN, SHARDS
 

@@ -22,7 +22,7 @@ from ..samples import sample_band
 from ..user_code import shown
 from .buckets import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
-from .questions import rounds
+from .qa_rounds import rounds
 from .results import pretraining_sections, results_sections
 from .source_config import ReleaseSource
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from ...datasets.exports.forms import Form
 from . import exits
 from .models import estimate, export
 from .options import (
@@ -456,7 +457,7 @@ def push(
     out: Out,
     to: Annotated[str, typer.Argument(metavar="WHERE", help="New folder, or fsspec URL such as hf://datasets/NAME.")],
     form: Annotated[
-        Literal["parquet", "shards", "fiftyone", "label-studio"],
+        Form,
         typer.Option(help="parquet for Hugging Face's load_dataset; shards unchanged; or the import formats of these tools."),
     ] = "parquet",
     quiet: Quiet = False,

@@ -19,8 +19,8 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import picture_sheets
 from ...eval.results import Line
-from ..experiments import FOLDER, finished_trainings
 from ..report import ReportedRun, write_page
+from ..training_results import FOLDER, finished_trainings
 from ..user_code import shown
 from .config import DrawnSource, IircConfig
 from .results import first_digest, protocol_sections

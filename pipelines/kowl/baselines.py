@@ -20,15 +20,16 @@ from ...curation.verify import DATASET
 from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
-from ...eval.protocols import open_world_doubts
-from ...eval.protocols.open_world_measures import measure_nuisances, measure_open_world, measure_start
-from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
+from ...eval.protocols.open_world.doubts import doubts as doubts_of
+from ...eval.protocols.open_world.measures import measure_nuisances, measure_open_world, measure_start
+from ...eval.protocols.open_world.predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.paper import paper_settings
 from ...training.predictors.registry import PREDICTORS, new_predictor
 from ..errors import WrongUse
-from ..experiments import FOLDER, Training, dataset_digest, results
+from ..experiments import Training
 from ..metrics import with_metrics
 from ..stream_trainings import short
+from ..training_results import FOLDER, dataset_digest, results
 from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
 from .people import by_people, check_people
@@ -164,7 +165,7 @@ def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
 
 def doubts(config: KowlConfig, out: str) -> list[str]:
     """Trainings whose settings do not suit their data, with the figure that shows it; ``config`` is not used."""
-    return open_world_doubts.doubts(results(out))
+    return doubts_of(results(out))
 
 
 def _measures(config: KowlConfig, out: str) -> dict[str, Step]:

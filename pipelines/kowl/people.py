@@ -20,7 +20,8 @@ from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.reader.index import DatasetIndex
 from ..errors import WrongUse
-from ..experiments import FOLDER, Training, dataset_digest
+from ..experiments import Training
+from ..training_results import FOLDER, dataset_digest
 from .clips import COLUMNS, FRAME_PX, with_clips
 from .config import KowlConfig, People
 from .protocols import BY_PEOPLE, told_of

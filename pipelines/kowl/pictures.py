@@ -17,11 +17,11 @@ from ...curation.stages.visual_transforms import our_ranges
 from ...curation.store import Rows, Store
 from ...datasets.features.extract import see_through
 from ...eval.metrics.confusion import top_labels
-from ...eval.protocols.open_world_measures import TOP, predictor_labels
-from ...eval.protocols.open_world_predictions import OpenWorldPredictions
+from ...eval.protocols.open_world.measures import TOP, predictor_labels
+from ...eval.protocols.open_world.predictions import OpenWorldPredictions
 from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
-from ..experiments import FOLDER, Trained, finished_trainings, results
+from ..training_results import FOLDER, Trained, finished_trainings, results
 from ..user_code import shown
 from .clips import pixels_of, places, with_clips
 from .config import ExtractedFeatures, KowlConfig, VideoFeatures

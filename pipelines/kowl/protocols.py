@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...eval.protocols.open_world_measures import PROTOCOL
+from ...eval.protocols.open_world.measures import PROTOCOL
 from ..errors import WrongUse
 
 START = "start"

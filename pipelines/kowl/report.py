@@ -22,8 +22,8 @@ from ...datasets.kowl.tables import (
     transition_counts,
     transitions,
 )
-from ...eval.protocols.open_world_doubts import doubts
-from ...eval.protocols.open_world_measures import NUISANCE, predictor_labels, tidy
+from ...eval.protocols.open_world.doubts import doubts
+from ...eval.protocols.open_world.measures import NUISANCE, predictor_labels, tidy
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
@@ -32,8 +32,8 @@ from ...eval.report.open_world import density_section, open_world_sections, stra
 from ...eval.report.starting_release import starting_sections
 from ...eval.report.trainings import own_metrics, settings_details
 from ...eval.results import Line
-from ..experiments import results
 from ..report import ReportedRun, write_page
+from ..training_results import results
 from ..user_code import shown
 from .card import NEEDED, recorded, youtube_ids
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures

@@ -23,7 +23,7 @@ from ...datasets.kowl.samples import FEATURE
 from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.open_world import (
+from ...eval.protocols.open_world.loop import (
     Increment,
     LearnedArrays,
     Setting,
@@ -32,8 +32,8 @@ from ...eval.protocols.open_world import (
     run_open_world,
     see_through,
 )
-from ...eval.protocols.open_world_measures import measures_by_stratum, nuisance_measures
-from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
+from ...eval.protocols.open_world.measures import measures_by_stratum, nuisance_measures
+from ...eval.protocols.open_world.predictions import COLUMNS, OpenWorldPredictions
 from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor

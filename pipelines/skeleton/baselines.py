@@ -30,10 +30,11 @@ from ...training.methods.method import Method
 from ...training.methods.registry import METHODS, made
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
-from ..experiments import Training, dataset_digest
+from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import quoted, reference_of
 from ..stream_trainings import Runs, in_settings, short, stream_training, with_remedy
+from ..training_results import dataset_digest
 from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
 from .joints import layout_for
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for

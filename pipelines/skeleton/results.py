@@ -24,7 +24,7 @@ from ...eval.report.blocks import Cell
 from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line, lines
 from ..config import find_config, load
-from ..experiments import results
+from ..training_results import results
 from .config import SkeletonConfig, training_settings
 
 By = Literal["task", "class"]

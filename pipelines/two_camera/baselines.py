@@ -22,9 +22,10 @@ from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
-from ..experiments import Training, predictions
+from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import short
+from ..training_results import predictions
 from . import learning
 from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
 

@@ -31,8 +31,9 @@ from ...training.two_camera.onnx_file import linear_onnx_bytes, onnx_bytes, torc
 from ...training.two_camera.onnx_run import Floats, OnnxNetwork
 from ...training.two_camera.shapes import INPUTS, RATIOS
 from ..errors import WrongUse, unknown
-from ..experiments import FOLDER, Training, dataset_digest, results, run_trainings
+from ..experiments import Training, run_trainings
 from ..names import short
+from ..training_results import FOLDER, dataset_digest, results
 from ..user_code import OwnSource, shown
 from . import learning
 from .baselines import LINEAR, ChosenEstimator, directions, rows_learned, settings_of, training_of

@@ -32,7 +32,8 @@ from ...eval.protocols.cross_validation import (
 )
 from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
-from ..experiments import DIVERGED, LOGGER, NOT_FITTED, told
+from ..experiments import DIVERGED, LOGGER, told
+from ..training_results import NOT_FITTED
 
 Changes = tuple[NDArray[np.float64], Mapping[tuple[str, str], int]]
 """Matrices (2, n, 3, 3) of both cameras, and the row of each pair and the pair whose light it is given."""

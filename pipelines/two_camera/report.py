@@ -21,8 +21,8 @@ from ...eval.report.blocks import Band, Block, Cell, CellValue, ImageGrid, Secti
 from ...eval.report.boxes import box_chart
 from ...eval.report.trainings import own_metrics, settings_details
 from ...eval.results import Line
-from ..experiments import predictions, skipped_trainings
 from ..report import ReportedRun, write_page
+from ..training_results import predictions, skipped_trainings
 from ..user_code import shown
 from .baselines import directions
 from .config import LitPictures, Metadata, Radiometric, TwoCameraConfig

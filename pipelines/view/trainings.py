@@ -13,7 +13,7 @@ from ...curation.part_writer import folder
 from ...curation.rows import visible
 from ...curation.store import Store
 from ...eval.report.blocks import Block, CellValue, Table, Text
-from ..experiments import FOLDER
+from ..training_results import FOLDER
 from .run_view import ShownRun
 
 _LEARNED = "learned_"

@@ -21,7 +21,7 @@ from benchwright.curation.run import run
 from benchwright.curation.stages import nominate, topk
 from benchwright.curation.stages.neighbours import Distinct, Vectors
 from benchwright.curation.stages.nominate import gpu_knn
-from benchwright.curation.stages.overlap import Nominated, Rule, select
+from benchwright.curation.stages.retrieval_rule import Nominated, Rule, select
 from benchwright.curation.stages.retrieve import Concept, Retrieved, retrieve, retrieve_by_vectors
 from benchwright.curation.stages.shortage import shortages
 from benchwright.curation.stages.topk import TopK, inner_products

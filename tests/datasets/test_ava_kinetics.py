@@ -27,8 +27,8 @@ from benchwright.datasets.ava_kinetics.strata import (
 )
 from benchwright.datasets.kinetics.lists import Listed, ListFile, kinetics_lists, read_kinetics_list
 from benchwright.eval.metrics.confusion import UNKNOWN, Confusion, accuracy
-from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
-from benchwright.eval.protocols.open_world_measures import measures_by_stratum
+from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, run_open_world
+from benchwright.eval.protocols.open_world.measures import measures_by_stratum
 
 from tests.eval import open_worlds
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.rows import Sifted
 from benchwright.curation.stages.choose import class_order
-from benchwright.curation.stages.overlap import Rule
+from benchwright.curation.stages.retrieval_rule import Rule
 from benchwright.curation.stages.retrieve import Concept, retrieve_by_vectors
 from benchwright.datasets.clear.facts import facts
 

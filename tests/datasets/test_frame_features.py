@@ -33,11 +33,11 @@ from benchwright.datasets.features.frames import (
     shards_below,
 )
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.eval.protocols.open_world_measures import tidy
+from benchwright.eval.protocols.open_world.measures import tidy
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
-from benchwright.pipelines.experiments import results
 from benchwright.pipelines.kowl import pipeline as kowl
+from benchwright.pipelines.training_results import results
 from PIL import Image
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from benchwright.curation.keys import canonical
 from benchwright.curation.rows import schema_of
 from benchwright.curation.store import PartInfo, Rows, Store
-from benchwright.eval.protocols.open_world_measures import measure_open_world
-from benchwright.eval.protocols.open_world_predictions import COLUMNS
+from benchwright.eval.protocols.open_world.measures import measure_open_world
+from benchwright.eval.protocols.open_world.predictions import COLUMNS
 from benchwright.eval.results import RESULTS, Value
 
 

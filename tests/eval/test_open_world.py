@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.eval.metrics.novelty import reaction
-from benchwright.eval.protocols import open_world_predictions
-from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
-from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, FROM_START, measure_open_world, tidy
-from benchwright.eval.protocols.open_world_predictions import OpenWorldPredictions, Predicted
+from benchwright.eval.protocols.open_world import predictions
+from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, run_open_world
+from benchwright.eval.protocols.open_world.measures import COLUMNS, CUMULATIVE, FROM_START, measure_open_world, tidy
+from benchwright.eval.protocols.open_world.predictions import OpenWorldPredictions, Predicted
 from benchwright.training.predictors.paper import paper_settings
 from benchwright.training.predictors.registry import make_predictor
 from sklearn import metrics
@@ -178,7 +178,7 @@ def test_predictors_of_other_settings_have_names_of_their_own_and_seeds_are_aver
 def test_much_is_stored_in_several_rows_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     made = world(increments=1, rows=12)
     whole = run("evm", tmp_path / "whole", made)
-    monkeypatch.setattr(open_world_predictions, "_AT_ONCE", 4 * 7 * 10)
+    monkeypatch.setattr(predictions, "_AT_ONCE", 4 * 7 * 10)
     parts = run("evm", tmp_path / "parts", made)
     assert max(table["samples"][0].as_py() for table in parts.tables if table["phase"][0].as_py()) == 10
     assert len({key for table in parts.tables for key in table["key"].to_pylist()}) == len(parts.tables) > len(whole.tables)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.keys import canonical
 from benchwright.curation.rows import schema_of
-from benchwright.eval.protocols.open_world_doubts import doubts
+from benchwright.eval.protocols.open_world.doubts import doubts
 from benchwright.eval.results import RESULTS, Value, measured
 from benchwright.training.predictors.paper import paper_settings
 from benchwright.training.predictors.registry import make_predictor

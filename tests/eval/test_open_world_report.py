@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from benchwright.datasets.kowl.tables import class_density as density_of
-from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
-from benchwright.eval.protocols.open_world_measures import tidy as tidy_of
+from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, run_open_world
+from benchwright.eval.protocols.open_world.measures import tidy as tidy_of
 from benchwright.eval.report import html
 from benchwright.eval.report.blocks import Details, Figure, Report, Section, Table
 from benchwright.eval.report.figures import line_chart, rank_chart

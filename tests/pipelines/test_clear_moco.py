@@ -23,7 +23,7 @@ from benchwright.datasets.clear.unlabelled import place_unlabelled
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.features import open_features
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, experiments
+from benchwright.pipelines import api, training_results
 from benchwright.pipelines.jobs import job
 
 from .conftest import Cli, files_of
@@ -178,7 +178,7 @@ def test_a_pre_training_leaves_weights_and_results(bw: Cli, out: Path) -> None:
     held = torch.load(path, weights_only=True)
     assert (held["arch"], held["epoch"]) == ("small_cnn", 3)
     assert "module.encoder_q.fc.2.weight" in held["state_dict"]
-    table = pl.DataFrame(experiments.results(str(out)))
+    table = pl.DataFrame(training_results.results(str(out)))
     dataset = json.loads((out / "unlabelled/dataset.json").read_text())["digest"]
     assert table["dataset"].unique().to_list() == [dataset]
     assert table["model"].unique().to_list() == ["small_cnn"]
@@ -301,5 +301,5 @@ def test_what_was_pre_trained_becomes_features_that_baselines_learn(bw: Cli, out
     }
     said = bw("train", out, "-m", "finetune", "-p", "streaming", "--set", "baselines.features=moco_b0")
     assert said.code == 0, said.err
-    assert {one.facts["settings"].get("features") for one in experiments.finished_trainings(str(out))} == {None, "moco_b0"}
+    assert {one.facts["settings"].get("features") for one in training_results.finished_trainings(str(out))} == {None, "moco_b0"}
     assert bw("verify", out).code == 0

@@ -17,7 +17,7 @@ import pytest
 import torch
 from benchwright.curation.nested import flat
 from benchwright.pipelines.clear.paper import why_not_its_settings
-from benchwright.pipelines.experiments import finished_trainings
+from benchwright.pipelines.training_results import finished_trainings
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
 from benchwright.training.core.schedule import Schedule
 

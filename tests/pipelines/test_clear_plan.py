@@ -56,7 +56,7 @@ def test_published_settings_are_the_papers_facts() -> None:
 
 
 def test_worker_options_are_those_that_were_shown() -> None:
-    from benchwright.pipelines.clear.questions import rounds
+    from benchwright.pipelines.clear.qa_rounds import rounds
 
     config = api.job("clear", overrides=["source.metadata=yfcc"]).config
     shown = {option.stands_for: option.shown for option in rounds(config)[0].options}

@@ -23,7 +23,7 @@ from benchwright.datasets.clear.facts import facts
 from benchwright.datasets.reader.features import feature_sets, open_features, read_features
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
-from benchwright.pipelines.experiments import results
+from benchwright.pipelines.training_results import results
 from PIL import Image
 
 from tests.datasets import release_by_hand as by_hand

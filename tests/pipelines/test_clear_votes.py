@@ -18,7 +18,7 @@ from benchwright.curation.qa.votes import VOTES, read_votes, write_votes
 from benchwright.curation.run import lock
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
-from benchwright.pipelines.clear.questions import rounds
+from benchwright.pipelines.clear.qa_rounds import rounds
 from benchwright.pipelines.cli import main as cli
 from PIL import Image
 

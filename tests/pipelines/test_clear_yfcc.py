@@ -18,7 +18,7 @@ from benchwright.curation.qa.simulated import simulate_results
 from benchwright.datasets.clear.synthetic import draw_pictures
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
-from benchwright.pipelines.clear.questions import rounds
+from benchwright.pipelines.clear.qa_rounds import rounds
 
 COUNT = 400
 COLUMNS = 23

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 from benchwright.curation.store import StoreError
-from benchwright.pipelines import api, experiments
+from benchwright.pipelines import api, training_costs, training_results
 from benchwright.pipelines.experiments import Diverged
 
 from .conftest import Cli
@@ -58,7 +58,7 @@ def made(bw: Cli, out: Path, *settings: str) -> Path:
 
 
 def table(out: Path) -> pl.DataFrame:
-    return pl.DataFrame(experiments.results(str(out)))
+    return pl.DataFrame(training_results.results(str(out)))
 
 
 def digests(out: Path) -> dict[str, str]:
@@ -88,9 +88,9 @@ def test_results_hold_one_row_a_value_for_every_training(bw: Cli, out: Path) -> 
 def test_an_estimate_counts_the_trainings_of_the_sample(bw: Cli, out: Path) -> None:
     made(bw, out)
     assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
-    cost = experiments.training_costs(str(out), 210)["iid nap-finetune"]
+    cost = training_costs.training_costs(str(out), 210)["iid nap-finetune"]
     assert cost.cpu_seconds > 0
-    (ten,) = experiments.training_estimates(str(out), 2100, of=210)
+    (ten,) = training_costs.training_estimates(str(out), 2100, of=210)
     assert ten.cpu_seconds == pytest.approx(10 * cost.cpu_seconds)
     assert (ten.rows_in, ten.gpu_seconds, ten.bytes) == (2100, 0, 10 * cost.bytes)
     told = bw(
@@ -121,7 +121,7 @@ def test_the_table_of_results_is_a_file_for_any_program(bw: Cli, out: Path) -> N
 
 
 def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path: Path) -> None:
-    for asked in (experiments.results, lambda out: next(experiments.predictions(out))):
+    for asked in (training_results.results, lambda out: next(training_results.predictions(out))):
         with pytest.raises(StoreError, match="contains no run"):
             asked(str(tmp_path))
 
@@ -149,8 +149,8 @@ def test_eval_and_report_go_through_the_trainings_once(bw: Cli, out: Path, monke
     made(bw, out)
     assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
     read: list[str] = []
-    load = experiments.load_artifact
-    monkeypatch.setattr(experiments, "load_artifact", lambda store, stage: read.append(stage) or load(store, stage))
+    load = training_results.load_artifact
+    monkeypatch.setattr(training_results, "load_artifact", lambda store, stage: read.append(stage) or load(store, stage))
     for command in ("eval", "report"):
         read.clear()
         assert bw(command, out).code == 0

@@ -21,8 +21,8 @@ from benchwright.datasets.reader.features import feature_sets, open_features, re
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.experiments import finished_trainings
 from benchwright.pipelines.jobs import job, job_of
+from benchwright.pipelines.training_results import finished_trainings
 from benchwright.training.data.pictures import shard_pictures
 
 from tests.datasets.test_feature_networks import moco, torchvision_model

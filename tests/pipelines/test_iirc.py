@@ -31,7 +31,7 @@ from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.protocols.predictions import Predictions
 from benchwright.eval.results import Line, lines
-from benchwright.pipelines import api, config, experiments
+from benchwright.pipelines import api, config, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
@@ -417,11 +417,11 @@ def rerun(tiny: Path, out: Path, *overrides: str) -> Path:
 
 def predictions(out: Path) -> dict[str, Predictions]:
     """By method, of runs with one configuration and seed."""
-    return {facts["method"]: Predictions(rows) for facts, rows in experiments.predictions(str(out))}
+    return {facts["method"]: Predictions(rows) for facts, rows in training_results.predictions(str(out))}
 
 
 def line_of(out: Path, method: str) -> Line:
-    (found,) = [line for line in lines(experiments.results(str(out))) if line.method == method]
+    (found,) = [line for line in lines(training_results.results(str(out))) if line.method == method]
     return found
 
 
@@ -490,8 +490,8 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     held = json.loads((trained / "dataset/dataset.json").read_text())
     Path(out, "dataset").mkdir()
     Path(out, "dataset/dataset.json").write_text(json.dumps(held | {"digest": "0" * 64}))
-    assert len(experiments.results(out)) == 0
-    assert list(experiments.stale_trainings(out).values()) == ["trained on another dataset"] * 3
+    assert len(training_results.results(out)) == 0
+    assert list(training_results.stale_trainings(out).values()) == ["trained on another dataset"] * 3
 
 
 def test_joint_training_has_seeds_and_replay_has_buffers_of_its_own(tiny: Path) -> None:

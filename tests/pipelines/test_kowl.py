@@ -19,7 +19,7 @@ from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.synthetic import draw_lists, drawing
 from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, config, experiments
+from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.kowl import card as kowl_card
 from benchwright.pipelines.kowl import pipeline as kowl
@@ -138,7 +138,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_rows(evaluated: Path, tmp_path:
     for predictor in ("ann", "gmm_finch", "evm"):
         with pytest.raises(Stopped):
             train(c, out, [predictor], ["1"], progress=stop)
-    assert experiments.mean_scores(str(out), kowl.BENCHMARK.shown) == {}
+    assert training_results.mean_scores(str(out), kowl.BENCHMARK.shown) == {}
     del told[:]
     train(c, out, [], ["1"], progress=told.append)
     assert not any(f"increment {number}" in line for number in range(4) for line in told)
@@ -155,7 +155,7 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
     assert mean["mcc post"] == pytest.approx(0.7047366796226949)  # of increments 1 to 5, as before feedback
     whole = {
         (str(row["protocol"]), str(row["method"]), str(row["split"]), str(row["metric"])): row["value"]
-        for row in experiments.results(str(evaluated)).to_pylist()
+        for row in training_results.results(str(evaluated)).to_pylist()
         if row["position"] is None
     }
     with_start = whole["feedback 1", "gmm_finch", "validate+test", "from_start.post.classification.predictor.mcc"]
@@ -191,9 +191,9 @@ def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: P
     (out / "dataset/dataset.json").write_text(json.dumps(held | {"digest": "0" * 64}))
     (out / "run.json").write_bytes((evaluated / "run.json").read_bytes())
     (out / "experiments").symlink_to(evaluated / "experiments")
-    assert experiments.results(str(out)).num_rows == 0
-    assert experiments.mean_scores(str(out), kowl.BENCHMARK.shown) == {}
-    assert list(experiments.stale_trainings(str(out)).values()) == ["trained on another dataset"] * 6
+    assert training_results.results(str(out)).num_rows == 0
+    assert training_results.mean_scores(str(out), kowl.BENCHMARK.shown) == {}
+    assert list(training_results.stale_trainings(str(out)).values()) == ["trained on another dataset"] * 6
 
 
 def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path)
     that is found again does not, and feedback pays."""
     out = linked(evaluated, tmp_path)
     train(settings("kowl/tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"'), out, ["ann"], ["0", "1"])
-    again, first = experiments.mean_scores(str(out), kowl.BENCHMARK.shown), api.scores(str(evaluated))
+    again, first = training_results.mean_scores(str(out), kowl.BENCHMARK.shown), api.scores(str(evaluated))
     post = {
         when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
     }
@@ -215,7 +215,7 @@ def test_other_settings_stand_beside_each_other(evaluated: Path, tmp_path: Path)
     for overrides in ([], ["evaluation.settings.evm.tail_size=50"], ["evaluation.experience_limit=300"]):
         train(settings("kowl/tiny.toml", *overrides), out, ["evm"], ["0.5"])
     assert load_run(Store(str(out / "experiments"))).pipeline == "kowl experiments"
-    assert list(experiments.mean_scores(str(out), kowl.BENCHMARK.shown)["feedback 0.5"]) == [
+    assert list(training_results.mean_scores(str(out), kowl.BENCHMARK.shown)["feedback 0.5"]) == [
         "evm, experience_limit = None, predictor.tail_size = 100",
         "evm, experience_limit = None, predictor.tail_size = 50",
         "evm, experience_limit = 300, predictor.tail_size = 100",

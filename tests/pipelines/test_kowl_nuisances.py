@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchwright.eval.protocols.open_world_measures import tidy
+from benchwright.eval.protocols.open_world.measures import tidy
 from benchwright.eval.report.blocks import Figure
 from benchwright.eval.report.nuisances import nuisance_sections
 from benchwright.pipelines import api
-from benchwright.pipelines.experiments import results
 from benchwright.pipelines.kowl.stream import read_increments
+from benchwright.pipelines.training_results import results
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""

@@ -17,7 +17,7 @@ from benchwright.curation.qa.votes import VOTES, write_votes
 from benchwright.curation.rows import Rejected
 from benchwright.curation.store import Rows
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, Unanswered, run_open_world
+from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, Unanswered, run_open_world
 from benchwright.pipelines import api, outputs
 from benchwright.pipelines.kowl.requests import Answered, settle
 from benchwright.pipelines.view.annotate import asked_by, make_app
@@ -102,7 +102,7 @@ def test_a_training_by_people_waits_in_every_increment_and_goes_on(run: Path, tm
 
 def learned(run: Path, protocol: str) -> pa.Table:
     from benchwright.curation.store import Store
-    from benchwright.pipelines.experiments import finished_trainings
+    from benchwright.pipelines.training_results import finished_trainings
 
     api.train(str(run), methods=["ann"], protocols=[protocol])
     (one,) = [each for each in finished_trainings(str(run)) if each.facts["protocol"] == f"feedback {protocol}"]

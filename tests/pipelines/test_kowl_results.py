@@ -23,11 +23,11 @@ import torch
 from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.eval.protocols.open_world_measures import tidy
+from benchwright.eval.protocols.open_world.measures import tidy
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
-from benchwright.pipelines.experiments import results
 from benchwright.pipelines.kowl.stream import read_increments
+from benchwright.pipelines.training_results import results
 
 from .pages import faults
 

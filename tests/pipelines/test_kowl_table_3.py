@@ -16,8 +16,8 @@ from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.report.blocks import Text
 from benchwright.pipelines import api
-from benchwright.pipelines.experiments import results
 from benchwright.pipelines.kowl import report
+from benchwright.pipelines.training_results import results
 from benchwright.training.predictors.original import Original
 from benchwright.training.predictors.registry import make_predictor
 from sklearn import metrics

@@ -21,7 +21,7 @@ from benchwright.datasets.skeleton.orders import task_orders
 from benchwright.datasets.skeleton.view import load_arrays
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound, order_difference
 from benchwright.eval.results import RESULTS, Line, lines
-from benchwright.pipelines import api, config, experiments
+from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.skeleton import baselines
@@ -72,7 +72,7 @@ def train(c: SkeletonConfig, out: Path, *methods: str, on: tuple[str, ...] = (),
 
 
 def found_in(out: Path) -> list[Line]:
-    return lines(experiments.results(str(out)))
+    return lines(training_results.results(str(out)))
 
 
 def line(out: Path, protocol: str, label: str) -> Line:
@@ -418,7 +418,7 @@ def test_results_tell_what_the_memory_held(run: Path) -> None:
             share = one.settings["method.fraction"]
             assert samples == parts == sum(int(share * sum(sizes[int(c)] for c in task.split("+"))) for task in tasks)
     assert "er" in {one.method for one in of_experiment(found_in(run), "task_order")}
-    assert pq.read_table(run / "experiments" / "results.parquet").equals(experiments.results(str(run)))
+    assert pq.read_table(run / "experiments" / "results.parquet").equals(training_results.results(str(run)))
 
 
 def test_tables_are_printed(run: Path, capfd: pytest.CaptureFixture[str]) -> None:

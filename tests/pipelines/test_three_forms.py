@@ -13,9 +13,9 @@ import pytest
 from benchwright.curation.code_changes import codes
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
-from benchwright.pipelines.experiments import dataset_digest
 from benchwright.pipelines.listing import REGISTRIES
 from benchwright.pipelines.tracking import track_of
+from benchwright.pipelines.training_results import dataset_digest
 
 from tests.installed import Install
 from tests.pipelines.conftest import Cli

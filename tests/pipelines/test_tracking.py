@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from benchwright.pipelines import api
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.experiments import finished_trainings, results
 from benchwright.pipelines.tracking import track_of
+from benchwright.pipelines.training_results import finished_trainings, results
 
 from tests.pipelines.conftest import Cli
 

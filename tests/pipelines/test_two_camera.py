@@ -26,7 +26,7 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
 from benchwright.eval.protocols.cross_validation import estimates_of
 from benchwright.eval.results import RESULTS, Line
-from benchwright.pipelines import api, config, experiments
+from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.experiments import Diverged
@@ -200,7 +200,7 @@ def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
 
 
 def scores(out: Path) -> dict:
-    return experiments.mean_scores(str(out), two_camera.BENCHMARK.shown)
+    return training_results.mean_scores(str(out), two_camera.BENCHMARK.shown)
 
 
 def train(c: TwoCameraConfig, out: Path, methods: list[str] | None = None) -> None:
@@ -226,7 +226,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     found = scores(out)["rotating"]
     assert set(found) == {"network-200", "without", "linear_regression", "gray_world", "homography_shades_of_gray"}
     assert found["network-200"]["runs"] == 2
-    told = {one["method"]: one["settings"] for one, _ in experiments.predictions(str(out))}
+    told = {one["method"]: one["settings"] for one, _ in training_results.predictions(str(out))}
     assert {name: one["relit_pictures"] for name, one in told.items() if "relit_pictures" in one} == {
         "homography_shades_of_gray": 9
     }, "of the baselines it alone learns from pictures"
@@ -247,11 +247,11 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert "Not a fair comparison: the illuminants, transforms or folds of this run are not the released ones" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
-    assert experiments.stale_trainings(str(out)) == {}
+    assert training_results.stale_trainings(str(out)) == {}
     manifest = out / "dataset/dataset.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"digest": "0" * 64}))
     assert scores(out) == {}
-    assert set(experiments.stale_trainings(str(out)).values()) == {"trained on another dataset"}
+    assert set(training_results.stale_trainings(str(out)).values()) == {"trained on another dataset"}
 
 
 def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data:
     c = settings("two_camera/metadata.toml", *given, f"evaluation.networks={{ pupil = {pupil}, teacher = {teacher} }}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     train(c, tmp_path, ["pupil"])
-    ((told, rows),) = experiments.predictions(str(tmp_path))
+    ((told, rows),) = training_results.predictions(str(tmp_path))
     own = told["settings"]["estimator"]
     assert (told["model"], own["parameters"], own["rows"]) == ("distilled", 470, 50)
     assert own["teacher"]["parameters"] == 200

@@ -17,7 +17,7 @@ from benchwright.curation.rng import rng
 from benchwright.curation.stages.alignment import LEAST_AGREEMENT
 from benchwright.eval.metrics.light_dependence import light_dependence
 from benchwright.eval.protocols.cross_validation import estimates_of
-from benchwright.pipelines import api, experiments
+from benchwright.pipelines import api, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.two_camera import estimating, learning
@@ -251,7 +251,7 @@ def test_both_directions_estimate_the_light_of_their_camera_from_its_own_picture
     tested = pairs.take(pairs.fold == 2)
     pictures = learning.pictures_of(str(both / "dataset"), "digest", None)[0][np.flatnonzero(pairs.fold == 2)]
     seen = 0
-    for facts, rows in experiments.predictions(str(both)):
+    for facts, rows in training_results.predictions(str(both)):
         found, camera = estimates_of(rows), facts["settings"]["direction"][0]
         truth = getattr(tested, f"gt_{camera}")
         assert np.allclose(found.truth[0], truth / truth[:, 1:2])

@@ -29,7 +29,7 @@ from benchwright.datasets.vclimb.facts import facts
 from benchwright.eval.report.blocks import Table, Text
 from benchwright.eval.report.trainings import comparable
 from benchwright.eval.results import RESULTS, Line, lines
-from benchwright.pipelines import api, config, experiments
+from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.report import ReportedRun, finished_stages
@@ -142,7 +142,7 @@ def untrained(trained: Path, into: Path) -> str:
 def train(c: VclimbConfig, out: str, *methods: str, protocols: tuple[str, ...] = (), **how: Any) -> list[Line]:
     """Trainings by these settings, whatever the run was made with; the lines of all its results."""
     experiments.run_trainings(vclimb.BENCHMARK.trainings(c, out, methods, protocols), out, **how)
-    return lines(experiments.results(out))
+    return lines(training_results.results(out))
 
 
 def stages_of(out: str | Path) -> dict[str, str]:
@@ -159,7 +159,7 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
         assert 0 <= one["mean"]["acc"] <= 1
         assert one["mean"]["acc"] == pytest.approx(one["mean"]["acc unweighted"])  # tasks of two classes each
     # The memory is counted in frames: 12 clips of 4.
-    line = next(line for line in lines(experiments.results(str(trained))) if line.label == "icarl")
+    line = next(line for line in lines(training_results.results(str(trained))) if line.label == "icarl")
     last = line.select("accuracy").to_pylist()[-1]
     assert (last["memory_samples"], last["memory_parts"]) == (12, 48)
     for metric in ("acc_class_weighted", "bwf_class_weighted"):
@@ -177,7 +177,7 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
     c, out = settings("tiny"), untrained(trained, tmp_path / "run")
     with pytest.raises(Stopped):
         train(c, out, "icarl+tc", progress=stop)
-    assert experiments.mean_scores(out, vclimb.SHOWN) == {}
+    assert training_results.mean_scores(out, vclimb.SHOWN) == {}
     told: list[str] = []
     train(c, out, "icarl+tc", progress=told.append)
     assert [line.partition(": ")[2].partition(" in ")[0] for line in told] == ["'2', 3 of 3, learned and tested", "trained"]
@@ -197,8 +197,8 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     out = str(shutil.copytree(trained, tmp_path / "run"))
     published_as = Path(out, "dataset/dataset.json")
     published_as.write_text(json.dumps(json.loads(published_as.read_text()) | {"digest": "0" * 64}))
-    assert experiments.mean_scores(out, vclimb.SHOWN) == {}
-    assert set(experiments.stale_trainings(out).values()) == {"trained on another dataset"}
+    assert training_results.mean_scores(out, vclimb.SHOWN) == {}
+    assert set(training_results.stale_trainings(out).values()) == {"trained on another dataset"}
 
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
@@ -407,7 +407,7 @@ def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -
     assert before.items() <= stages_of(out).items()
     assert len(stages_of(out)) == len(before) + 3
     own.write_text(textwrap.dedent(OWN).replace("square()", "abs()"))
-    assert experiments.stale_trainings(out) == {"frames 4 own_clips.py:calm": "own_clips.calm changed"}
+    assert training_results.stale_trainings(out) == {"frames 4 own_clips.py:calm": "own_clips.calm changed"}
     with pytest.raises(WrongUse, match="takes no weights"):
         vclimb.BENCHMARK.trainings(
             settings("tiny", f"evaluation.weights={tmp_path / 'w.bin'}", "evaluation.model=mlp"), out, [], []
@@ -776,7 +776,7 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     assert data.dataset == "ucf101"
     clips = made["shards"].rows_view(Store(str(trained))).table(["label", "role"])
     other = dataclasses.replace(data, why="its frames are others")
-    section = results_section("frames 4", lines(experiments.results(str(trained))), other, clips)
+    section = results_section("frames 4", lines(training_results.results(str(trained))), other, clips)
     assert "upper bound" not in str(section), "TSN's accuracy, which the paper cites, stood beside other frames, too"
     assert note.paragraphs == [
         "Fair comparison: released split file. Not for icarl, schedule.epochs = 1: settings of the paper were changed: "

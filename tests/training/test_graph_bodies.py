@@ -16,7 +16,7 @@ from benchwright.training.graph_streams.parallel_streams import Streams
 from benchwright.training.graph_streams.recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, full_batches
 from benchwright.training.methods.registry import method
 from benchwright.training.models.bodies import EachBody
-from benchwright.training.models.gcn import gcn
+from benchwright.training.models.gcn.network import gcn
 from benchwright.training.models.st_gcn import BlockForm, StGcn, st_gcn
 from torch import Tensor, nn
 

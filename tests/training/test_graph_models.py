@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from benchwright.training.models import gcn_passes as passes
 from benchwright.training.models.batch_norm import EPSILON
 from benchwright.training.models.flat import Piece, Pieces
-from benchwright.training.models.gcn import Gcn
+from benchwright.training.models.gcn import passes
+from benchwright.training.models.gcn.network import Gcn
 from benchwright.training.models.st_gcn import StGcn
 from torch import Tensor, nn
 

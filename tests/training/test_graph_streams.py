@@ -27,7 +27,7 @@ from benchwright.training.graph_streams.recipe import (
 )
 from benchwright.training.methods import importance
 from benchwright.training.methods.registry import method
-from benchwright.training.models.gcn import Gcn, gcn
+from benchwright.training.models.gcn.network import Gcn, gcn
 from benchwright.training.models.st_gcn import st_gcn
 from torch import Tensor, nn
 

@@ -18,6 +18,7 @@ from benchwright.training.core.build import Parts, parts_of
 from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
 from benchwright.training.core.learner import Learner, SecondView
+from benchwright.training.core.memory import Candidates
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, RowNumbers
 from benchwright.training.methods.registry import METHODS, method
@@ -258,6 +259,39 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
     made = parts_of(settings, load_name(METHODS, "icarl"), tsn, labels="one", classes="new")
     assert made.method.exemplars == "given"
     assert made.order == {"b": 0, "a": 1}
+
+
+def test_a_memory_policy_of_ones_own():
+    """The rows of highest loss of each class, as the model sees them after its training."""
+    asked: list[Candidates] = []
+
+    def hardest(c: Candidates) -> RowNumbers:
+        asked.append(c)
+
+        def ranked(rows: RowNumbers) -> RowNumbers:
+            losses = nn.functional.cross_entropy(
+                torch.from_numpy(c.outputs(rows)), torch.from_numpy(c.labels[rows]), reduction="none"
+            )
+            return rows[np.argsort(-losses.numpy(), kind="stable")]
+
+        return c.by_class(ranked)
+
+    learner = learn(a_learner(memory=Capacity(8), exemplars=hardest), 2)
+    assert [(c.task, c.known, c.classes, len(c.kept), len(c.new)) for c in asked] == [(0, 0, 2, 0, 40), (1, 2, 4, 8, 40)]
+    labels = asked[1].labels[learner.buffer]
+    assert np.bincount(labels).tolist() == [2, 2, 2, 2]
+    for label in (2, 3):
+        rows = asked[1].new[asked[1].labels[asked[1].new] == label]
+        scores = asked[1].outputs(rows)
+        losses = np.logaddexp.reduce(scores, axis=1) - scores[:, label]
+        assert set(learner.buffer[labels == label]) == set(rows[np.argsort(-losses, kind="stable")[:2]])
+    assert asked[1].features(asked[1].new).shape == (40, 16)
+
+
+def test_a_memory_policy_keeps_rows_that_there_are():
+    learner = a_learner(memory=Capacity(8), exemplars=lambda c: np.array([c.new[-1] + 7]))
+    with pytest.raises(ValueError, match="keeps row 46, which is neither in the memory nor new"):
+        learn(learner, 1)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

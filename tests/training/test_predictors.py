@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchwright.curation.registry import load_name
 from benchwright.eval.metrics import confusion
-from benchwright.eval.protocols import open_world
+from benchwright.eval.protocols.open_world import loop
 from benchwright.training.predictors import predictor as shared
 from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclusion, log_powers, set_cover
 from benchwright.training.predictors.finch import finch
@@ -67,7 +67,7 @@ def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 
 def test_the_two_rooms_agree_on_labels():
     assert shared.UNKNOWN == confusion.UNKNOWN
-    assert shared.UNLABELLED == open_world.HIDDEN
+    assert shared.UNLABELLED == loop.HIDDEN
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 2**32 - 1))

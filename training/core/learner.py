@@ -21,19 +21,9 @@ from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
 from .determinism import generator, repeatable
-from .exemplars import (
-    Capacity,
-    class_means,
-    drawn_share,
-    given,
-    greedily_balanced,
-    herding,
-    nearest_means,
-    reservoir,
-    rows_by_class,
-    shuffled,
-)
+from .exemplars import class_means, current_rows, nearest_means
 from .lesson import Lesson, TensorState, Watch, frozen, unwatched
+from .memory import POLICIES, Candidates, Policy
 from .ranks import Ranks, shared
 
 View = Callable[[Examples], Examples]
@@ -262,56 +252,34 @@ class Learner:
         return examples if self._keep is None else Joined([self._keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int, classes: int) -> RowNumbers:
-        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code); or by another sampler.
-
-        Args:
-            task: the newest.
-            known: classes before it.
-            classes: with it.
-        """
-        start = sum(len(part.labels) for part in self._seen[:-1])
-        new = np.arange(start, start + len(self._seen[-1].labels))
-        if self._method.exemplars == "share":
-            return np.concatenate([self.buffer, drawn_share(new, self._method.share, seed=self._means.seed, key=str(task))])
-        room = cast(Capacity, self._memory)
-        if self._method.exemplars not in ("random", "herding", "given"):
-            return self._sampled(new, classes, room)
-        lists = rows_by_class(self.buffer, Joined(self._seen).labels[self.buffer])
-        for label, rows in rows_by_class(new, self._seen[-1].labels).items():
-            if known == classes:  # a further domain: its samples and those that are kept are ranked together
-                lists[label] = self._ranked(np.concatenate([lists.get(label, rows[:0]), rows]), room)
-            elif label >= known:  # a sample may be shown again with a label that its class had before
-                lists[label] = self._ranked(rows, room)
-        if self._method.exemplars == "random":  # the released naive replay shuffles old lists too
-            seed = self._means.seed
-            lists = {label: shuffled(rows, seed=seed, key=f"{task}/{label}") for label, rows in lists.items()}
-        return np.concatenate([room.cut(rows, self._kept(rows).sizes, classes) for _, rows in sorted(lists.items())])
-
-    def _sampled(self, new: RowNumbers, classes: int, capacity: Capacity) -> RowNumbers:
-        """The memory of a method whose sampler is no quota of ranked lists."""
-        kind, pool = self._method.exemplars, np.concatenate([self.buffer, new])
-        if kind == "each_position":
-            return np.concatenate([self.buffer, self._reservoir(new, capacity)])
-        if kind == "reservoir":
-            return self._reservoir(pool, capacity)
-        labels = Joined(self._seen).labels
-        if kind == "greedy":
-            own = labels if labels.ndim == 1 else labels[:, 0]
-            return greedily_balanced(self.buffer, new, own, capacity.number, seed=self._means.seed)
-        quota = dataclasses.replace(capacity, size=capacity.quota(classes), per_class=False)
-        return np.concatenate([self._reservoir(rows, quota) for rows in rows_by_class(pool, labels[pool]).values()])
-
-    def _reservoir(self, rows: RowNumbers, capacity: Capacity) -> RowNumbers:
-        kept = self._kept(rows)
-        return reservoir(rows, kept.keys, capacity, kept.sizes, seed=self._means.seed)
-
-    def _ranked(self, rows: RowNumbers, memory: Capacity) -> RowNumbers:
-        kept = self._kept(rows)
-        if self._method.exemplars == "herding":
-            return rows[herding(self._features(kept), memory.quota(self.model.classes))]
-        if self._method.exemplars == "given":
-            return given(rows, kept.keys, self._order)
-        return rows
+        """The memory after a task, by the method's policy; ``known`` are the classes before it, ``classes`` with it."""
+        stream = Joined(self._seen)
+        new = current_rows([len(part.labels) for part in self._seen])
+        policy = self._method.exemplars
+        chosen = (POLICIES[policy] if isinstance(policy, str) else cast(Policy, policy))(
+            Candidates(
+                kept=self.buffer,
+                new=new,
+                labels=stream.labels,
+                known=known,
+                classes=classes,
+                task=task,
+                seed=self._means.seed,
+                capacity=self._memory,
+                share=self._method.share,
+                order=self._order,
+                samples=self._kept,
+                features=lambda rows: self._features(self._kept(rows)),
+                outputs=lambda rows: outputs(self.model, self._kept(rows), self._means).double().numpy(),
+            )
+        )
+        chosen = np.asarray(chosen, dtype=np.int64)
+        if len(strange := np.setdiff1d(chosen, np.concatenate([self.buffer, new]))):
+            raise ValueError(
+                f"method {self._method.name!r}: its memory policy keeps row {int(strange[0])}, "
+                "which is neither in the memory nor new"
+            )
+        return chosen
 
     def _statement(self) -> dict[str, int]:
         """What the memory holds."""

@@ -18,7 +18,7 @@ from .recipe import ClassesOfTask, GraphData, Recipe, kept_rows, task_rows
 
 
 class GraphNet(Protocol):
-    """A network over a stream axis: ``models.gcn.Gcn``, ``models.st_gcn.StGcn``, or ``nets.ModuleNet`` of any module."""
+    """A network over a stream axis: ``models.gcn.network.Gcn``, ``models.st_gcn.StGcn``, or a module in ``nets.ModuleNet``."""
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
         """(P,) parameters, from ``init`` alone, and (S,) running statistics of a stream that begins."""

@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from ..core.exemplars import RowNumbers, check_share
+from ..core.memory import POLICIES, Policy
 
 Start = Literal["scratch", "finetune"]
-Exemplars = Literal["random", "herding", "given", "share", "reservoir", "balanced_reservoir", "greedy", "each_position"]
-"""How rows are chosen for a memory of limited size: "random", "herding" and "given" fill equal quotas of the classes seen so
-far (vCLIMB, iCaRL); "reservoir" is a uniform sample of the stream, "balanced_reservoir" one of each class, "greedy" GDumb's
-sampler. "each_position" keeps so many of every domain or task (A-GEM), and "share" a share of each (CGLB): the memory grows."""
 Remember = Literal["after", "before"]
 Predict = Literal["head", "nearest_mean"]
 LabelKind = Literal["one", "sets"]
@@ -44,7 +41,8 @@ class Method:
         start: "scratch" draws new weights for each domain or task, "finetune" continues with the last ones.
         settings: JSON values: what it was made with.
         teach: trains; None: by the classification loss alone.
-        exemplars: how rows are chosen for a memory; None: there is none.
+        exemplars: the policy that chooses rows for a memory: a name of ``core.memory.POLICIES``, or a function;
+            None: there is no memory.
         remember: whether they are chosen "after" the training, or "before" it, so that ``rule`` has those of the present too
             (GDumb trains on its memory alone).
         predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
@@ -73,7 +71,7 @@ class Method:
     start: Start
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     teach: Teach | None = None
-    exemplars: Exemplars | None = None
+    exemplars: str | Policy | None = None
     predict: Predict = "head"
     labels: tuple[LabelKind, ...] = ("one", "sets")
     classes: tuple[Classes, ...] = ("new", "same")
@@ -88,7 +86,7 @@ class Method:
     def __post_init__(self) -> None:
         for what, value, words in (
             ("start", self.start, get_args(Start)),
-            ("exemplars", self.exemplars, (None, *get_args(Exemplars))),
+            ("exemplars", None if callable(self.exemplars) else self.exemplars, (None, *POLICIES)),
             ("predict", self.predict, get_args(Predict)),
             ("remember", self.remember, get_args(Remember)),
         ):

@@ -15,7 +15,7 @@ MODELS = Registry(
     "model",
     {
         "backbone": f"{_HERE}.backbone:backbone_net",
-        "gcn": f"{_HERE}.gcn:gcn",
+        "gcn": f"{_HERE}.gcn.network:gcn",
         "linear": f"{_HERE}.linear:linear",
         "mlp": f"{_HERE}.mlp:mlp",
         "pictures": f"{_HERE}.picture_net:picture_net",

@@ -32,7 +32,7 @@ def new_predictor(
     names: Sequence[str] = (),
     outputs: Sequence[str] = (),
 ) -> Any:
-    """A fresh predictor: what ``eval.protocols.predictor`` asks for.
+    """A fresh predictor: what ``eval.protocols.open_world.predictor`` asks for.
 
     Args:
         make: its class or function, called with ``seed``, ``device``, ``names`` and ``outputs`` where it has arguments of these

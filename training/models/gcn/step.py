@@ -1,4 +1,4 @@
-"""A training step of graph networks: logits and their gradient, matrix products by torch, what lies between by ``gcn_passes``.
+"""A training step of graph networks: logits and their gradient, matrix products by torch, what lies between by ``passes``.
 
 A batch norm makes x slope + offset of a column x, which the weights of the next layer take in, so that it needs no pass over
 the rows; and what its gradient sums over the rows follows from the products that give those weights' gradient.
@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from . import gcn_passes as passes
-from .batch_norm import Norm
-from .flat import Pieces
+from ..batch_norm import Norm
+from ..flat import Pieces
+from . import passes
 
 Array = NDArray[Any]
 
@@ -30,7 +30,7 @@ class _Layer:
         given: (R, n, V, k): the features, or ``total`` of the layer below.
         weights: (R, k, 2 width): of the two branches side by side.
         total: (R, n, V, width): the branches' sum.
-        active: which branches are above zero, as ``gcn_passes.activate`` has it.
+        active: which branches are above zero, as ``passes.activate`` has it.
         norm: of ``total``.
     """
 
@@ -65,7 +65,7 @@ class GcnStep:
 
     Args:
         adjacency: (V, V) float.
-        parameters: as ``gcn.Gcn`` names them.
+        parameters: as ``network.Gcn`` names them.
         statistics: likewise.
         width: of each layer.
         depth: layers.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.compiled import compiled
+from ....curation.compiled import compiled
 
 Array = NDArray[Any]
 

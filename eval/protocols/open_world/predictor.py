@@ -37,7 +37,7 @@ class Predictor(Protocol):
                 self.classes, self.share = state["classes"], state["share"]
 
     One that can use feedback as scores also has ``take_scores(uid, X, scores)``: training rows of an increment, whose labels it
-    is not told, and the measures of what it says of them, such as ``detection.mcc``: ``open_world_measures.ordered_measures``
+    is not told, and the measures of what it says of them, such as ``detection.mcc``: ``open_world.measures.ordered_measures``
     of each task, by the classes that it knows. The evaluator calls it before ``fit``; what it learns belongs to its ``state``.
     """
 

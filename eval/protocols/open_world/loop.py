@@ -13,7 +13,7 @@ The same rows seen through visual transforms, *nuisances*, are predicted apart f
 in which it is after an increment, predicts the transformed rows of that increment and, before feedback, of the next one
 (section 4.3). What the twin learns of them is lost.
 
-Predictions are stored, and every measure is computed from what is stored (``open_world_measures``). A run that was killed goes
+Predictions are stored, and every measure is computed from what is stored (``open_world.measures``). A run that was killed goes
 on after its last finished increment and gives the same rows.
 """
 
@@ -31,10 +31,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.checkpoint import Checkpoint
-from ..metrics.confusion import top_labels
-from .open_world_measures import TOP, matrices, ordered_measures
-from .open_world_predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
+from ....curation.checkpoint import Checkpoint
+from ...metrics.confusion import top_labels
+from .measures import TOP, matrices, ordered_measures
+from .predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
 _LOGGER = logging.getLogger("benchwright.training")
@@ -160,7 +160,7 @@ def run_open_world(
     answers: GivenLabels | None = None,
     keep: Callable[[int, LearnedArrays, Labels], None] = lambda t, state, labels: None,
 ) -> Iterator[pa.Table]:
-    """Run, or continue from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
+    """Run, or continue from the checkpoint in ``folder``, and give the rows of ``open_world.predictions``, one a table.
 
     Args:
         predictor: fresh; its state is replaced where the folder holds a part of this run.
@@ -181,7 +181,7 @@ def run_open_world(
         ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
         Unanswered: at the first increment that ``answers`` does not have.
 
-    >>> class Majority:  # see eval.protocols.predictor.Predictor
+    >>> class Majority:  # see eval.protocols.open_world.predictor.Predictor
     ...     def fit(self, experience, validation):
     ...         y = np.concatenate([y for _, _, y in experience])
     ...         self.classes, counts = np.unique(y[y >= 0], return_counts=True)

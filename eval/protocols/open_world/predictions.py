@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...curation.store import Rows
+from ....curation.store import Rows
 from .predictor import Labels, Probabilities, Uids
 
 COLUMNS = pa.schema(

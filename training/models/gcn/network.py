@@ -15,9 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .batch_norm import batch_norm, norm_pieces, statistics_pieces
-from .flat import GraphBackbone, Piece, Pieces
-from .gcn_step import GcnStep, StepLogits
+from ..batch_norm import batch_norm, norm_pieces, statistics_pieces
+from ..flat import GraphBackbone, Piece, Pieces
+from .step import GcnStep, StepLogits
 
 Readout = Literal["weighted_sum_max", "sum_max"]
 

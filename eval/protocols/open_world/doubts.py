@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..results import Line, lines
+from ...results import Line, lines
 
 LEAST_STEPS = 50
 """Optimiser steps for increment 0 below which nothing is learned; at the paper's size one epoch is 219."""

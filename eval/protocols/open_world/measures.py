@@ -23,10 +23,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.nested import flat
-from ...curation.store import Rows
-from ..labels import line_label
-from ..metrics.confusion import (
+from ....curation.nested import flat
+from ....curation.store import Rows
+from ...labels import line_label
+from ...metrics.confusion import (
     TASKS,
     UNKNOWN,
     OpenWorldTask,
@@ -36,9 +36,9 @@ from ..metrics.confusion import (
     normalised_mutual_information,
     top_labels,
 )
-from ..metrics.novelty import is_novel, reaction_times, says_unknown
-from ..results import Value, measured
-from .open_world_predictions import OpenWorldPredictions, Predicted
+from ...metrics.novelty import is_novel, reaction_times, says_unknown
+from ...results import Value, measured
+from .predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
 TOP = 5

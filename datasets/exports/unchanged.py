@@ -1,0 +1,28 @@
+"""A published dataset copied as it is."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from ...curation.store import Store
+
+
+def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None] = lambda _: None) -> int:
+    """Copy the files of a published dataset, and return the number of its samples. What is there with its size stays.
+
+    Raises:
+        StoreError: a file is missing.
+
+    >>> copy_dataset("out/dataset", Store("elsewhere"))
+    210
+    """
+    source = Store(dataset)
+    described = source.read_json("dataset.json")
+    for name, facts in described["files"].items():
+        if target.size(name) != facts["size"]:
+            with source.open(name) as stream, target.writing(name) as out:
+                shutil.copyfileobj(stream, out, 1 << 22)
+            progress(f"{name}: {facts['size']:,} bytes")
+    target.write("dataset.json", source.read("dataset.json"))
+    return described["counts"]["samples"]

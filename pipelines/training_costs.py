@@ -1,0 +1,81 @@
+"""What finished trainings have cost, and what they would cost on a larger dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+
+from ..curation.artifact import load_made
+from ..curation.cost import CostEstimate, start_of
+from ..curation.store import Store
+from .training_results import FOLDER, dataset_digest, finished_trainings
+
+
+def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
+    """What the finished trainings on the published dataset, of so many samples, have cost: by protocol and method, all seeds
+    and settings together.
+    """
+    store = Store(posixpath.join(out, FOLDER))
+    trained = finished_trainings(out)
+    dataset = dataset_digest(out) if trained else ""
+    found: dict[str, CostEstimate] = {}
+    for one in trained:
+        name = f"{one.facts['protocol']} {one.facts['method']}"
+        for artifact in (one.learned, *one.measured.values()) if one.dataset == dataset else ():
+            made = load_made(store, artifact.stage)
+            if (cost := made.get("cost")) is None:
+                continue
+            # What an interrupted run left was not made again: the rest tells what it took.
+            whole = artifact.rows_in / cost["rows"] if cost["rows"] else 1.0
+            seconds = made["seconds"] * whole
+            before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)
+            found[name] = dataclasses.replace(
+                before,
+                rows=before.rows + (artifact.rows if artifact is one.learned else 0),
+                seconds=before.seconds + seconds,
+                cpu_seconds=before.cpu_seconds + cost["cpu_seconds"] * whole,
+                gpu_seconds=before.gpu_seconds + (seconds if cost.get("gpu") else 0.0),
+                bytes=before.bytes + sum(file["size"] for file in artifact.files().values()),
+                peak_bytes=max(before.peak_bytes, cost["peak_bytes"]),
+            )
+    return found
+
+
+def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fewer: int = 0) -> list[CostEstimate]:
+    """What the finished trainings of a sample would cost on a larger dataset.
+
+    Time and bytes are taken to grow with the samples, beside the time to start, which a smaller sample tells. Epochs stay
+    the same.
+
+    Args:
+        out: the sample.
+        samples: of the larger dataset.
+        of: samples of its own dataset.
+        smaller: a smaller sample with the same trainings.
+        fewer: samples of its dataset.
+
+    >>> [(each.stage, each.rows_in) for each in training_estimates("out", 100_000, of=210)]
+    [('iid nap-finetune', 100000), ('streaming nap-finetune', 100000)]
+    """
+    less = training_costs(smaller, fewer) if smaller and 0 < fewer < of else {}
+    factor, found = samples / max(1, of), list[CostEstimate]()
+    for name, each in training_costs(out, of).items():
+        other = less.get(name)
+        pairs = [(each.seconds, other.seconds), (each.cpu_seconds, other.cpu_seconds)] if other else []
+        starts = [start_of(more, few, rows=of, fewer=fewer) for more, few in pairs] or [0.0, 0.0]
+        seconds, cpu = (
+            start + factor * max(0.0, spent - start)
+            for start, spent in zip(starts, (each.seconds, each.cpu_seconds), strict=True)
+        )
+        found.append(
+            dataclasses.replace(
+                each,
+                rows_in=samples,
+                seconds=seconds,
+                cpu_seconds=cpu,
+                gpu_seconds=seconds * each.gpu_seconds / each.seconds if each.seconds else 0.0,
+                bytes=round(factor * each.bytes),
+                rough=other is None,
+            )
+        )
+    return found

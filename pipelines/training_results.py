@@ -1,0 +1,295 @@
+"""What trainings have left in the folder of a run: results, predictions, and which are stale or were skipped.
+
+``experiments`` makes them; here they are only read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import math
+import posixpath
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.code_changes import recipe_change
+from ..curation.keys import canonical
+from ..curation.reachable_code import one_look
+from ..curation.records import PUBLISHED
+from ..curation.rows import schema_of
+from ..curation.store import Rows, Store, StoreError
+from ..curation.verify import DATASET
+from ..eval.results import RESULTS, Value, lines
+from .errors import WrongUse
+
+FOLDER = "experiments"
+"""Folder of a run that holds its trainings."""
+
+LEARNED, MEASURED = "learned_", "measured_"
+"""Beginnings of the names of a training's stages."""
+
+NOT_FITTED = "not_fitted"
+"""Reason of the reject that a training leaves where its data cannot be learned from: it is skipped, and the others count."""
+
+
+def dataset_digest(out: str, folder: str = DATASET) -> str:
+    """Content digest of a published dataset. Raises ``WrongUse`` if there is none.
+
+    >>> import benchwright as bw
+    >>> dataset_digest("out") == bw.show("out")["digest"]
+    True
+    """
+    store, name = Store(out), posixpath.join(folder, "dataset.json")
+    if not store.exists(name):
+        raise WrongUse(f"{out} has no {folder} yet: finish the run first")
+    return published_digest(store, name)
+
+
+def _digests(out: str) -> set[str]:
+    """Of all that is published of a run."""
+    store = Store(out)
+    return {dataset_digest(out, name) for name in PUBLISHED if store.exists(posixpath.join(name, "dataset.json"))}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that is finished.
+
+    Attributes:
+        facts: of ``Training.facts``.
+        dataset: content digest of the dataset that it was trained on.
+        learned: the stage that learned.
+        measured: those that measured, by their kind.
+        stale: what changed since, or "".
+    """
+
+    facts: Mapping[str, Any]
+    dataset: str
+    learned: Artifact
+    measured: Mapping[str, Artifact]
+    stale: str
+
+
+_read: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("trainings that were read", default=None)
+"""Of a run, within ``reading_once``."""
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """In the block a run's trainings are gone through once, whatever is asked of them, and again behind ``run_trainings``."""
+    token = _read.set({})
+    try:
+        yield
+    finally:
+        _read.reset(token)
+
+
+def forget() -> None:
+    """Read trainings anew from here on, though ``reading_once`` holds."""
+    (_read.get() or {}).clear()
+
+
+@one_look()
+def finished_trainings(out: str) -> list[Trained]:
+    """Every finished training of a run, of whatever dataset, settings and code, in the order of training.
+
+    >>> [(one.facts["protocol"], one.facts["seed"], one.stale) for one in finished_trainings("out")][:2]
+    [('iid', 0, ''), ('iid', 1, '')]
+    """
+    known = _read.get()
+    if known is None:
+        return list(_finished(out))
+    if out not in known:
+        known[out] = list(_finished(out))
+    return known[out]
+
+
+def _finished(out: str) -> Iterator[Trained]:
+    store = Store(posixpath.join(out, FOLDER))
+    if not store.exists("run.json"):
+        return
+    names, known = load_run(store).stages, dict[str, Any]()
+    kinds = _kinds(names)
+    for name in names:
+        if name not in kinds or (learned := load_artifact(store, name)) is None:
+            continue
+        measured: dict[str, Artifact] = {}
+        for kind, stage in kinds[name].items():
+            artifact = load_artifact(store, stage)
+            if artifact is not None and artifact.recipe["inputs"].get(name) == learned.digest:  # else it was interrupted
+                measured[kind] = artifact
+        if measured:
+            facts, dataset = _training_of(store, learned)
+            stale = next((why for each in (learned, *measured.values()) if (why := recipe_change(each, store, known))), "")
+            yield Trained(facts, dataset, learned, measured, stale)
+
+
+def _kinds(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Stage that learns -> kind of its measures -> the stage that makes them."""
+    found: dict[str, dict[str, str]] = {name: {} for name in names if name.startswith(LEARNED)}
+    for stage in (name for name in names if name.startswith(MEASURED)):
+        words = stage.removeprefix(MEASURED).split("_")
+        for at in range(1, len(words)):
+            if (name := LEARNED + "_".join(words[:at])) in found:
+                found[name]["_".join(words[at:])] = stage
+    return found
+
+
+_FACTS = {"protocol": str, "method": str, "model": str, "settings": dict, "order": int, "seed": int}
+
+
+def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], str]:
+    """Facts and dataset of a training. Its record may have been made by anyone."""
+    settings = learned.recipe["settings"]
+    facts, dataset = settings.get("training"), settings.get("digest")
+    fits = isinstance(facts, dict) and facts.keys() == _FACTS.keys() and isinstance(dataset, str)
+    if not fits or not all(isinstance(facts[name], kind) for name, kind in _FACTS.items()):
+        raise StoreError(
+            f"{store.url}: the record of stage {learned.stage} is not one of a training: remove it, and train again"
+        )
+    return facts, dataset
+
+
+def results(out: str, *, stale: bool = False) -> pa.Table:
+    """What was measured of the published dataset, by all trainings of a run: one row per value, see ``eval.results.RESULTS``.
+
+    Args:
+        out: the run.
+        stale: whether values count that earlier code made.
+
+    Raises:
+        StoreError: where ``out`` holds no run, or a stage is damaged.
+
+    >>> import benchwright as bw
+    >>> import polars as pl
+    >>> table = pl.DataFrame(bw.results("out"))
+    >>> table.filter(protocol="streaming", metric="fwt").select("method", "seed").rows()
+    [('nap-finetune', 0), ('nap-finetune', 1), ('nap-finetune', 2), ('nap-finetune', 3), ('nap-finetune', 4)]
+    >>> bw.results("nowhere")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.store.StoreError: nowhere contains no run: it has no run.json; ...
+    """
+    benchmark = load_run(Store(out)).pipeline
+    datasets = _digests(out)
+    store = Store(posixpath.join(out, FOLDER))
+    tables: list[pa.Table] = []
+    for one in finished_trainings(out):
+        if one.dataset not in datasets or (one.stale and not stale):
+            continue
+        facts = {**one.facts, "settings": canonical(one.facts["settings"])}
+        facts |= {"benchmark": benchmark, "dataset": one.dataset, "experiment": one.learned.digest}
+        for artifact in one.measured.values():
+            values = artifact.rows_view(store).table()
+            if not values.schema.equals(schema_of(Value)):
+                raise StoreError(
+                    f"{store.url}: stage {artifact.stage} lacks the columns of a result: remove it, and train again"
+                )
+            columns: dict[str, Any] = {}
+            for field in RESULTS:
+                same = field.name in facts and not (field.name == "order" and not facts["order"])
+                columns[field.name] = _repeated(facts[field.name], values.num_rows, field.type) if same else values[field.name]
+            columns["seed"] = pc.coalesce(values["seed"], columns["seed"])
+            tables.append(pa.table(columns, schema=RESULTS))
+    return pa.concat_tables(tables).unify_dictionaries() if tables else RESULTS.empty_table()
+
+
+def _repeated(value: Any, count: int, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_dictionary(kind):
+        return pa.repeat(pa.scalar(value, kind), count)
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, kind.index_type), count), pa.array([value], kind.value_type))
+
+
+def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, Any], Rows]]:
+    """What each training on the published dataset left: its facts (``protocol``, ``method``, ...), and the rows of its
+    predictions.
+
+    ``eval.protocols.predictions.Predictions`` reads those of streams of domains or tasks.
+
+    Args:
+        out: the run.
+        stale: whether trainings count that earlier code made.
+
+    Raises:
+        StoreError: where ``out`` holds no run, or a stage is damaged.
+
+    >>> import benchwright as bw
+    >>> facts, rows = next(bw.predictions("out"))
+    >>> facts["protocol"], facts["method"], facts["seed"], rows.num_rows
+    ('iid', 'nap-finetune', 0, 15)
+    """
+    load_run(Store(out))  # a folder without one is an error, and no run without trainings
+    store, found = Store(posixpath.join(out, FOLDER)), finished_trainings(out)
+    dataset = dataset_digest(out) if found else ""
+    for one in found:
+        if one.dataset == dataset and (stale or not one.stale):
+            yield dict(one.facts), one.learned.rows_view(store)
+
+
+def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
+    ``runs``, and ``apart``: the settings that set it apart from others of its method, and that its name leaves out.
+
+    Args:
+        out: the run.
+        shown: heading -> metric, or ``metric@split``. Metrics of your own, which have no split, stand behind them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines(results(out)):
+        whole = line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["stratum"], "")))
+        own = pc.unique(whole.filter(pc.equal(whole["split"], ""))["metric"]).to_pylist()
+        headings = {**shown, **{name: name for name in own}}
+        places = {heading: metric.partition("@") for heading, metric in headings.items()}
+        values = {heading: line.values(metric, split=split or None).tolist() for heading, (metric, _, split) in places.items()}
+        known = {heading: [each for each in those if not math.isnan(each)] for heading, those in values.items()}
+        found.setdefault(line.protocol, {})[line.label] = {
+            "mean": {heading: statistics.fmean(those) if those else None for heading, those in known.items()},
+            "std": {heading: statistics.stdev(those) if len(those) > 1 else None for heading, those in known.items()},
+            "runs": len(line.runs),
+            **({"apart": dict(line.apart)} if line.apart else {}),
+            **({"unit": "degrees"} if any(name.endswith("_deg") for name in shown.values()) else {}),
+        }
+    for those in found.values():  # columns that no line of a protocol has are left out
+        headings = dict.fromkeys(name for one in those.values() for name in one["mean"])
+        there = [name for name in headings if any(one["mean"].get(name) is not None for one in those.values())]
+        for one in those.values():
+            one |= {part: {name: one[part].get(name) for name in there} for part in ("mean", "std")}
+    return found
+
+
+def stale_trainings(out: str) -> dict[str, str]:
+    """What is left out of ``results`` and not trained again yet: protocol and method -> why."""
+    if not (datasets := _digests(out)):
+        return {}
+    found = finished_trainings(out)
+    current = {canonical(one.facts) for one in found if one.dataset in datasets and not one.stale}
+    return {
+        f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
+        for one in found
+        if (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
+    }
+
+
+def skipped_trainings(out: str) -> dict[str, str]:
+    """Trainings that were skipped, since the published dataset cannot be learned from by them: protocol and method -> why."""
+    datasets = _digests(out)
+    store = Store(posixpath.join(out, FOLDER))
+    return {
+        f"{one.facts['protocol']} {one.facts['method']}": detail
+        for one in finished_trainings(out)
+        if one.dataset in datasets and not one.stale
+        for reason, detail in reject_details(store, one.learned)
+        if reason == NOT_FITTED
+    }
+
+
+def reject_details(store: Store, learned: Artifact) -> list[tuple[str, str]]:
+    """Why parts of a training left nothing: reason and detail of each."""
+    tables = [store.read_parquet(name, ["reason", "detail"]) for name in learned.reject_files()]
+    return [(row["reason"], row["detail"]) for table in tables for row in table.to_pylist()]

@@ -1,0 +1,157 @@
+"""What a memory keeps after each position of a stream. A policy is a function; ``POLICIES`` names the built-in ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exemplars import (
+    Capacity,
+    Labels,
+    RowNumbers,
+    drawn_share,
+    given,
+    greedily_balanced,
+    herding,
+    reservoir,
+    rows_by_class,
+    shuffled,
+)
+
+if TYPE_CHECKING:
+    from ..data.examples import Examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """What a policy chooses from: rows of the stream, which are numbered from its start.
+
+    Attributes:
+        kept: rows in the memory, in its order; none at first.
+        new: rows of the newest domain or task.
+        labels: of all rows so far: (n,) int64, or (n, labels) where samples have sets of labels.
+        known: classes before it.
+        classes: classes with it; as many as before for a further domain.
+        task: number of the newest domain or task, from 0.
+        seed: of all draws.
+        capacity: how much may be kept; None for a share.
+        share: of each task, for the policy ``share``.
+        order: key -> rank, for the policy ``given``.
+        samples: the samples of some rows, as the memory keeps them: their ``keys``, ``labels``, and ``sizes`` in parts.
+        features: (n, width) float64: penultimate vectors of some rows, by the model as it has been trained now.
+        outputs: (n, classes) float64: its logits for some rows.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> labels = np.array([0, 0, 1, 1])
+    >>> stream = ArrayExamples(np.zeros((4, 8), np.float32), labels, ["a", "b", "c", "d"])
+    >>> c = Candidates(
+    ...     kept=np.array([0, 1]), new=np.array([2, 3]), labels=labels, known=1, classes=2, task=1, seed=0,
+    ...     capacity=Capacity(2), share=0.0, order={}, samples=stream.take,
+    ...     features=lambda rows: np.eye(4)[rows], outputs=lambda rows: np.zeros((len(rows), 2)),
+    ... )
+    >>> c.by_class(lambda rows: rows[::-1])  # a policy that prefers the newest of each class
+    array([0, 3])
+    """
+
+    kept: RowNumbers
+    new: RowNumbers
+    labels: Labels
+    known: int
+    classes: int
+    task: int
+    seed: int
+    capacity: Capacity | None
+    share: float
+    order: Mapping[str, int]
+    samples: Callable[[RowNumbers], Examples]
+    features: Callable[[RowNumbers], NDArray[np.float64]]
+    outputs: Callable[[RowNumbers], NDArray[np.float64]]
+
+    @property
+    def room(self) -> Capacity:
+        """The capacity of a memory that has one."""
+        if self.capacity is None:
+            raise ValueError("a memory needs a size")
+        return self.capacity
+
+    def by_class(self, ranked: Callable[[RowNumbers], RowNumbers], *, redrawn: bool = False) -> RowNumbers:
+        """The first of each class, as many as its quota: old lists are cut, and new ones are ranked (vCLIMB's released code).
+
+        Args:
+            ranked: rows of a class, best first.
+            redrawn: whether all lists are shuffled before they are cut.
+        """
+        lists = rows_by_class(self.kept, self.labels[self.kept])
+        for label, rows in rows_by_class(self.new, self.labels[self.new]).items():
+            if self.known == self.classes:  # a further domain: its samples and those that are kept are ranked together
+                lists[label] = ranked(np.concatenate([lists.get(label, rows[:0]), rows]))
+            elif label >= self.known:  # a sample may be shown again with a label that its class had before
+                lists[label] = ranked(rows)
+        if redrawn:
+            lists = {label: shuffled(rows, seed=self.seed, key=f"{self.task}/{label}") for label, rows in lists.items()}
+        return np.concatenate(
+            [self.room.cut(rows, self.samples(rows).sizes, self.classes) for _, rows in sorted(lists.items())]
+        )
+
+    def reservoir(self, rows: RowNumbers, capacity: Capacity) -> RowNumbers:
+        """A uniform sample of some rows, see ``exemplars.reservoir``."""
+        samples = self.samples(rows)
+        return reservoir(rows, samples.keys, capacity, samples.sizes, seed=self.seed)
+
+
+Policy = Callable[[Candidates], RowNumbers]
+"""Which rows of the stream the memory keeps from now on. It chooses among ``kept`` and ``new``."""
+
+
+def _random(c: Candidates) -> RowNumbers:
+    return c.by_class(lambda rows: rows, redrawn=True)  # the released naive replay shuffles old lists too
+
+
+def _herding(c: Candidates) -> RowNumbers:
+    return c.by_class(lambda rows: rows[herding(c.features(rows), c.room.quota(c.classes))])
+
+
+def _given(c: Candidates) -> RowNumbers:
+    return c.by_class(lambda rows: given(rows, c.samples(rows).keys, c.order))
+
+
+def _share(c: Candidates) -> RowNumbers:
+    return np.concatenate([c.kept, drawn_share(c.new, c.share, seed=c.seed, key=str(c.task))])
+
+
+def _reservoir(c: Candidates) -> RowNumbers:
+    return c.reservoir(np.concatenate([c.kept, c.new]), c.room)
+
+
+def _balanced_reservoir(c: Candidates) -> RowNumbers:
+    pool = np.concatenate([c.kept, c.new])
+    quota = dataclasses.replace(c.room, size=c.room.quota(c.classes), per_class=False)
+    return np.concatenate([c.reservoir(rows, quota) for rows in rows_by_class(pool, c.labels[pool]).values()])
+
+
+def _greedy(c: Candidates) -> RowNumbers:
+    own = c.labels if c.labels.ndim == 1 else c.labels[:, 0]
+    return greedily_balanced(c.kept, c.new, own, c.room.number, seed=c.seed)
+
+
+def _each_position(c: Candidates) -> RowNumbers:
+    return np.concatenate([c.kept, c.reservoir(c.new, c.room)])
+
+
+POLICIES: dict[str, Policy] = {
+    "random": _random,
+    "herding": _herding,
+    "given": _given,
+    "share": _share,
+    "reservoir": _reservoir,
+    "balanced_reservoir": _balanced_reservoir,
+    "greedy": _greedy,
+    "each_position": _each_position,
+}
+"""``random``, ``herding`` and ``given`` fill equal quotas of the classes seen so far (vCLIMB, iCaRL); ``reservoir`` is a
+uniform sample of the stream, ``balanced_reservoir`` one of each class, ``greedy`` GDumb's sampler. ``each_position`` keeps a
+fixed number of every domain or task (A-GEM), and ``share`` a share of each (CGLB): the memory grows."""

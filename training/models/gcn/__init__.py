@@ -1,0 +1,1 @@
+"""Graph convolutional networks, and their fast training step."""
