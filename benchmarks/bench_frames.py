@@ -1,7 +1,7 @@
 """Eight exact frames of a video: ours beside PyAV in sequence, torchcodec, decord, OpenCV and ffmpeg's select filter.
 
 The videos are made here of FFmpeg's test pictures with noise: clips of 10 to 30 seconds, 640x360, in H.264 (B-frames), HEVC,
-VP9 and AV1, with a key frame every 250 or every 12 frames; and films of 10 minutes in H.264, as an untrimmed video is. Every
+VP9 and AV1, with a key frame every 250 or every 12 frames; and a film of 10 minutes of each, as an untrimmed video is. Every
 contender decodes the frames that vCLIMB's rule chooses, scales them to a short side of 224 pixels and gives RGB; that they are
 the frames asked for is checked against a full decode. All run on one thread; the ratio is the median over rounds of the ratio
 inside a round, contender after contender on the same clip, by processor time (of children too) and by the wall clock.
@@ -55,19 +55,20 @@ FILM_S = 600
 
 
 def make_videos(folder: Path, kinds: list[str], count: int) -> dict[str, list[Path]]:
-    """By a title: ``count`` clips for each codec and distance between key frames, and two films for each distance."""
+    """By a title: ``count`` clips, or one film, for each codec and distance between key frames."""
     made: dict[str, list[Path]] = {}
-    for kind in kinds:
-        film = kind == "film"
-        codec, options = CODECS["h264" if film else kind]
+    each = [(kind, False) for kind in kinds if kind != "film"] + [(kind, True) for kind in CODECS if "film" in kinds]
+    for kind, film in each:
+        codec, options = CODECS[kind]
         for gop in (250, 12):
-            paths = made.setdefault(f"{kind}, a key frame every {gop}", [])
+            title = f"film {kind}" if film else kind
+            paths = made.setdefault(f"{title}, a key frame every {gop}", [])
             for number in range(1 if film else count):
                 seconds = FILM_S if film else 10 + 20 * number // max(1, count - 1)
                 picture = "testsrc2" if film or number % 2 else "mandelbrot"
                 rate = "25" if number % 4 < 2 else "30000/1001"
                 source = f"{picture}=size=640x360:rate={rate},noise=alls=8:allf=t:all_seed={number}"
-                path = folder / f"{kind}-gop{gop}-{number:02d}-{seconds}s.mp4"
+                path = folder / f"{title.replace(' ', '-')}-gop{gop}-{number:02d}-{seconds}s.mp4"
                 paths.append(path)
                 if not path.exists():
                     encode = ["-c:v", codec, "-pix_fmt", "yuv420p", "-g", str(gop), *options, "-f", "mp4", f"{path}.part"]
