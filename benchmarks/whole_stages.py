@@ -28,7 +28,7 @@ AGAIN = "whole_stages"
 
 
 def repeated(view: Any, rows: int) -> Any:
-    """``rows`` rows of a view, as parts in its store. Text that tells rows apart, such as the key, has a number behind it."""
+    """``rows`` rows of a view, as parts in its store. In keys, ids and other text of many values, each copy has its number."""
     from benchwright.curation.parquet import write_parquet
     from benchwright.curation.store import PartInfo, Rows
 
@@ -36,11 +36,11 @@ def repeated(view: Any, rows: int) -> Any:
     apart = [
         field.name
         for field in table.schema
-        if pa.types.is_string(field.type) and len(pc.unique(table[field.name])) == table.num_rows
+        if pa.types.is_string(field.type) and len(pc.unique(table[field.name])) > table.num_rows // 8
     ]
     for start in range(0, rows, PART):
         count = min(PART, rows - start)
-        at = pa.array(range(start, start + count))
+        at = pa.array([number // table.num_rows for number in range(start, start + count)])
         part = table.take(pa.array([number % table.num_rows for number in range(start, start + count)]))
         for name in apart:
             column = pc.binary_join_element_wise(part[name], at.cast(pa.string()), "_")

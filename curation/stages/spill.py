@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 T = TypeVar("T")
@@ -74,3 +76,48 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
         while (item := pending.result()) is not end:
             pending = pool.submit(next, iterator, end)
             yield item  # type: ignore[misc]  # not the end
+
+
+class Sorter:
+    """Rows sorted by a number of their own: in memory, or range of numbers by range of numbers through a file.
+
+    Args:
+        size: numbers in a range, and so the most rows of a table in the output.
+        file: temporary file; None: all rows are held in memory.
+
+    >>> sorter = Sorter(2, None)
+    >>> sorter.add(pa.table({"key": ["c", "a"]}), np.array([20, 0]))
+    >>> sorter.add(pa.table({"key": ["b"]}), np.array([1]))
+    >>> [table["key"].to_pylist() for table in sorter.tables()]
+    [['a', 'b'], ['c']]
+    """
+
+    def __init__(self, size: int, file: IO[bytes] | None) -> None:
+        self._size, self._file = size, file
+        self._held: list[pa.Table] = []
+        self._spilled: SpilledBatches | None = None
+        self._ranges: set[int] = set()
+
+    def add(self, table: pa.Table, numbers: np.ndarray) -> None:
+        """Add rows; ``numbers`` (n,) int64 are theirs, and no other row of the sorter has one of them."""
+        table = table.append_column("", pa.array(numbers)).sort_by("")
+        if self._file is None:
+            self._held.append(table)
+            return
+        self._spilled = self._spilled or SpilledBatches(self._file, table.schema)
+        if not table.num_rows:
+            return
+        numbers, batch = np.sort(numbers) // self._size, table.combine_chunks().to_batches()[0]
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for low, high in itertools.pairwise([*starts.tolist(), len(numbers)]):
+            self._ranges.add(int(numbers[low]))
+            self._spilled.add(int(numbers[low]), batch.slice(low, high - low))
+
+    def tables(self) -> Iterator[pa.Table]:
+        """All rows in order, in one table at least."""
+        if self._spilled is not None:
+            tables = (self._spilled.take(number).sort_by("") for number in sorted(self._ranges) or [-1])
+        else:
+            whole = pa.concat_tables(self._held).sort_by("")
+            tables = (whole.slice(at, self._size) for at in range(0, max(whole.num_rows, 1), self._size))
+        yield from (table.drop_columns([""]) for table in tables)

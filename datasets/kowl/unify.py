@@ -7,15 +7,21 @@ one; six spellings are renamed, and only where the label comes from the oldest r
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, make_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import REJECTS, Sifted
+from ...curation.stages.spill import Sorter, SpilledBatches, of_at_least
 from ..kinetics.lists import SPLITS
 
 if TYPE_CHECKING:
@@ -27,6 +33,13 @@ _OPTIONAL = ("feature_key", "group")
 """Columns of lists of your own that are carried along."""
 
 ROWS_AT_ONCE = 1 << 17
+"""Most rows of a table in the output."""
+
+HELD_ROWS = 1 << 21
+"""Listed rows that are merged in memory at once. More are divided into ranges of ids, which take turns."""
+
+_DRAWN = 64
+"""Ids that are drawn for each range, to find its limits."""
 
 Normalisation = Literal["case", "spaces", "punctuation", "brackets"]
 
@@ -71,10 +84,9 @@ def _named(time: pl.Expr) -> pl.Expr:
     return pl.when(time % 1000 == 0).then(whole).otherwise(pl.concat_str([whole, decimals], separator="."))
 
 
-def _seconds(time: pl.Expr, type_of: pl.DataType) -> pl.Expr:
-    """Milliseconds as they were listed: whole seconds, or doubles; null for ``_NO_TIME``."""
-    seconds = time / 1000 if type_of.is_float() else time // 1000
-    return pl.when(time != _NO_TIME).then(seconds).cast(type_of)
+def _seconds(time: pl.Expr, *, floating: bool) -> pl.Expr:
+    """Milliseconds as they were listed: doubles, or whole seconds; null for ``_NO_TIME``."""
+    return pl.when(time != _NO_TIME).then(time / 1000 if floating else (time // 1000).cast(pl.Int64))
 
 
 _NOT_IN_NAMES = {char: f"%{ord(char):02X}" for char in ["%", ".", "/", "\\", *map(chr, range(32)), "\x7f"]}
@@ -118,59 +130,116 @@ def unify(
     """
     if len(set(releases)) != len(releases) or not releases:
         raise ValueError(f"releases {list(releases)}: expected one name or more, each once")
-    listed, type_of = _listed(rows, releases)
-    kept, rejects = _one_row_a_release(listed, len(releases))
-    del listed
-    samples, merged = _merged(kept, releases)
-    del kept
-    samples = _labelled(samples, releases, renames, normalise)
-    unlabelled = samples.filter(pl.col("label_recent_first").is_null())
-    samples = samples.filter(pl.col("label_recent_first").is_not_null())
-    samples = samples.sort(IDENTITY) if order == "identity" else samples.sort("rank")
-    rejects += [_rejects(merged, "merged"), _rejects(unlabelled, "unlabelled")]
-    turned_away = pa.concat_tables(rejects)
-    del merged, unlabelled, rejects
-    for start in range(0, max(samples.height, 1), ROWS_AT_ONCE):
-        piece = (
-            samples.slice(start, ROWS_AT_ONCE)
-            .drop("rank")
-            .with_columns(
-                pl.col("release", "split", *(f"split_{name}" for name in releases)).cast(pl.String),
-                *(_seconds(pl.col(name), type_of).alias(name) for name in _TIMES),
-                key=uid_of(*map(pl.col, IDENTITY)),
-            )
+    last = 2 * len(releases)  # rejects come by release and reason, then those that were merged, then the unlabelled
+    with contextlib.ExitStack() as files:
+        many = rows.num_rows > HELD_ROWS
+        found, lost = (Sorter(ROWS_AT_ONCE, files.enter_context(tempfile.TemporaryFile()) if many else None) for _ in range(2))
+        used: set[tuple[str, str]] = set()
+        merged_before = 0
+        for listed in _ranges(rows, releases):
+            kept, rejects = _one_row_a_release(listed, len(releases))
+            samples, merged = _merged(kept, releases)
+            samples = _labelled(samples, releases, renames)
+            unlabelled = samples.filter(pl.col("label_recent_first").is_null())
+            samples = samples.filter(pl.col("label_recent_first").is_not_null())
+            for kind, table, reason in (*rejects, (last, merged, "merged"), (last + 1, unlabelled, "unlabelled")):
+                lost.add(_rejects(table, reason), table["rank"].sort().cast(pl.Int64).to_numpy() + kind * rows.num_rows)
+            used |= set(samples.select("label_recent_first", "label_release").unique().rows())
+            if order == "identity":
+                samples = samples.sort(IDENTITY).with_columns(rank=pl.int_range(pl.len()) + merged_before)
+                merged_before += samples.height
+            found.add(samples.drop("rank").to_arrow(), samples["rank"].cast(pl.Int64).to_numpy())
+        finish = functools.partial(
+            _finished,
+            releases=releases,
+            spellings=_spellings(used, releases, normalise),
+            times=rows.schema.field("time_start").type,
         )
-        if "feature_key" in piece.columns:
-            piece = piece.with_columns(pl.col("feature_key").fill_null(pl.col("key")), key=_member_name(pl.col("key")))
-        yield Sifted(piece.to_arrow(), turned_away if start == 0 else REJECTS.empty_table())
+        for samples_table, rejects_table in itertools.zip_longest(found.tables(), lost.tables()):
+            yield Sifted(
+                finish(samples.clear().drop("rank").to_arrow() if samples_table is None else samples_table),
+                REJECTS.empty_table() if rejects_table is None else rejects_table,
+            )
 
 
-def _listed(rows: Rows, releases: Sequence[str]) -> tuple[pl.DataFrame, pl.DataType]:
-    """All rows with ``rank``, their place in the order (release, split, line), and ``age``, the release's place, their times in
-    milliseconds; and the type of the listed times.
-    """
-    names = ["key", "release", "split", "label", *IDENTITY, *(name for name in _OPTIONAL if name in rows.column_names)]
-    listed = pl.DataFrame(pl.from_arrow(rows.table(names)))
-    type_of = listed.schema["time_start"]
-    if strange := sorted(set(listed["release"].unique()) - set(releases)):
-        raise ValueError(f"release {strange[0]!r} is not among {', '.join(releases)}")
-    ages = {name: age for age, name in enumerate(releases)}
-    places = {name: place for place, name in enumerate(SPLITS)}
-    listed = listed.with_columns(
-        pl.col("release").cast(pl.Enum(list(releases))),
-        pl.col("split").cast(pl.Enum(SPLITS)),
-        (pl.col(*_TIMES) * 1000).round().cast(pl.Int32).fill_null(_NO_TIME),
-        age=pl.col("release").replace_strict(ages, return_dtype=pl.UInt8),
-        place=pl.col("split").replace_strict(places, return_dtype=pl.UInt8),
+def _finished(table: pa.Table, releases: Sequence[str], spellings: Mapping[str, str], times: pa.DataType) -> pa.Table:
+    """Samples with the columns of the output."""
+    splits = [f"split_{release}" for release in releases]
+    samples = pl.DataFrame(pl.from_arrow(table))
+    samples = samples.with_columns(
+        pl.col("age").replace_strict(dict(enumerate(releases)), return_dtype=pl.String).alias("release"),
+        pl.col("place", *splits).replace_strict(dict(enumerate(SPLITS)), return_dtype=pl.String),
+        *(_seconds(pl.col(name), floating=pa.types.is_floating(times)).alias(name) for name in _TIMES),
+        pl.col("label_recent_first").replace(spellings),
+        key=uid_of(*map(pl.col, IDENTITY)),
     )
-    listed = listed.sort("age", "place", maintain_order=True)
-    return listed.drop("place").with_columns(rank=pl.int_range(pl.len(), dtype=pl.UInt32)), type_of
+    samples = samples.drop("age").rename({"place": "split"})
+    if "feature_key" in samples.columns:
+        samples = samples.with_columns(pl.col("feature_key").fill_null(pl.col("key")), key=_member_name(pl.col("key")))
+    return samples.to_arrow()
 
 
-def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFrame, list[pa.Table]]:
-    """The rows that stand for their samples in their releases, and the others as rejects."""
+def _ranges(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """All listed rows, those of one id together; ids come in ascending order from table to table."""
+    if rows.num_rows <= HELD_ROWS:
+        yield pl.concat(_numbered(rows, releases))
+        return
+    limits = _limits(rows)
+    with tempfile.TemporaryFile() as file:
+        spilled: SpilledBatches | None = None
+        for table in _numbered(rows, releases):
+            spilled = spilled or SpilledBatches(file, table.to_arrow().schema)
+            ranges = table.with_columns(range=limits.search_sorted(table["youtube_id"], side="right"))
+            for (number,), piece in ranges.partition_by("range", as_dict=True, include_key=False).items():
+                spilled.add(int(number), piece.to_arrow().combine_chunks().to_batches()[0])
+        for number in range(len(limits) + 1):
+            if spilled and (found := spilled.take(number)).num_rows:
+                yield pl.DataFrame(pl.from_arrow(found))
+
+
+def _limits(rows: Rows) -> pl.Series:
+    """Ids that divide the rows into ranges of about a quarter of ``HELD_ROWS``."""
+    draw = np.random.default_rng(0)
+    every = max(HELD_ROWS // 4 // _DRAWN, 1)
+    drawn: list[str] = []
+    for table in rows.batches(["youtube_id"]):
+        at = np.arange(int(draw.integers(every)), table.num_rows, every)
+        drawn += table["youtube_id"].take(pa.array(at)).to_pylist()
+    return pl.Series(drawn, dtype=pl.String).sort().gather_every(_DRAWN, _DRAWN).unique(maintain_order=True)
+
+
+def _numbered(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """All rows in tables, with times in milliseconds, ``age``, the number of the release, ``place``, that of the split, and
+    ``rank``, the place of the row in the order of releases, splits and lines.
+    """
+    ages, places = {name: age for age, name in enumerate(releases)}, {name: place for place, name in enumerate(SPLITS)}
+    counts = collections.Counter[tuple[str, str]]()
+    for table in rows.batches(["release", "split"]):
+        for release, split, count in pl.DataFrame(pl.from_arrow(table)).group_by("release", "split").len().iter_rows():
+            counts[release, split] += count
+    if strange := sorted({release for release, _ in counts} - set(releases)):
+        raise ValueError(f"release {strange[0]!r} is not among {', '.join(releases)}")
+    ordered = [counts[release, split] for release in releases for split in SPLITS]
+    starts = np.concatenate([[0], np.cumsum(ordered)[:-1]])
+    names = ["key", "release", "split", "label", *IDENTITY, *(name for name in _OPTIONAL if name in rows.column_names)]
+    schema = pa.schema([rows.schema.field(name).remove_metadata() for name in names])
+    tables: Iterable[pa.Table] = (table for _, table in of_at_least(1 << 16, rows.batches(names), schema))
+    for table in tables if rows.num_rows else [schema.empty_table()]:
+        frame = pl.DataFrame(pl.from_arrow(table)).with_columns(
+            (pl.col(*_TIMES) * 1000).round().cast(pl.Int32).fill_null(_NO_TIME),
+            age=pl.col("release").replace_strict(ages, return_dtype=pl.UInt8),
+            place=pl.col("split").replace_strict(places, return_dtype=pl.UInt8),
+        )
+        turn = (frame["age"].cast(pl.Int64) * len(SPLITS) + frame["place"]).to_numpy()
+        before = frame.select(pl.int_range(pl.len()).over("age", "place")).to_series().to_numpy()
+        yield frame.drop("release", "split").with_columns(rank=pl.Series(starts[turn] + before, dtype=pl.UInt32))
+        starts = starts + np.bincount(turn, minlength=len(starts))
+
+
+def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFrame, list[tuple[int, pl.DataFrame, str]]]:
+    """The rows that stand for their samples in their releases; and the others, with the number of their kind and a reason."""
     kept: list[pl.DataFrame] = []
-    rejects: list[pa.Table] = []
+    rejects: list[tuple[int, pl.DataFrame, str]] = []
     for age in range(releases):
         mine = listed.filter(pl.col("age") == age)
         again = mine.filter(mine.select(IDENTITY).is_duplicated())
@@ -179,11 +248,11 @@ def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFram
             continue
         labels = again.group_by(IDENTITY).agg(several=pl.col("label").drop_nulls().n_unique() > 1)
         again = again.join(labels, on=IDENTITY, how="left", maintain_order="left")
-        rejects.append(_rejects(again.filter("several"), "conflicting_labels"))
+        rejects.append((2 * age, again.filter("several"), "conflicting_labels"))
         # A labelled row stands before one that has no label: a list and its unlabelled form may both be given.
         agreed = again.filter(~pl.col("several")).sort(pl.col("label").is_null(), "rank")
         first = agreed.unique(IDENTITY, keep="first", maintain_order=True)
-        rejects.append(_rejects(agreed.join(first.select("rank"), on="rank", how="anti"), "duplicate_row"))
+        rejects.append((2 * age + 1, agreed.join(first.select("rank"), on="rank", how="anti"), "duplicate_row"))
         kept.append(pl.concat([mine.join(again.select("rank"), on="rank", how="anti"), first.select(mine.columns)]))
     return pl.concat(kept), rejects
 
@@ -192,39 +261,36 @@ def _merged(kept: pl.DataFrame, releases: Sequence[str]) -> tuple[pl.DataFrame, 
     """One row per sample, the first, with columns for every release; and the other rows."""
     first = kept.sort("rank").unique(IDENTITY, keep="first", maintain_order=True)
     merged = kept.join(first.select("rank"), on="rank", how="anti")
-    samples = first.drop("age").rename({"key": "source_key"})
+    samples = first.rename({"key": "source_key"})
     for age, release in enumerate(releases):
         mine = kept.filter(pl.col("age") == age).select(
-            *IDENTITY, pl.col("label").alias(f"label_{release}"), pl.col("split").alias(f"split_{release}")
+            *IDENTITY, pl.col("label").alias(f"label_{release}"), pl.col("place").alias(f"split_{release}")
         )
         samples = samples.join(mine, on=IDENTITY, how="left")
-    return samples, merged
+    return samples.sort("rank"), merged
 
 
-def _labelled(
-    samples: pl.DataFrame, releases: Sequence[str], renames: Mapping[str, str], normalise: Sequence[Normalisation]
-) -> pl.DataFrame:
+def _labelled(samples: pl.DataFrame, releases: Sequence[str], renames: Mapping[str, str]) -> pl.DataFrame:
     names = [f"label_{release}" for release in reversed(releases)]
     oldest = pl.col(names[-1]).replace(renames) if renames else pl.col(names[-1])
-    samples = samples.with_columns(
+    return samples.with_columns(
         label_recent_first=pl.coalesce(*names[:-1], oldest),
         label_release=pl.coalesce(
             *(pl.when(pl.col(name).is_not_null()).then(pl.lit(name.removeprefix("label_"))) for name in names)
         ),
     )
+
+
+def _spellings(used: set[tuple[str, str]], releases: Sequence[str], normalise: Sequence[Normalisation]) -> dict[str, str]:
+    """Label -> the spelling of the most recent release that has one like it, of pairs of a label and its release."""
     if not normalise:
-        return samples
+        return {}
     ages = {release: age for age, release in enumerate(releases)}
-    used = samples.select("label_recent_first", "label_release").drop_nulls().unique()
-    used = used.with_columns(
-        age=pl.col("label_release").replace_strict(ages, return_dtype=pl.Int64),
-        form=_form(pl.col("label_recent_first"), normalise),
+    labels = pl.DataFrame(sorted(used), schema={"label": pl.String, "release": pl.String}, orient="row").with_columns(
+        age=pl.col("release").replace_strict(ages, return_dtype=pl.Int64), form=_form(pl.col("label"), normalise)
     )
-    spelt = used.sort(["age", "label_recent_first"], descending=[True, False]).unique("form", keep="first", maintain_order=True)
-    pairs = used.join(spelt.select("form", spelling="label_recent_first"), on="form")
-    return samples.with_columns(
-        pl.col("label_recent_first").replace(dict(pairs.select("label_recent_first", "spelling").rows()))
-    )
+    spelt = labels.sort(["age", "label"], descending=[True, False]).unique("form", keep="first", maintain_order=True)
+    return dict(labels.join(spelt.select("form", spelling="label"), on="form").select("label", "spelling").rows())
 
 
 def _form(label: pl.Expr, normalise: Sequence[Normalisation]) -> pl.Expr:

@@ -152,11 +152,13 @@ row = st.tuples(
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(row, min_size=1, max_size=25), at_once=st.sampled_from([1, 3, 100]))
-def test_against_a_plain_reading(tmp_path_factory, rows: list[tuple], at_once: int) -> None:
+@given(rows=st.lists(row, min_size=1, max_size=25), at_once=st.sampled_from([1, 3, 100]), held=st.sampled_from([4, 1000]))
+def test_against_a_plain_reading(tmp_path_factory, rows: list[tuple], at_once: int, held: int) -> None:
     samples, rejects = {}, {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unify_module, "ROWS_AT_ONCE", at_once)
+        patch.setattr(unify_module, "HELD_ROWS", held)
+        patch.setattr(unify_module, "_DRAWN", 1)
         samples, rejects = unified(tmp_path_factory.mktemp("rows"), *rows)
     order = sorted(range(len(rows)), key=lambda n: (RELEASES.index(rows[n][0]), SPLITS.index(rows[n][1]), n))
     standing: dict[tuple, dict[str, int]] = {}

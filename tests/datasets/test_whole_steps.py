@@ -14,8 +14,10 @@ from benchwright.curation.store import Rows
 from benchwright.datasets.iirc.assign import Hierarchy, Shares, assign
 from benchwright.datasets.iirc.tasks import DrawnTasks
 from benchwright.datasets.kinetics.inventory import as_clips
+from benchwright.datasets.kowl import unify as unify_module
 from benchwright.datasets.kowl.increments import Later, assign_increments
 from benchwright.datasets.kowl.synthetic import choose_centres
+from benchwright.datasets.kowl.unify import unify
 from benchwright.datasets.skeleton.splits import select_sequences, split
 from benchwright.datasets.two_camera.folds import assign_folds, assign_parts
 from benchwright.datasets.two_camera.pictures import estimate_homographies
@@ -78,6 +80,16 @@ LINES = some(
     split=["train", "validate"],
 )
 
+LISTED_TWICE = some(
+    10,
+    youtube_id=[f"x{number}" for number in range(60)],
+    time_start=[1, 2],
+    time_end=[9],
+    label=["run", "Run", "sit", None],
+    split=["train", "validate", "test"],
+    release=["a", "b"],
+)
+
 STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]] = {
     "folds": (lambda rows: assign_folds(rows, folds=3, seed=999), some(0)),
     "parts": (lambda rows: assign_parts(rows, shares=[0.6, 0.2, 0.2], seed=0), some(0)),
@@ -95,6 +107,11 @@ STEPS: dict[str, tuple[Callable[[Rows], Iterator[pa.Table | Sifted]], pa.Table]]
     "increments": (lambda rows: assign_increments(rows, order="as_released", seed=0, **LATER), SAMPLES),
     "shuffled": (lambda rows: assign_increments(rows, order="shuffled", seed=0, **LATER), SAMPLES),
     "centred": (lambda rows: choose_centres(rows, first="a", splits=["x"], hidden=0.5, seed=0), SAMPLES),
+    "unified": (lambda rows: unify(rows, releases=["a", "b"], renames={}), LISTED_TWICE),
+    "unified_by_identity": (
+        lambda rows: unify(rows, releases=["b", "a"], renames={"run": "runs"}, normalise=["case"], order="identity"),
+        LISTED_TWICE,
+    ),
     "kinetics_clips": (as_clips, LINES),
     "sequences": (lambda rows: select_sequences(rows, classes=None, only={"x_view": "train"}), SEQUENCES),
     "classes": (lambda rows: select_sequences(rows, classes=["walk", "sit"], only={}), SEQUENCES),
@@ -112,6 +129,9 @@ def test_a_step_gives_the_same_of_many_parts_as_of_one(step_name: str, monkeypat
     for module, name, value in (
         (ranks, "TABLE_ROWS", 50),
         (ranks, "HELD_ROWS", 64),
+        (unify_module, "HELD_ROWS", 64),
+        (unify_module, "_DRAWN", 4),
+        (unify_module, "ROWS_AT_ONCE", 50),
         (ranks, "_DRAWN", 8),
         (reorder, "TABLE_ROWS", 70),
         (reorder, "HELD_BYTES", 100),
