@@ -1,8 +1,8 @@
 """Content digest of a stage's rows, and the check that no key was lost, both for the commit of the stage.
 
 The content digest identifies what a stage made, independently of how its rows are divided into parts. It uses BLAKE3, because
-every row is hashed, and BLAKE3 is four times as fast as SHA-256 here. Files and payloads have SHA-256, which is more widely
-available.
+every row is hashed, and BLAKE3 is four times as fast as SHA-256 here. Files and payloads are hashed with SHA-256, which any
+system can check.
 """
 
 from __future__ import annotations
