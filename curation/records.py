@@ -55,7 +55,7 @@ FileState = Mapping[str, Any] | None
 
 
 class LeavesRun(RuntimeError):
-    """A link in the folder of a run leads out of it, or an entry is not a regular file: it is neither read nor written."""
+    """A link in a run's folder leads out of it, or an entry is neither file nor folder: it is neither read nor written."""
 
 
 class Damaged(ValueError):
@@ -70,7 +70,7 @@ class Problem:
         place: the file or stage.
         found: what was found.
         recorded: what the record says.
-        remove: file or folder to remove so that the next run repairs the problem; "" if removing nothing is needed or helps.
+        remove: file or folder to remove so that the next run repairs the problem; "" if nothing needs to, or can, be removed.
 
     >>> import benchwright as bw
     >>> from pathlib import Path

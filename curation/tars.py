@@ -1,6 +1,6 @@
 """Read untrusted tars to their last byte.
 
-Members after an end-of-archive mark are read, as by ``tar --ignore-zeros``; other data there are an error that says their size.
+Members after an end-of-archive mark are read, as by ``tar --ignore-zeros``; other data there raise an error with their size.
 """
 
 from __future__ import annotations
