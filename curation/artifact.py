@@ -1,4 +1,4 @@
-"""What a finished stage says of itself, and how to read it back."""
+"""Records of finished stages and of runs: writing, reading and validating them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ class Artifact:
     """A finished stage.
 
     Attributes:
-        stage: its name.
+        stage: name of the stage.
         kind: one of ``flow.KINDS``.
-        key: recipe key: what should be made, from kind, code, settings and the content of the inputs.
-        digest: content digest: what was made.
-        layout: digest of where payloads lie; stages that refer to them are recomputed when it changes.
-        recipe: the function, its settings, its code's digest and the inputs' digests, readable.
-        rows_in: rows that came in.
-        rows: rows that went out.
-        rejects: reason -> rows rejected.
-        parts: for every part its number of rows and the size and SHA-256 of its files.
-        kept: empty, or that it is used though its code changed since: the ``key`` and digests of ``code`` that it was kept for,
-            ``was``, the digests of the code that made it, what ``changed``, in words, and ``at``.
+        key: recipe key: identifies what should be made, by kind, code, settings and the content of the inputs.
+        digest: content digest: identifies what was made.
+        layout: digest of the locations of payloads; stages that refer to them are recomputed when it changes.
+        recipe: the readable recipe: function, settings, digest of the code and digests of the inputs.
+        rows_in: number of input rows.
+        rows: number of output rows.
+        rejects: reason -> number of rejected rows.
+        parts: for every part, its number of rows and the size and SHA-256 of its files.
+        kept: empty unless the artifact is used although its code has changed: the recipe ``key`` and digests of ``code`` for
+            which it was kept, ``was``, the digests of the code that made it, ``definitions``, those of the new code, what
+            ``changed``, in words, and the time, ``at``.
     """
 
     stage: str
@@ -52,21 +53,21 @@ class Artifact:
     kept: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def to_json(self) -> dict[str, Any]:
-        """For ``artifact.json``: the same for equal runs, byte for byte."""
+        """Content of ``artifact.json``; the same, byte for byte, for equal runs."""
         record = {**vars(self), "parts": list(self.parts)}  # dataclasses.asdict would copy the record of every file
         return sealed({name: value for name, value in record.items() if self.kept or name != "kept"})
 
     def files(self) -> dict[str, Mapping[str, Any]]:
-        """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
+        """Name within the store -> size and SHA-256, for all files of the stage's parts."""
         return {posixpath.join(folder(self.stage), name): facts for part in self.parts for name, facts in part["files"].items()}
 
     def rows_view(self, store: Store, recent: Mapping[str, pa.Table] | None = None) -> Rows:
-        """The rows, for reading; those of parts that ``recent`` names by file are taken from there."""
+        """View of the rows; parts whose files are in ``recent`` are not read but taken from there."""
         infos = tuple(
             PartInfo(posixpath.join(folder(self.stage), f"{part_name(number)}.parquet"), part["rows"])
             for number, part in enumerate(self.parts)
         )
-        schema = store.read_parquet(infos[0].name, stop=0).schema.remove_metadata()  # the record in the footer
+        schema = store.read_parquet(infos[0].name, stop=0).schema.remove_metadata()  # drops the record in the footer
         return Rows(store, schema, infos, recent or {})
 
     def reject_files(self) -> list[str]:
@@ -96,7 +97,7 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
 
 
 def _artifact_fault(raw: Mapping[str, Any], stage: str) -> str:
-    """What is wrong with a record that has the right shape, "" for nothing."""
+    """First fault in a record of the right shape; "" if there is none."""
     if raw["stage"] != stage:
         return f"it is of stage {raw['stage']!r:.60}"
     settings = {**raw["recipe"]["settings"], **raw["recipe"].get("pieces", {}).get("settings", {})}
@@ -107,24 +108,24 @@ def _artifact_fault(raw: Mapping[str, Any], stage: str) -> str:
 
 
 def code_file(stage: str) -> str:
-    """Name within the store of the record of the definitions that a stage's code reached."""
+    """Name of a stage's ``code.json`` within the store, which lists the definitions that its code reached."""
     return posixpath.join(folder(stage), "code.json")
 
 
 def load_code(store: Store, stage: str) -> Definitions:
-    """The definitions that the code of a stage reached when it was made: see ``reachable_code.Reached``; empty if unknown."""
+    """The definitions that a stage's code reached when the stage was made: see ``reachable_code.Reached``; empty if unknown."""
     try:
         record = read_sealed(store, code_file(stage)) if store.exists(code_file(stage)) else {}
-    except StoreError:  # it only tells people what changed
+    except StoreError:  # used only in messages about what changed
         return {}
     return {} if _fault(record, _CODE) else record["definitions"]
 
 
 def load_made(store: Store, stage: str) -> dict[str, Any]:
-    """A stage's ``made.json``, which says when and how it was made; empty if there is none.
+    """A stage's ``made.json``, which records when and how the stage was made; empty if there is none.
 
     Raises:
-        StoreError: where it is damaged.
+        StoreError: the file is damaged.
     """
     name = posixpath.join(folder(stage), "made.json")
     made = read_sealed(store, name) if store.exists(name) else {}
@@ -134,7 +135,7 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
 
 
 def read_sealed(store: Store, name: str) -> dict[str, Any]:
-    """A record without its seal. Raises ``StoreError`` if the seal does not fit: the file was damaged, or edited."""
+    """A record without its seal. Raises ``StoreError`` if the seal does not match: the file was damaged or edited."""
     try:
         return unsealed(store.read(name))
     except Damaged as error:
@@ -146,15 +147,15 @@ class RunRecord:
     """``run.json``: which pipeline filled a folder, with which settings and stages.
 
     Attributes:
-        pipeline: its name.
+        pipeline: name of the pipeline.
         config: all settings.
-        overrides: those given for this run alone.
-        stages: their names in order.
-        result: the one whose rows are the result.
-        published: SHA-256 of the published ``dataset.json``, or "" before.
-        outdated: whether that was made with other settings: the run with these has not come to its end.
-        code: what the run used that is not built in: ``pipeline`` or a setting -> its name, see ``registry``.
-        beside: further folder that was published -> SHA-256 of its ``dataset.json``.
+        overrides: the settings that apply to this run only.
+        stages: names of the stages in order.
+        result: name of the stage whose rows are the result.
+        published: SHA-256 of the published ``dataset.json``; "" before publication.
+        outdated: whether the published dataset was made with other settings, because the run with these is not finished.
+        code: code that the run used and that is not built in: ``pipeline`` or a setting -> its name, see ``registry``.
+        beside: further published folder -> SHA-256 of its ``dataset.json``.
     """
 
     pipeline: str
@@ -168,7 +169,7 @@ class RunRecord:
     beside: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
     def after(self, earlier: RunRecord | None) -> RunRecord:
-        """This record at the start of a run in the folder of an earlier one, whose dataset is there until a new one is."""
+        """This record at the start of a run in the folder of an earlier one, whose dataset stays until it is replaced."""
         if earlier is None:
             return self
         outdated = bool(earlier.published) and (earlier.outdated or earlier.config != self.config)
@@ -199,7 +200,7 @@ def load_run(store: Store) -> RunRecord:
 
 
 def unfinished(store: Store) -> str:
-    """What the run in a folder lacks at its end, and the command that continues with it; "" if it lacks nothing.
+    """Why the run in a folder is not complete, and the command that resumes it; "" if it is complete.
 
     >>> unfinished(Store("out"))
     ''
@@ -210,7 +211,7 @@ def unfinished(store: Store) -> str:
     if result is None:
         first = next(stage for stage in record.stages if load_artifact(store, stage) is None)
         return f"the run is not finished: stage {first!r} has not run yet: {again} to resume it"
-    # What is not run by ``benchwright run``, such as the trainings within a run, publishes nothing.
+    # Runs that ``benchwright run`` did not start, such as the trainings within a run, publish nothing.
     if record.pipeline and result.kind == "shards" and not _is_published(store, record, result):
         return f"the dataset is not published: {again}, which says why"
     return ""
@@ -219,12 +220,12 @@ def unfinished(store: Store) -> str:
 def _is_published(store: Store, record: RunRecord, result: Artifact) -> bool:
     try:
         return bool(record.published) and published_digest(store, "dataset/dataset.json") == result.digest
-    except (StoreError, OSError):  # damaged, or gone, which is told where it is read
+    except (StoreError, OSError):  # damaged or missing, which is reported where the file is read
         return True
 
 
 def stale_stage(stages: Mapping[str, Artifact | None]) -> str:
-    """Why the result of stages, in order, is that of an earlier run; "" if it is not.
+    """Why the stages (name -> artifact, in order) are not up to date with their inputs; "" if they are.
 
     >>> stale_stage({"listed": None})
     "stage 'listed' has not run yet"
@@ -238,7 +239,7 @@ def stale_stage(stages: Mapping[str, Artifact | None]) -> str:
     return ""
 
 
-# A record whose seal fits may still have been made by anyone: what is read of it later has to be there.
+# A matching seal does not show who made a record, so all fields that are read later are checked.
 _FILE: Any = {"sha256": str, "size": int}
 _PART: Any = {"rows": int, "files": {_file_name: _FILE}}
 _INPUTS: Any = {str: str}
@@ -275,10 +276,11 @@ def _whole_fault(value: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
 
 
 def _fault(value: Any, shape: Any, place: str = "it") -> str:
-    """The first place at which a value has not the shape, "" if it has it.
+    """The first place at which a value does not match the shape; "" if it matches.
 
-    A shape is a type; a list of one; a table of names, which have to be there and no others where it is a whole record; or a
-    table with one type or check of names. None is anything.
+    A shape is a type; a list with the shape of the items; a dict of required names and their shapes (other names are allowed,
+    except in ``_whole_fault``); or a dict with one key, ``str`` or a check of names, and the shape of all values. None matches
+    anything.
     """
     if shape is None:
         return ""
@@ -296,7 +298,7 @@ def _table_fault(value: Any, shape: Any, place: str) -> str:
     if not isinstance(value, dict):
         return f"{place} is not a table"
     name = next(iter(shape))
-    if not isinstance(name, str):  # any names, of one sort
+    if not isinstance(name, str):  # any names that pass the check
         odd = next((one for one in value if name is not str and not name(one)), None)
         if odd is not None:
             return f"{place} has a name {odd!r:.60}"
@@ -307,7 +309,7 @@ def _table_fault(value: Any, shape: Any, place: str) -> str:
 
 
 def published_digest(store: Store, name: str = "dataset.json") -> str:
-    """Content digest of the published dataset that a manifest describes. Raises ``StoreError`` for a file that is none."""
+    """Content digest of the published dataset that a manifest describes. Raises ``StoreError`` if it is not a manifest."""
     manifest = store.read_json(name)
     digest = manifest.get("digest") if isinstance(manifest, dict) else None
     if not isinstance(digest, str):

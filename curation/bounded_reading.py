@@ -1,7 +1,7 @@
-"""Compressed streams, lines and JSON of files that strangers wrote: nothing is passed over, and memory is bounded.
+"""Compressed streams, lines and JSON of untrusted files, read completely and with bounded memory.
 
-A file may hold several compressed streams one after another: all of them are read. What follows the last one and is neither a
-stream nor zeros is told, and so is a stream that breaks.
+A file may hold several concatenated compressed streams: all of them are read. A damaged stream is an error, and so are bytes
+after the last stream other than zeros.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import fsspec
 from .rows import Rejected
 
 MAX_BYTES = 1 << 28
-"""Most bytes, decompressed, of a file that is read whole."""
+"""Maximum decompressed size in bytes of a file that is read whole."""
 
 MAX_LINES = 1 << 24
-"""Most lines of a list: each may become a reject, which takes fifty bytes of memory and more."""
+"""Maximum number of lines of a list: each may become a reject, which takes at least fifty bytes of memory."""
 
 MAX_LINE_BYTES = 1 << 24
 LINES_AT_ONCE = 1 << 17
 
 MAX_COLUMNS = 1000
-"""Most columns of a CSV file."""
+"""Maximum number of columns of a CSV file."""
 
 MAX_BAD_ROWS = 1 << 20
-"""Most rows of a CSV file that become rejects, each of which takes hundreds of bytes of memory: where there are more, it is
-another file than was meant."""
+"""Maximum number of rows of a CSV file that become rejects, each of which takes hundreds of bytes of memory. With more, it is
+probably the wrong file."""
 
 MAX_JSON_VALUES = 1 << 23
-"""Most values of a JSON file that is read whole: two bytes of text can become a hundred of memory."""
+"""Maximum number of values of a JSON file that is read whole: two bytes of text can take a hundred bytes of memory."""
 
 _CHUNK_BYTES = 1 << 20
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
@@ -45,10 +45,10 @@ _OTHER_ENDINGS = (".zip", ".zst", ".lz4", ".snappy", ".Z", ".7z")
 
 
 def compression_by_name(name: str) -> str | None:
-    """``gzip``, ``bzip2``, ``xz`` or None, by the ending of a file's name.
+    """``gzip``, ``bzip2``, ``xz`` or None, by the ending of a file name.
 
     Raises:
-        ValueError: an ending of another compression.
+        ValueError: the ending is that of an unsupported compression.
     """
     if name.lower().endswith(_OTHER_ENDINGS):
         raise ValueError(f"{name!r}: unpack it first; plain files and those in {', '.join(sorted(_ENDINGS))} are read")
@@ -56,8 +56,11 @@ def compression_by_name(name: str) -> str | None:
 
 
 def decompressed(stream: IO[bytes], kind: str | None) -> IO[bytes]:
-    """The stream itself, or what is in it; ``seek`` goes forward by decompressing. Reading raises ``OSError``, ``EOFError``,
-    ``zlib.error`` or ``lzma.LZMAError`` where it breaks, or where other bytes than zeros follow the last compressed stream."""
+    """The decompressed stream, or the stream itself if ``kind`` is None; ``seek`` works forward only, by decompressing.
+
+    Reading raises ``OSError``, ``EOFError``, ``zlib.error`` or ``lzma.LZMAError`` if the stream is damaged, or if bytes other
+    than zeros follow the last compressed stream.
+    """
     match kind:
         case "gzip":
             return cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
@@ -70,12 +73,12 @@ def decompressed(stream: IO[bytes], kind: str | None) -> IO[bytes]:
 
 
 class _Streams(io.RawIOBase):
-    """Streams one after another. Python's own readers leave out, in silence, what follows the first that is none."""
+    """Concatenated compressed streams. Python's own readers silently ignore what follows the last valid stream."""
 
     def __init__(self, stream: IO[bytes], make: Any, kind: str) -> None:
         self._stream, self._make, self._kind = stream, make, kind
         self._decompressor = make()
-        self._begun = False  # whether the decompressor has been given a byte
+        self._begun = False  # whether the decompressor has received a byte
         self._place = 0
 
     def readable(self) -> bool:
@@ -114,7 +117,7 @@ class _Streams(io.RawIOBase):
         return len(data)
 
     def _next_stream(self) -> bool:
-        """Begin the stream that follows; False at the end of the file."""
+        """Begin the next stream; return False at the end of the file."""
         left = self._decompressor.unused_data.lstrip(b"\0")
         while not left:
             data = self._stream.read(_CHUNK_BYTES)
@@ -134,18 +137,18 @@ class _Streams(io.RawIOBase):
 
 
 def read_file(path: str, *, max_bytes: int = MAX_BYTES) -> bytes:
-    """A file, decompressed by its ending.
+    """Content of a file, decompressed according to its ending.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: more than ``max_bytes``, or compressed data that are broken or not all; names the file.
+        FileNotFoundError: the file does not exist.
+        ValueError: more than ``max_bytes``, or compressed data that are damaged or incomplete; the message names the file.
     """
     with fsspec.open(path, "rb") as stream:
         return read_stream(cast("IO[bytes]", stream), repr(path), kind=compression_by_name(path), max_bytes=max_bytes)
 
 
 def read_stream(stream: IO[bytes], place: str, *, kind: str | None = None, max_bytes: int = MAX_BYTES) -> bytes:
-    """What is left of a stream. Raises as ``read_file`` does."""
+    """The rest of a stream, decompressed. Raises as ``read_file`` does."""
     data = decompressed_head(stream, place, kind, size=max_bytes + 1)
     if len(data) > max_bytes:
         raise ValueError(f"{place} has more than {max_bytes:,} bytes, which is the limit of a file of its kind")
@@ -153,7 +156,7 @@ def read_stream(stream: IO[bytes], place: str, *, kind: str | None = None, max_b
 
 
 def decompressed_head(stream: IO[bytes], place: str, kind: str | None, *, size: int = 1 << 16) -> bytes:
-    """The first bytes of a stream, 64 KiB by default, or all of a shorter one. Raises as ``read_file`` does."""
+    """The first decompressed bytes of a stream, 64 KiB by default, or all if it is shorter. Raises as ``read_file`` does."""
     try:
         return decompressed(stream, kind).read(size)
     except _DAMAGE as error:
@@ -161,16 +164,16 @@ def decompressed_head(stream: IO[bytes], place: str, kind: str | None, *, size: 
 
 
 def read_lines(path: str) -> Iterator[bytes]:
-    """Lines of a file, decompressed by its ending, without their ends and a byte order mark. Raises as ``line_blocks``."""
+    """Lines of a file, decompressed by its ending, without line ends and byte order mark. Raises as ``line_blocks`` does."""
     with fsspec.open(path, "rb") as stream:
         for block in line_blocks(cast("IO[bytes]", stream), repr(path), kind=compression_by_name(path)):
             yield from block
 
 
 def text_blocks(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Lines of a list by blocks, each with the number of lines before it; one block without any of an empty file.
+    """Blocks of lines of a list, each with the number of lines before it; a single empty block for an empty file.
 
-    Bytes that are no UTF-8 become U+FFFD. Raises as ``line_blocks``.
+    Bytes that are not UTF-8 become U+FFFD. Raises as ``line_blocks`` does.
     """
     start = 0
     with fsspec.open(path, "rb") as stream:
@@ -182,12 +185,12 @@ def text_blocks(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> Iterator[list[bytes]]:
-    """Lines of a stream without their ends and a byte order mark, at most ``LINES_AT_ONCE`` at once; they end as those of
-    ``bytes.splitlines`` do.
+    """Blocks of at most ``LINES_AT_ONCE`` lines of a stream, split as by ``bytes.splitlines``, without line ends and byte order
+    mark.
 
     Raises:
-        ValueError: more than ``MAX_LINES``, one of more than ``MAX_LINE_BYTES``, or compressed data that are broken or not all;
-            names the file.
+        ValueError: more than ``MAX_LINES`` lines, a line of more than ``MAX_LINE_BYTES``, or compressed data that are damaged
+            or incomplete; the message names the file.
     """
     count, rest, first = 0, b"", True
     plain = decompressed(stream, kind)
@@ -199,7 +202,7 @@ def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> It
         data = rest + chunk
         if first and len(data) >= 3:
             data, first = data.removeprefix(b"\xef\xbb\xbf"), False
-        # A carriage return that ends the chunk may have its newline in the next one.
+        # A carriage return at the end of the chunk may be followed by its newline in the next chunk.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1 if chunk else len(data)
         rest, lines = data[cut:], data[:cut].splitlines()
         count += len(lines)
@@ -213,8 +216,7 @@ def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> It
 
 
 def text_lines(text: IO[str], place: str) -> Iterator[str]:
-    """Lines of text with their ends, for ``csv.reader``. Raises ``ValueError`` as ``line_blocks`` does, for their number and
-    length."""
+    """Lines of text with their line ends, for ``csv.reader``. Raises ``ValueError`` if they are too many or too long."""
     for count, line in enumerate(iter(lambda: text.readline(MAX_LINE_BYTES + 1), ""), 1):
         if count > MAX_LINES or len(line) > MAX_LINE_BYTES:
             message = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} is too long"
@@ -223,7 +225,7 @@ def text_lines(text: IO[str], place: str) -> Iterator[str]:
 
 
 def bounded(rows: Iterable[Any], place: str) -> Iterator[Any]:
-    """Rows and rejects of a list. Raises ``ValueError`` behind ``MAX_BAD_ROWS`` rejects."""
+    """Pass on the rows and rejects of a list. Raises ``ValueError`` after more than ``MAX_BAD_ROWS`` rejects."""
     bad = 0
     for row in rows:
         if isinstance(row, Rejected):
@@ -241,7 +243,7 @@ def check_columns(header: Sequence[str], place: str) -> None:
 
 
 def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An ``object_pairs_hook`` for ``json``: of a name that appears twice one value would be lost. Raises ``ValueError``."""
+    """``object_pairs_hook`` for ``json`` that raises ``ValueError`` for a repeated name, of which one value would be lost."""
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -255,10 +257,10 @@ def parse_json(data: bytes, *, hook: Any = unrepeated) -> Any:
 
     Args:
         data: UTF-8, with or without a byte order mark.
-        hook: what makes an object of its pairs.
+        hook: ``object_pairs_hook`` of ``json.loads``.
 
     Raises:
-        ValueError: no JSON, nested too deep, more than ``MAX_JSON_VALUES`` values, or a name that appears twice in an object.
+        ValueError: not JSON, nested too deeply, more than ``MAX_JSON_VALUES`` values, or a repeated name in an object.
     """
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
     if values > MAX_JSON_VALUES:

@@ -1,4 +1,4 @@
-"""How many rows a stage may reject, and what is reported when there are more, or when none is left."""
+"""How many rows a stage may reject, and the errors when it rejects more, or when no rows are left."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .store import Store
 
 
 class TooManyRejects(RuntimeError):
-    """A stage rejected more rows than its budget allows. Its finished parts stay."""
+    """A stage rejected more rows than its budget allows. Its finished parts are kept."""
 
 
 class NoRows(RuntimeError):
-    """A source gave no rows, or a stage rejected all of them: what follows would have nothing to do."""
+    """A source yielded no rows, or a stage rejected all of them, so that the next stages have no input."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Budget:
     """How many rows a stage may reject before the run fails.
 
     Attributes:
-        limit: a number of rows, a share of the rows in when below 1, or None for any number.
-        setting: dotted name of the setting that says so, for the message.
-        expected: reasons that do not count, such as files that are no videos in a folder of videos; nor do their rows count
-            among those of which ``limit`` is a share.
+        limit: a number of rows, a share of the input rows if below 1, or None for any number.
+        setting: dotted name of the setting that determines the limit, for the message.
+        expected: reject reasons that do not count, such as files in a folder of videos that are not videos; rows rejected for
+            them are also excluded from the input rows of which ``limit`` is a share.
 
     >>> budget = Budget(0.01, "images.max_rejects", expected=("not_an_image",))
     >>> budget.check(Store("photos"), "decoded", {"not_an_image": 500, "truncated": 1}, rows_in=1000, files=[])
@@ -41,14 +41,14 @@ class Budget:
     expected: tuple[str, ...] = ()
 
     def check(self, store: Store, stage: str, rejects: Mapping[str, int], rows_in: int, files: Iterable[str]) -> None:
-        """Raise ``TooManyRejects`` if ``rejects`` (reason -> rows) are too many of ``rows_in`` rows.
+        """Raise ``TooManyRejects`` if more rows were rejected than the budget allows.
 
         Args:
-            store: of the run.
+            store: store of the run.
             stage: name of the stage.
-            rejects: all that were rejected, for reasons that are expected and others.
-            rows_in: rows that came in.
-            files: tables of rejects, in which an example is looked for.
+            rejects: reason -> number of rejected rows, including the expected reasons.
+            rows_in: number of input rows.
+            files: names of the tables of rejects, from which the message takes an example.
         """
         counted = {reason: count for reason, count in rejects.items() if reason not in self.expected}
         total, rows = sum(counted.values()), rows_in - sum(rejects.values()) + sum(counted.values())
@@ -77,7 +77,7 @@ def show_command(store: Store, stage: str, reason: str) -> str:
 def check_not_empty(
     store: Store, stage: str, rows: int, rejects: Mapping[str, int], files: Iterable[str], sources: Mapping[str, str]
 ) -> None:
-    """Raise ``NoRows`` if a stage has no rows left; ``sources`` are those among its settings, by name."""
+    """Raise ``NoRows`` if a stage has no rows left; ``sources`` are the sources among its settings, by name."""
     if rows:
         return
     if not rejects:
@@ -93,7 +93,7 @@ def check_not_empty(
 
 
 def example_of(store: Store, files: Iterable[str], reason: str) -> str:
-    """``, such as ...`` with the first reject of that reason in the files, for messages."""
+    """Text for messages: ``, such as ...`` with the first reject for ``reason`` in the files, or ""."""
     for name in files:
         for row in store.read_parquet(name).to_pylist():
             if row["reason"] == reason:

@@ -1,10 +1,10 @@
-"""The checkpoint of a training, in a folder of the training's own: whole or not there.
+"""Checkpoints of a training, in a folder for that training. A checkpoint is complete or does not exist.
 
-Order of a commit: the state under a name of its own, then ``progress.json``, which names it and what was predicted at each
-position so far (where the state has not all of it) with their SHA-256, then the old state goes. Each file is written beside
-its place, synced and renamed, so that a kill at any moment leaves a ``progress.json`` whose state is there. Whose training it
-is the folder says: ``keys.work_folder`` names it by settings, data and code. Where the run is in no local folder, the same is
-written in the same order to its store, and read from there: another machine may continue.
+A commit writes the state under a new name; then ``progress.json``, with the names, sizes and SHA-256 of the state and of the
+predictions at each position so far (unless the state contains them all); then it removes the old state. Each file is written
+under a temporary name, synced and renamed, so that after a kill at any moment the state in ``progress.json`` exists. The folder
+identifies the training: ``keys.work_folder`` derives its name from settings, data and code. If the run is not in a local
+folder, the files are also written, in the same order, to its store and read from there, so that another machine can resume.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _PROGRESS = "progress.json"
 
 
 class Checkpoint:
-    """What a training has done so far.
+    """Progress of a training.
 
-    Where the folder holds nothing, or something damaged, nothing was done: then the training starts over.
+    If the folder is empty or its files are damaged, there is no progress, and the training starts over.
 
     Attributes:
-        files: what was predicted, a file per position that is done.
-        state: the file from which learning resumes; None if nothing was done.
+        files: files of predictions, one per finished position.
+        state: file from which the training resumes; None if there is no progress.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,18 +59,18 @@ class Checkpoint:
 
     @property
     def files(self) -> list[Path]:
-        """See the class."""
+        """Files of predictions, one per finished position."""
         return [self._folder / name for name in self._recorded]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What ``commit_arrays`` wrote last, by name; nothing if nothing was done."""
+        """The arrays of the last ``commit_arrays``, by name; empty if there is no progress."""
         if self.state is None:
             return {}
         with np.load(self.state, allow_pickle=False) as held:
             return {name: held[name] for name in held.files}
 
     def commit_arrays(self, arrays: Mapping[str, np.ndarray], predicted: Path | None = None) -> None:
-        """``commit`` of a state that is arrays by name."""
+        """``commit`` for a state that consists of named arrays."""
 
         def save(path: Path) -> None:
             with path.open("wb") as stream:
@@ -79,18 +79,19 @@ class Checkpoint:
         self.commit(save, predicted)
 
     def commit(self, save: Callable[[Path], None], predicted: Path | None = None) -> None:
-        """Write the state after one more position by ``save``.
+        """Commit the state after one more position.
 
         Args:
-            save: writes one file, at the path that it is given.
-            predicted: file in the folder with what was predicted at the position; None if the state has it all.
+            save: function that writes the state to one file, at the path that is passed to it.
+            predicted: file in the folder with the predictions at the position; None if the state contains them.
 
         Raises:
-            ValueError: ``save`` wrote no file, or several.
+            ValueError: ``save`` wrote no file or several files.
         """
         self._commits += 1
         state = self._folder / f"after-{self._commits:04}"
-        # In a folder of its own: torch takes no name that begins with a dot, and puts it into the file; numpy adds an ending.
+        # In a temporary folder: torch stores the file's name in the file and takes none that begins with a dot; numpy adds an
+        # extension.
         with replacing(state) as temporary, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._folder) as room:
             save(Path(room) / state.name)
             saved = list(Path(room).iterdir())
@@ -101,7 +102,7 @@ class Checkpoint:
         if predicted is not None:
             self._recorded[predicted.name] = state_of(predicted)
         value = {"done": self._commits, "files": self._recorded, "state": {state.name: state_of(state)}}
-        write_whole(self._folder / _PROGRESS, json.dumps(value).encode())  # in the order of the positions
+        write_whole(self._folder / _PROGRESS, json.dumps(value).encode())  # keys unsorted: in the order of the positions
         if self._copy is not None:
             for path in (*([] if predicted is None else [predicted]), state, self._folder / _PROGRESS):
                 self._copy.put(path)
@@ -114,36 +115,36 @@ class Checkpoint:
 
 
 _COPIES: dict[Path, Copy] = {}
-"""Of the folders in use in this process, those that have a copy."""
+"""Folder in use in this process -> its copy in a store, for folders that have one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Copy:
-    """Where the files of a folder are in a store."""
+    """Copy of a local folder in a store, at ``place``."""
 
     store: Store
     place: str
 
     def fetch(self, folder: Path) -> None:
-        """Write the files that are there into ``folder``. One that somebody removes meanwhile is left out."""
+        """Write the files of the copy into ``folder``, except those that are removed meanwhile."""
         for name in self.store.list(self.place):
             with contextlib.suppress(StoreError):
                 write_whole(folder / name, self.store.read(posixpath.join(self.place, name)), sync=False)
 
     def put(self, path: Path) -> None:
-        """Write a file of the folder."""
+        """Copy a file of the folder to the store."""
         with self.store.writing(posixpath.join(self.place, path.name)) as stream, path.open("rb") as file:
             while data := file.read(1 << 22):
                 stream.write(data)
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
+        """Remove a file from the store."""
         self.store.remove([posixpath.join(self.place, name)])
 
 
 @contextlib.contextmanager
 def work_room(store: Store, place: str) -> Iterator[str]:
-    """A local folder for the block: ``place`` itself where the store is local; else a temporary one with its copy there."""
+    """A local folder for the block: ``place`` if the store is local, else a temporary folder that is copied to ``place``."""
     if store.local is not None:
         path = store.local / place
         path.mkdir(parents=True, exist_ok=True)
@@ -158,7 +159,7 @@ def work_room(store: Store, place: str) -> Iterator[str]:
 
 
 def copy_of(folder: Path) -> Copy | None:
-    """The copy of a folder, or of one within it; None if there is none."""
+    """The copy of a folder, also of one inside a folder that has a copy; None if there is none."""
     for room in (folder, *folder.parents):
         if room in _COPIES:
             copy = _COPIES[room]

@@ -1,8 +1,8 @@
-"""How child processes end that read files which can crash their reader: what is reported of the file, and what of the machine.
+"""Child processes that read files which can crash their reader: which failures are due to the file, and which to the machine.
 
 A result may depend on a file, never on how busy the machine was. So a signal that a reader raises itself is a property of the
-file, once a second process has confirmed it; a signal from outside, as the kernel's when memory is short, is none. Time that a
-file may take is processor time, which the kernel counts; wall clock only says that something is wrong with the machine.
+file, once a second process has confirmed it; a signal from outside, such as the kernel's when memory is short, is not. The time
+limit for a file is in processor time, which the kernel counts; wall-clock time only shows that the machine has a problem.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .rows import MachineFault
 T = TypeVar("T")
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS})
-"""Signals that a program raises itself, by what it does."""
+"""Signals that a program causes itself."""
 
 _ENDINGS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
-"""Signals by which somebody ends a run: nothing is tried again after them."""
+"""Signals by which somebody ends a run: nothing is retried after them."""
 
 _ONE_ALLOCATION = 1 << 31
-"""No single piece of memory that FFmpeg or numpy asks for at an honest file is larger."""
+"""Bytes: FFmpeg and numpy make no larger single allocation for a valid file."""
 
 
 class Died(Exception):
@@ -36,27 +36,27 @@ class Died(Exception):
 
     @property
     def crash(self) -> bool:
-        """Whether it raised the signal itself."""
+        """Whether the process caused the signal itself."""
         return self.number in CRASHES
 
     @property
     def out_of_time(self) -> bool:
-        """Whether its own limit of processor time ended it."""
+        """Whether the process exceeded its limit of processor time."""
         return self.number == signal.SIGXCPU
 
 
 def tried_twice(ask: Callable[[bool], T], *, who: str, silence_s: float, helps: str) -> T:
-    """What ``ask`` gives, if need be at a second try: ``ask`` is told whether this is one, which must run apart from all else.
+    """Return the result of ``ask``, which is retried once if the child process died.
 
     Args:
-        ask: raises ``Died``.
-        who: the child, for people.
-        silence_s: wall clock after which it is given up, for people.
-        helps: what to do where it is silent.
+        ask: function that may raise ``Died``; its argument is whether this is a retry, which must run on its own.
+        who: description of the child, for messages.
+        silence_s: wall-clock time limit in seconds, for messages.
+        helps: advice for a child that does not answer, for messages.
 
     Raises:
-        Died: it crashed, or ran out of processor time, twice: so it does with this file.
-        MachineFault: it was ended from outside or was silent twice, or somebody ends the run.
+        Died: the child crashed or ran out of processor time twice, so that the file is the cause.
+        MachineFault: the child was killed from outside or did not answer, twice, or somebody ended the run.
     """
     own = others = 0
     while True:
@@ -84,7 +84,7 @@ def _told(number: int, who: str, silence_s: float, helps: str) -> str:
 
 
 def limit_cpu(seconds: float) -> None:
-    """Let the kernel end this process by SIGXCPU when it has used that much more processor time."""
+    """Make the kernel end this process by SIGXCPU after ``seconds`` more of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
@@ -92,8 +92,10 @@ def limit_cpu(seconds: float) -> None:
 
 
 def memory_is_short() -> bool:
-    """Whether this process, without any limit of its own, is refused memory that no honest file exceeds: a failed allocation
-    is then no fault of the file."""
+    """Lift this process's own memory limit, and return whether memory that suffices for any valid file is still refused.
+
+    If so, a failed allocation is not due to the file.
+    """
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     try:

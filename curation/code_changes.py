@@ -1,7 +1,7 @@
-"""Which code changed: since a stage was made, said to people in one line, and since this process imported it.
+"""Which code changed since a stage was made, in one line for messages, and since this process imported it.
 
-The keys decide what is made. They are read from files, and a module stays as it was imported: a notebook, or a worker of a
-cluster, that imported a file before it was edited would else make rows with the old code under the key of the new.
+Keys are computed from files, but a module stays as it was imported. Without these checks, a notebook or a cluster worker that
+imported a file before an edit would make rows with the old code under the key of the new code.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .reachable_code import Definitions, code_digest, digests_of, one_look, reac
 from .store import Store
 
 _TOLD = 3
-"""Definitions that are named one by one."""
+"""Maximum number of definitions that a message names."""
 
 
 def definitions(stage: Stage, *, files: bool = True) -> dict[str, dict[str, str]]:
-    """Module -> definition -> short digest: all code that the stage reaches, that of functions among its settings included.
+    """Module -> definition -> short digest of all code that the stage reaches, including that of functions among its settings.
 
     Args:
-        stage: which.
-        files: with that of files that the settings name, which are loaded anew when they changed.
+        stage: the stage.
+        files: whether to include the code of files that the settings name; these are reloaded when they change.
     """
     found: dict[str, dict[str, str]] = {}
     for step in stage.steps:
@@ -40,12 +40,12 @@ def definitions(stage: Stage, *, files: bool = True) -> dict[str, dict[str, str]
 
 
 def names_file(code: Any) -> bool:
-    """Whether it is the name of something in a file, see ``keys.named``."""
+    """Whether ``code`` is the name of something in a file, see ``keys.named``."""
     return isinstance(code, str) and code.rpartition(":")[0].endswith(".py")
 
 
 def codes(stage: Stage) -> dict[str, str]:
-    """Digests of the code of a stage: of its steps, and of the functions among its settings."""
+    """Digests of the code of a stage's steps and of the functions and classes among its settings."""
     settings = {name: as_setting(name, value) for step in stage.steps for name, value in step.all_settings().items()}
     recipe: dict[str, Any] = {"code": stage.step.code().digest, "settings": settings}
     if stage.pieces:
@@ -54,7 +54,7 @@ def codes(stage: Stage) -> dict[str, str]:
 
 
 def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
-    """As ``codes``, of a recipe."""
+    """As ``codes``, but from a recipe."""
     pieces = recipe.get("pieces", {})
     found = {"step": recipe["code"], **({"pieces": str(pieces.get("code"))} if pieces else {})}
     settings = {**recipe["settings"], **pieces.get("settings", {})}
@@ -62,12 +62,12 @@ def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_setting(name: str, value: Any) -> Any:
-    """A setting as a recipe has it; None if only its source or input counts."""
+    """A setting as it appears in a recipe; None for ``How``, sources and inputs."""
     return None if isinstance(value, How | Where | StageRef) else as_json(name, value)
 
 
 def without_code(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without the digests of code: what may not differ where something is kept that earlier code made."""
+    """A recipe without the digests of code: the part that must be the same to keep an artifact that earlier code made."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -78,7 +78,7 @@ def without_code(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change(stage: Stage, old: Artifact, store: Store) -> str:
-    """The first difference between a stage and the recipe of its artifact, as far as the plan alone tells; "" for none."""
+    """The first difference between a stage and its artifact's recipe that the plan shows, without its sources; "" for none."""
     recipe = old.recipe
     if stage.step.name != recipe["step"]:
         return f"step {stage.step.name}, which was {recipe['step']}"
@@ -97,19 +97,19 @@ def change(stage: Stage, old: Artifact, store: Store) -> str:
 
 
 def named_in(stage: Stage) -> dict[str, str]:
-    """Settings that name code -> their references; of a file, with its path."""
+    """References of all code that the settings name, by setting and number; for files, with their paths."""
     settings = [(name, value) for step in stage.steps for name, value in step.all_settings().items()]
     named = [(name, code) for name, value in settings for code in codes_in(value) if isinstance(code, Named)]
     return {f"{name} {number}": str(code) for number, (name, code) in enumerate(named)}
 
 
 def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions]) -> str:
-    """What changed in the code of a stage since it was made, or kept, told without its plan; "" for nothing.
+    """What changed in the code of a stage since it was made or kept, determined without its plan; "" for nothing.
 
     Args:
-        artifact: of the stage.
-        store: where it lies.
-        known: references -> what they reach, filled as they are looked up.
+        artifact: artifact of the stage.
+        store: store of the run.
+        known: cache: reference -> definitions that it reaches.
     """
     recipe, old = artifact.recipe, artifact.kept.get("definitions") or load_code(store, artifact.stage)
     if not old:
@@ -120,7 +120,7 @@ def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions
     try:
         for reference in references:
             _add(now, _reached(reference, known))
-        for module, names in old.items():  # classes of settings are reached from nowhere else
+        for module, names in old.items():  # classes of settings are not reached from the steps
             for name in names:
                 if name not in ("", "*") and name not in now.get(module, {}):
                     _add(now, _reached(f"{module}:{name}", known))
@@ -141,7 +141,7 @@ def _add(found: dict[str, dict[str, str]], more: Definitions) -> None:
 
 
 def _codes_of_settings(settings: Any, *place: str) -> Iterator[tuple[str, str]]:
-    """Dotted name and digest of every function or class among the settings, as a recipe has them."""
+    """Dotted name and digest of every function or class among the settings of a recipe."""
     if isinstance(settings, Mapping) and {"code", "of"} <= settings.keys():
         yield ".".join(place), str(settings["code"])
     elif isinstance(settings, Mapping | list):
@@ -151,7 +151,9 @@ def _codes_of_settings(settings: Any, *place: str) -> Iterator[tuple[str, str]]:
 
 
 def changed_definitions(old: Definitions, new: Definitions) -> str:
-    """Which definitions changed, were added or removed: a few of them, and how many more; "" if nothing is known."""
+    """Message on definitions that were changed, added or removed: the first few and the number of others; "" if ``old`` is
+    empty or nothing differs.
+    """
     if not old:
         return ""
     lines = [*_differences(old, new)]
@@ -160,7 +162,7 @@ def changed_definitions(old: Definitions, new: Definitions) -> str:
 
 
 def _differences(old: Definitions, new: Definitions) -> Iterator[str]:
-    """What changed first: what was added or removed often follows from it."""
+    """Yield the changed definitions first: additions and removals often follow from them."""
     before, after = ({(m, n): digest for m, names in each.items() for n, digest in names.items()} for each in (old, new))
     for places, verb in (
         ([at for at in after if at in before and after[at] != before[at]], "changed"),
@@ -177,7 +179,7 @@ def _name(module: str, name: str) -> str:
 
 
 def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
-    """The first difference that the sources and inputs make; ``recipe`` is the one of now."""
+    """The first difference in sources, inputs, columns or format; ``recipe`` is the current recipe. "" for none."""
     for name, digest in recipe["inputs"].items():
         if old.recipe["inputs"].get(name) != digest:
             return f"its input {name} has different rows"
@@ -191,10 +193,10 @@ def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
 
 
 def changed_source(stage: Stage, old: Artifact) -> str:
-    """The first source of a stage whose content is another than when it was made, told without its plan; "" for none."""
+    """Message on the first source of a stage whose content changed since the stage was made; "" for none."""
     for step, was in zip(stage.steps, (old.recipe, old.recipe.get("pieces", {})), strict=False):
         for name, value in step.all_settings().items():
-            known = isinstance(value, Where) and not isinstance(value, WhereOfRows)  # whose place is not known before its rows
+            known = isinstance(value, Where) and not isinstance(value, WhereOfRows)  # its path depends on rows
             if known and {"content": value.fingerprint().content} != was.get("settings", {}).get(name):
                 return _source_changed(name)
     return ""
@@ -205,11 +207,11 @@ def _source_changed(name: str) -> str:
 
 
 _imported: dict[str, tuple[int, Module]] = {}
-"""Module -> when it was imported, and its file as it was then, as far as it was looked at before an edit."""
+"""Module -> when it was imported, and its file's definitions at that time, if ``edited`` read them before an edit."""
 
 
 def edited(code: Definitions) -> str:
-    """The first of these definitions, or its file, of which this process holds what it was before an edit; "" for none."""
+    """Message on the first of these definitions, or its file, that was edited after this process imported it; "" for none."""
     for name, names in code.items():
         module, file = sys.modules.get(name), source_file(name)
         if module is None or file is None:
@@ -234,7 +236,7 @@ def edited(code: Definitions) -> str:
 
 
 def in_no_file(stage: Stage) -> str:
-    """The first function or class of a stage that was typed in, in a notebook or a shell, whose code no key can have; or ""."""
+    """The first function or class of a stage that was defined in a notebook or shell, so that no key covers its code; or ""."""
     for step in stage.steps:
         for code in (step.function, *(code for value in step.settings.values() for code in codes_in(value))):
             if getattr(code, "__module__", "") == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
@@ -250,8 +252,8 @@ def _told(module: Module, name: str) -> list[str]:
 
 @one_look()
 def to_check(stage: Stage) -> tuple[Definitions, Mapping[str, str]]:
-    """What a worker elsewhere must have as it is here: the definitions that it imports, and the digests of files that are
-    named in the settings. What travels with the task is none of it.
+    """Code that must be the same on a worker's machine: the definitions that it imports, and digests of files that the settings
+    name. Code that is sent with the task is excluded.
     """
     carried = by_value()
     code = {
@@ -262,7 +264,7 @@ def to_check(stage: Stage) -> tuple[Definitions, Mapping[str, str]]:
 
 @one_look()
 def differs(code: Definitions, files: Mapping[str, str]) -> str:
-    """The first definition that this process has otherwise than ``to_check`` had it where the key was made; "" for none."""
+    """Message on the first definition or file that differs here from ``to_check`` on the machine of the run; "" for none."""
     return edited(code) or next(_others(code, files), "")
 
 

@@ -1,4 +1,4 @@
-"""Functions and classes by their names, when their code was loaded, and which lines of it are the user's own.
+"""Load functions and classes by name; when their code was loaded; and which lines of a traceback are the user's own.
 
 A name is ``package.module:attribute``, or ``path/to/file.py:attribute``.
 """
@@ -25,14 +25,14 @@ from typing import Any
 
 
 class UnknownName(LookupError, ValueError):
-    """A name that leads to no code. Says the name, and what is missing or wrong."""
+    """No code has this name. The message says the name, and what is missing or wrong."""
 
 
 def load(reference: str) -> Any:
-    """What the name stands for. Code is imported, or its file run, where it has not been, or has changed since.
+    """Load the object that a name refers to. A module is imported; a file is run, again if it has changed.
 
     Raises:
-        UnknownName: where nothing of that name is there, or its module or file cannot be imported.
+        UnknownName: the name does not exist, or its module or file cannot be imported.
     """
     place, _, attribute = reference.rpartition(":")
     try:
@@ -50,7 +50,7 @@ def _import(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UnknownName(f"no module {error.name}") from error
-    except (Exception, SystemExit) as error:  # whatever somebody's module does, it is reported in one line
+    except (Exception, SystemExit) as error:  # whatever a user's module raises is reported in one line
         raise UnknownName(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
 
 
@@ -59,12 +59,12 @@ def _import(name: str) -> ModuleType:
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """A file that was run.
+    """A user's file that was run.
 
     Attributes:
-        module: its own.
-        names: module name -> that module and those of the files next to it that it imported.
-        digests: path of each of these files -> digest of its content.
+        module: the module of the file.
+        names: module name -> module, for the file and the neighbouring files that it imported.
+        digests: path of each of these files -> SHA-256 of its content.
     """
 
     module: ModuleType
@@ -80,36 +80,36 @@ _loaded: dict[Path, _Loaded] = {}
 _loading = threading.RLock()
 
 FOLDERS: list[str] = []
-"""Folders of users' files, that of the last one first."""
+"""Folders of users' files, the most recently used first."""
 
 
 def module_of(what: Any) -> str:
-    """Name of the module of a function or class, for records: of a user's file it is the name of the file."""
+    """Name of the module of a function or class, for records; for a user's file, the name of the file without ``.py``."""
     return what.__module__.partition(_APART)[0]
 
 
 def by_value() -> set[str]:
-    """Names of the modules, as ``module_of`` has them, whose code travels with what refers to it."""
+    """Names, as in ``module_of``, of the modules that are pickled by value, so that their code is sent with the tasks."""
     import cloudpickle
 
     return {"__main__", *(name.partition(_APART)[0] for name in cloudpickle.list_registry_pickle_by_value())}
 
 
 _APART = "@"
-"""Stands, in the name of a module that a user's file is loaded as, before what tells it from files of one name elsewhere."""
+"""Separator in the module name of a user's file, before a digest that distinguishes files of the same name."""
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module of a user's Python file. It may import the files next to it, and all of them are run again when one changed.
-    Its functions travel to worker processes, which could not import them.
+    """Load a user's Python file as a module. Its functions are pickled by value, since worker processes cannot import them.
 
-    Files of one name in several folders are modules of their own; what they import by name is what is next to them.
+    The file may import files next to it; if one of them has changed, all are run again. Files of the same name in several
+    folders are separate modules, and each imports the files in its own folder.
 
     Raises:
-        UnknownName: where there is no such file, a module that is none of the user's has its name, or running it raises: says
-            the line.
+        UnknownName: the file does not exist, another loaded module has its name, or running it raises; in this case the message
+            says the line.
     """
-    path = Path(os.path.realpath(path))  # a link to itself is told as no file
+    path = Path(os.path.realpath(path))  # a link to itself is reported as a missing file
     with _loading:
         known = _loaded.get(path)
         if known is None or not known.fresh():
@@ -122,8 +122,10 @@ def load_file(path: Path) -> ModuleType:
 
 
 def _go_to(folder: Path) -> None:
-    """Let files in a folder be imported by name, as for a script: before those of other users' files, and behind all else, so
-    that they hide nothing."""
+    """Let files in a folder be imported by name, as for a script.
+
+    The folder comes before those of other user files, but after all other entries of ``sys.path``, so that it hides no module.
+    """
     sys.path[:] = [each for each in sys.path if each not in FOLDERS]
     FOLDERS[:] = [str(folder), *(each for each in FOLDERS if each != str(folder))]
     sys.path += FOLDERS
@@ -149,11 +151,11 @@ def _run(path: Path) -> _Loaded:
     sys.modules[module.__name__] = sys.modules[path.stem] = module
     note(module.__name__)
     digest = _digest(str(path))
-    # Bytecode goes by a file's size and second, which an edit may leave as they are.
+    # Cached bytecode is identified by the file's size and its time in seconds, which may be the same after an edit.
     before_it, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's file does, it is reported in one line with its place
+    except (Exception, SystemExit) as error:  # whatever a user's file raises is reported in one line with its place
         del sys.modules[module.__name__], sys.modules[path.stem]
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
@@ -166,14 +168,14 @@ def _run(path: Path) -> _Loaded:
     names = {path.stem: module, **{each: sys.modules[each] for each in sorted(beside)}}
     import cloudpickle
 
-    # Workers cannot import a file that is on nobody's path: its functions travel with the tasks.
+    # Workers cannot import a file that is not on their path, so its functions are sent with the tasks.
     for each in names.values():
         cloudpickle.register_pickle_by_value(each)
     return _Loaded(module, names, {str(path): digest, **{file: _digest(file) for file in beside.values()}})
 
 
 def _imported_by(path: Path) -> set[str]:
-    """Modules that the file names in import statements."""
+    """Loaded modules that the file names in import statements."""
     nodes = list(ast.walk(ast.parse(path.read_bytes())))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     return {*names, *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom))} & sys.modules.keys()
@@ -200,25 +202,25 @@ _began: dict[str, int] = {}
 
 
 class _Clock:
-    """Stands before all finders, and finds nothing: it notes what is looked for, and when."""
+    """A finder ahead of all others that finds nothing, but records when each module is looked up."""
 
     def find_spec(self, fullname: str, _path: object = None, _target: object = None) -> None:
         _began[fullname] = time.time_ns()
 
 
 def watch() -> None:
-    """Note from now on when imports begin."""
+    """Record from now on when imports begin."""
     if not any(isinstance(each, _Clock) for each in sys.meta_path):
         sys.meta_path.insert(0, _Clock())  # type: ignore[arg-type]  # it has the one method that is called
 
 
 def note(name: str) -> None:
-    """A module of that name is loaded now, by other means than an import statement."""
+    """Record that a module of this name is loaded now, by other means than an import statement."""
     _began[name] = time.time_ns()
 
 
 def began(name: str) -> int:
-    """When a module that is loaded began to be, ns since the epoch; at the latest, where it was loaded before ``watch``."""
+    """When the import of a loaded module began, in ns since the epoch; the import time of this module if before ``watch``."""
     return _began.get(name, _FIRST)
 
 
@@ -233,7 +235,7 @@ def _not_own() -> tuple[str, ...]:
 
 
 def own_line(error: BaseException) -> str:
-    """`` (FILE, line N)`` of the user's code in the traceback of an error, "" if there is none.
+    """`` (FILE, line N)`` of the last line of the user's code in the traceback of an error; "" if there is none.
 
     >>> own_line(ValueError("raised nowhere"))
     ''

@@ -1,10 +1,10 @@
 """Functions that are compiled to machine code when they are first called.
 
-``compiled`` is numba's own way. numba takes most of a second to load, though, which is long for work of a few: ``Passes`` are
-compiled by numba once on a machine, and are loaded by llvmlite alone in a tenth of a second from then on.
+``compiled`` uses numba's own cache. Importing numba takes most of a second, though, which is long for work of a few seconds.
+``Passes`` are compiled by numba once per machine, and later loaded by llvmlite alone in a tenth of a second.
 
-Machine code is run unseen, so it is taken only from a file and folders that nobody else may write to. numba's own cache would
-not do in its place: it looks at no owner, and numba has to be loaded for it.
+Cached machine code is run unchecked, so it is loaded only from a file and folders that no other user may write to. numba's own
+cache is no substitute: it does not check owners, and needs numba to be imported.
 """
 
 from __future__ import annotations
@@ -32,33 +32,35 @@ from .files import replacing
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
-    """Machine code, kept next to the module or in the user's cache; where neither can be written, or others can write to what
-    numba is told to use (``NUMBA_CACHE_DIR``), each process makes its own."""
+    """The function compiled by numba, with a cache next to the module or in the user's cache folder.
+
+    Each process compiles for itself if neither folder is writable, or if others can write to ``NUMBA_CACHE_DIR``.
+    """
     import numba
 
-    # numba compiles, or loads, when the function is called first.
-    with contextlib.suppress(RuntimeError, OSError):  # PermissionError among the latter
+    # numba compiles or loads the function on its first call.
+    with contextlib.suppress(RuntimeError, OSError):  # OSError includes PermissionError
         made = numba.njit(function, cache=True, error_model="numpy", **flags)
         folder = Path(made.stats.cache_path or "")
-        if folder != Path(function.__code__.co_filename).parent / "__pycache__":  # there lies Python's own code, too
+        if folder != Path(function.__code__.co_filename).parent / "__pycache__":  # Python's own bytecode is there, too
             _check_folders(folder / "any")
-            if folder.stat().st_mode & 0o022:  # with the sticky bit
+            if folder.stat().st_mode & 0o022:  # even with the sticky bit
                 raise PermissionError(folder)
         return made
     return numba.njit(function, error_model="numpy", **flags)
 
 
 class Passes:
-    """The functions of a module that are written for ``numba.cfunc``, as attributes.
+    """The ``numba.cfunc`` functions of a module, as attributes.
 
-    Each takes whole numbers and arrays, which it gets as the addresses of their first items, and gives a whole number. It must
-    neither raise nor make arrays: nothing of Python's or numba's is there when it runs, and other threads run next to it. The
-    cache goes by the text of the module, which must not import from the project.
+    Each takes integers and arrays, which are passed as the addresses of their first items, and returns an integer. It must
+    neither raise nor allocate arrays: it runs without the runtimes of Python and numba, at the same time as other threads. The
+    cache key includes the text of the module, which must not import from the project.
 
     Args:
         module: full name of the module.
-        load: imports it. It is only called, and numba only loaded, where the functions are not in the user's cache; an import
-            in the body of a function is also what tells the engine that the module belongs to the code of a step.
+        load: function that imports the module. It is called, and numba imported, only if the functions are not in the user's
+            cache; the import in its body also shows the engine that the module belongs to the code of a step.
     """
 
     def __init__(self, module: str, load: Callable[[], ModuleType]) -> None:
@@ -75,7 +77,7 @@ class Passes:
                 return self._functions[name]
         raise AttributeError(f"{self._module} has no pass {name!r}")
 
-    # No property: an AttributeError out of one, such as numba's where it does not fit numpy, would lead back to __getattr__.
+    # Not a property: an AttributeError in one, such as numba's for an unsuitable numpy, would call __getattr__ again.
     def _loaded(self) -> dict[str, Callable[..., int]]:
         machine = _machine()
         names, code = self._code(machine)
@@ -85,9 +87,9 @@ class Passes:
         return {name: _Function(engine, engine.get_function_address(name)) for name in names}
 
     def _code(self, machine: Any) -> tuple[list[str], bytes]:
-        """Names of the functions and their object file, out of the cache or compiled."""
+        """Names of the functions and their object file, from the cache or compiled."""
         name = f"{self._module}-{self._key(machine)[:32]}.o"
-        with contextlib.suppress(OSError, ValueError):  # not there, or damaged
+        with contextlib.suppress(OSError, ValueError):  # missing or damaged
             digest, names, code = _own_bytes(_cache() / name).split(b"\n", 2)
             if digest.decode() == hashlib.sha256(names + code).hexdigest():
                 return names.decode().split(), code
@@ -110,7 +112,7 @@ class Passes:
 
 
 class _Function:
-    """A function at an address."""
+    """A compiled function at an address."""
 
     def __init__(self, engine: Any, address: int) -> None:
         self._engine, self._address = engine, address  # the engine owns the code
@@ -122,7 +124,7 @@ class _Function:
 
 @functools.cache
 def _prototype(count: int) -> Any:
-    # On the machines that Python's numerical libraries run on, addresses are passed as numbers of 64 bits are.
+    # On all machines that Python's numerical libraries support, addresses are passed in the same way as 64-bit integers.
     return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * count)
 
 
@@ -156,7 +158,7 @@ def _compile(module: ModuleType, machine: Any) -> tuple[list[str], bytes]:
 
 
 def _alone(name: str, function: Any, machine: Any) -> Any:
-    """A function by its own name, without what numba puts around it for errors that it cannot have."""
+    """LLVM module of a function under its own name, without numba's wrapper code for errors, which it cannot raise."""
     code = llvm.parse_assembly(function.inspect_llvm())
     code.get_function(function.native_name).name = name
     for each in code.functions:
@@ -168,7 +170,7 @@ def _alone(name: str, function: Any, machine: Any) -> Any:
 
 
 def _own_folder() -> Path:
-    """The folder of the cache, which is made for its owner alone; one of an earlier version is taken from others."""
+    """The cache folder, created for its owner only; from a folder of an earlier version, others' write access is removed."""
     path = _cache()
     for folder in (path.parent, path):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -179,10 +181,10 @@ def _own_folder() -> Path:
 
 
 def _own_bytes(path: Path) -> bytes:
-    """Content of a file that nobody but its owner, who is this user or root, can have written or put there.
+    """Content of a file that only its owner, who is this user or root, can have created or changed.
 
     Raises:
-        PermissionError: where others may write to it, or to a folder above it.
+        PermissionError: others may write to the file, or to a folder above it.
     """
     _check_folders(path)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
@@ -195,7 +197,7 @@ def _own_bytes(path: Path) -> bytes:
 def _check_folders(path: Path) -> None:
     for folder in [*path.parents, *path.parent.resolve().parents]:
         facts = folder.stat()
-        # Of a folder with the sticky bit, as /tmp has it, nobody can rename what is another's.
+        # In a folder with the sticky bit, such as /tmp, nobody can rename the files of others.
         shared = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
         if shared or facts.st_uid not in (0, os.getuid()):
             raise PermissionError(f"{folder}: others may write to it")
@@ -206,6 +208,6 @@ def _cache() -> Path:
         path = platformdirs.user_cache_path("benchwright")
     except RuntimeError as error:
         raise FileNotFoundError(f"no folder for a cache: {error}") from error
-    if not path.is_absolute():  # what some versions say of a user without a home; code is not taken from where one works
+    if not path.is_absolute():  # from some versions, for a user without a home; code is not loaded from the current folder
         raise FileNotFoundError(f"no folder for a cache: {path} is not absolute")
     return path / "compiled"

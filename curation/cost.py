@@ -1,6 +1,6 @@
-"""What making a stage costs: CPU time, memory, parts that were made twice; and what it would cost at another size.
+"""Cost of making a stage (time, memory, retries), and estimates of it at another size.
 
-Only ``made.json`` holds these figures, the one file that differs between equal runs.
+These figures are only in ``made.json``, the one file that differs between equal runs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .flow import PlanError, Stage
 from .requirements import needs_gpu
 
 _FEWEST_TASKS = 4
-"""So many tasks of a stage tell what comes once, such as loading a model, from what comes again: the later half of them."""
+"""Minimum number of tasks of a stage to estimate, from the later half of them, the time to start, such as to load a model."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """Time, CPU time and memory of a process while it was at a task.
+    """Time, CPU time and memory that a process used for a task.
 
     Attributes:
-        process: host and number.
+        process: host name and process ID.
         seconds: wall-clock time of the task.
-        begin: its CPU seconds when the task began, children that have ended included.
-        end: the same when it ended.
-        peak_bytes: the most memory that the process has held until then; in one that makes a task at a time, during the task. 0
-            in the process of the run.
+        begin: CPU seconds of the process when the task began, including children that have ended.
+        end: CPU seconds of the process when the task ended.
+        peak_bytes: peak memory of the process so far; in a process that makes one task at a time, during this task. 0 in the
+            process of the run.
     """
 
     process: tuple[str, int]
@@ -45,7 +45,7 @@ class Use:
 
     @classmethod
     def since(cls, started: float, begin: float, peak: int = 0) -> Use:
-        """What this process used since ``started`` by its clock, when it stood at ``begin`` CPU seconds."""
+        """What this process used since ``started`` (``time.perf_counter``), when it had used ``begin`` CPU seconds."""
         return cls(_this_process(), time.perf_counter() - started, begin, cpu_seconds(), peak)
 
 
@@ -60,9 +60,9 @@ def cpu_seconds() -> float:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held since ``restart_peak``."""
+    """Peak memory of this process since ``restart_peak``, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count that of the process which began this one, too
+    if status.exists():  # getrusage would include the peak of the parent process
         return int(status.read_text().partition("VmHWM:")[2].split()[0]) << 10
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most << 10
@@ -72,7 +72,7 @@ _peak_before = 0
 
 
 def restart_peak() -> None:
-    """Have ``peak_bytes`` count from here on, where the system permits it."""
+    """Restart the count of ``peak_bytes``, if the system permits it."""
     global _peak_before
     _peak_before = max(_peak_before, peak_bytes())
     with contextlib.suppress(OSError):
@@ -80,15 +80,15 @@ def restart_peak() -> None:
 
 
 def peak_bytes_of_all() -> int:
-    """The most memory that this process has held at all: after ``restart_peak`` the system tells no more."""
+    """Peak memory of this process since its start, in bytes, which the system no longer reports after ``restart_peak``."""
     return max(_peak_before, peak_bytes())
 
 
 class Meter:
-    """Adds up, in the process of the run, what the tasks of one stage use here and in other processes.
+    """Adds up, in the process of the run, the cost of the tasks of one stage in this and in other processes.
 
     Args:
-        alone: whether no other stage is made meanwhile: then all that this process uses is of this stage, not only its tasks.
+        alone: whether no other stage is made at the same time: then everything that this process uses counts, not only tasks.
     """
 
     def __init__(self, *, alone: bool = True) -> None:
@@ -101,7 +101,7 @@ class Meter:
         self.retries = 0
 
     def add(self, use: Use) -> None:
-        """Count in a task that has just ended. Tasks side by side in one process share its time: it is counted once."""
+        """Add a task that has just ended. CPU time of concurrent tasks in the same process is counted once."""
         self._ended = time.perf_counter()
         began = self._ended - use.seconds
         self._first = min(self._first, began) if self._last else began
@@ -113,11 +113,11 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """On the clock, so far; of a stage that is not alone, from the begin of its first task to the end of its last one."""
+        """Wall-clock time so far; for a stage that is not alone, from the start of its first task to the end of its last."""
         return time.perf_counter() - self._began if self._alone else self._ended - self._first
 
     def mark(self, rows: int) -> None:
-        """Note that a task has ended, which took in so many rows."""
+        """Record that a task with ``rows`` input rows has ended."""
         before = self._marks[-1][0] if self._marks else 0
         self._marks.append((before + rows, *self._spent()))
 
@@ -125,12 +125,12 @@ class Meter:
         return self.seconds, self._of_tasks + (cpu_seconds() - self._cpu_began if self._alone else 0.0)
 
     def cost(self) -> dict[str, Any]:
-        """The record of a stage that has just been made.
+        """The cost record of a stage that has just been made.
 
-        ``rows`` and ``tasks`` count what was made now, and not what an interrupted run left; ``retries`` how often a cluster
-        lost a worker that was at a part, or tried one again since a machine failed at it; ``start_seconds`` and
-        ``start_cpu_seconds`` are the share of its time that would not grow with the rows, 0 where too few tasks tell. The stage
-        maker adds ``gpu``: whether the stage was made on GPUs.
+        ``rows`` and ``tasks`` count only what was made now, not what an interrupted run left; ``retries`` counts how often a
+        cluster lost a worker while it made a part, or retried a part after a failure of a machine; ``start_seconds`` and
+        ``start_cpu_seconds`` are the share of the time that does not grow with the rows, 0 if there are too few tasks to tell.
+        The stage maker adds ``gpu``: whether the stage was made on GPUs.
         """
         seconds, cpu = self._spent()
         rows = self._marks[-1][0] if self._marks else 0
@@ -153,19 +153,19 @@ class Meter:
 
 @dataclasses.dataclass(frozen=True)
 class CostEstimate:
-    """What a stage would cost at another size.
+    """Estimated cost of a stage at another size.
 
     Attributes:
-        stage: its name.
-        rows_in: rows that would come in; those that come out, for a source.
-        rows: rows that would come out.
-        seconds: on the machine of the sample, with as many workers.
-        cpu_seconds: of all its processes.
-        gpu_seconds: ``seconds`` where the stage is made on GPUs, else 0.
-        bytes: of its files.
-        peak_bytes: the most memory that a process of the sample held; that of a stage which takes all rows at once may grow.
-        sample_rows: rows that the sample took in.
-        rough: whether the sample had too few parts to tell its start from its work: all of it counts as work.
+        stage: name of the stage.
+        rows_in: number of input rows; for a source, of rows that it yields, rejects included.
+        rows: number of output rows.
+        seconds: wall-clock time on the machine of the sample, with the same number of workers.
+        cpu_seconds: CPU time of all processes.
+        gpu_seconds: ``seconds`` if the stage is made on GPUs, otherwise 0.
+        bytes: size of the stage's files.
+        peak_bytes: peak memory of a process in the sample; for a stage that takes all rows at once it may grow.
+        sample_rows: number of input rows in the sample.
+        rough: whether the sample had too few parts to separate the time to start, so that all time is scaled with the rows.
     """
 
     stage: str
@@ -186,21 +186,21 @@ def estimates(
     rows: Mapping[str, int],
     smaller: Mapping[str, tuple[int, Mapping[str, Any]]] | None = None,
 ) -> list[CostEstimate]:
-    """What the stages of a finished sample would cost with other numbers of rows.
+    """Estimate the cost of the stages of a finished sample for other numbers of rows.
 
-    Time and bytes are taken to grow with the rows that come in, besides the time to start. A stage gives as many rows for one
-    that comes in as it did in the sample, unless ``rows`` says how many it gives; a source that ``rows`` does not name gives
-    as many as in the sample.
+    Time, except the time to start, and bytes are assumed to be proportional to the number of input rows. The ratio of output to
+    input rows is that of the sample, unless ``rows`` gives the number of output rows; a source that is not in ``rows`` yields
+    the same number of rows as in the sample.
 
     Args:
-        planned: the stages in order, with what the sample made.
-        made: the ``made.json`` of each.
-        rows: stage -> rows that come out of it.
-        smaller: of a smaller sample, stage -> rows that it took in, and its ``made.json``. Where both samples made all of a
-            stage, and the second took in fewer rows, the two tell the time to start from that of the work.
+        planned: the stages in order, with their artifacts in the sample.
+        made: stage -> its ``made.json`` in the sample.
+        rows: stage -> number of output rows.
+        smaller: stage -> number of input rows and ``made.json`` in a smaller sample. If both samples made all of a stage, and
+            the smaller one had fewer input rows, the time to start is computed from the two.
 
     Raises:
-        PlanError: where a stage is not made, or its record does not say what it cost, or ``rows`` names no stage.
+        PlanError: a stage has not been made or its record has no cost, or ``rows`` names an unknown stage.
     """
     names = [stage.name for stage, _ in planned]
     if unknown := [name for name in rows if name not in names]:
@@ -217,7 +217,7 @@ def estimates(
         rows_out = float(rows.get(stage.name, sample_out * rows_in / max(1, sample_in)))
         given[stage.name] = rows_out
         factor = rows_in / max(1, sample_in)
-        whole = sample_in / cost["rows"] if cost["rows"] else 1.0  # of the rows that were made in one go
+        whole = sample_in / cost["rows"] if cost["rows"] else 1.0  # above 1 if an interrupted run had made some of the rows
         starts = _starts(made[stage.name], sample_in, (smaller or {}).get(stage.name))
         spent = made[stage.name]["seconds"], cost["cpu_seconds"]
         known = starts or (cost["start_seconds"], cost["start_cpu_seconds"])
@@ -242,13 +242,11 @@ def estimates(
 
 
 def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str, Any]] | None) -> tuple[float, float] | None:
-    """Seconds and CPU seconds that a stage took besides those that grow with its rows, by two samples; None if they do not
-    tell.
-    """
+    """Seconds and CPU seconds of a stage that do not grow with its rows, from two samples; None if these do not suffice."""
     if smaller is None or not (cost := smaller[1].get("cost")):
         return None
     fewer = smaller[0]
-    # A stage that takes all rows at once counts none; others may have been made in part by a run that was interrupted.
+    # A stage that takes all rows at once counts 0 rows; part of another stage may have been made by an interrupted run.
     if not 0 < fewer < rows or made["cost"]["rows"] not in (0, rows) or cost["rows"] not in (0, fewer):
         return None
     pairs = (made["seconds"], smaller[1]["seconds"]), (made["cost"]["cpu_seconds"], cost["cpu_seconds"])
@@ -257,7 +255,7 @@ def _starts(made: Mapping[str, Any], rows: int, smaller: tuple[int, Mapping[str,
 
 
 def start_of(more: float, less: float, *, rows: int, fewer: int) -> float:
-    """The part that does not grow with the rows, of what ``rows`` and ``fewer`` of them took.
+    """The constant part of a cost that was ``more`` for ``rows`` rows and ``less`` for ``fewer`` rows.
 
     >>> start_of(5.0, 2.0, rows=40, fewer=10)  # 1 second, and 1 more for every 10 rows
     1.0
@@ -266,7 +264,7 @@ def start_of(more: float, less: float, *, rows: int, fewer: int) -> float:
 
 
 def _bytes(artifact: Artifact, rows_in: float, rows_out: float) -> float:
-    """Files of rows grow with the rows that come out, those of rejects with the rows that do not."""
+    """Estimated size of the files: proportional to output rows, and for tables of rejects to rejected rows."""
     of_rejects = set(artifact.reject_files())
     rejected = sum(facts["size"] for name, facts in artifact.files().items() if name in of_rejects)
     kept = sum(facts["size"] for name, facts in artifact.files().items() if name not in of_rejects)

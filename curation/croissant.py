@@ -1,4 +1,4 @@
-"""A published dataset in the words of Croissant (MLCommons, 1.0): JSON-LD that describes its files and its index."""
+"""Metadata of a published dataset in the Croissant format (MLCommons, 1.0): JSON-LD that describes its files and index."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ def croissant_json(
     columns: Mapping[str, str],
     files: Mapping[str, Mapping[str, Any]],
 ) -> bytes:
-    """The description.
+    """Content of ``croissant.json``.
 
     Args:
-        name: of the dataset, one line.
+        name: name of the dataset, one line.
         description: prose.
         licence: SPDX identifier, or ``other``.
         citation: BibTeX or text.
         digest: content digest.
-        table: what ``index.parquet`` holds.
-        columns: column -> one line of meaning.
-        files: name -> ``size`` in bytes and ``sha256``; ``index.parquet`` is one.
+        table: content of ``index.parquet``.
+        columns: column -> its meaning, one line.
+        files: name -> ``size`` in bytes and ``sha256``, including ``index.parquet``.
 
     >>> table = pa.table({"key": ["a"], "label": [3]})
     >>> file = {"index.parquet": {"size": 1, "sha256": "0" * 64}}

@@ -1,4 +1,4 @@
-"""The definitions of a Python file and the names that each of them looks up, read from its text: nothing is run.
+"""The definitions of a Python file and the names that each of them looks up, read from the file's text without running it.
 
 A definition is a global name with every statement at the top level of the file that binds it (``def``, ``class``, assignments,
 also inside ``if`` and ``try``) or changes it (``TABLE["x"] = f``, ``TABLE.update(...)``, ``@TABLE.add``). Other statements that
@@ -36,9 +36,9 @@ class Unit:
 
     Attributes:
         node: the statement, without docstrings.
-        calls: what it calls while the file is imported: decorators, bases, and functions.
+        calls: expressions that it calls while the file is imported: decorators, base classes, and functions.
         changes: global names that it may change without binding them.
-        sets: those among them that it surely changes.
+        sets: the names in ``changes`` that it changes in any case.
         effect: whether it does something else, and so counts wherever the file is imported.
     """
 
@@ -51,7 +51,7 @@ class Unit:
 
     @functools.cached_property
     def uses(self) -> Uses:
-        """All that its code looks up, now or when it is called."""
+        """Everything that the statement's code looks up, on import or when it is called."""
         reader = Reader(self.module.package)
         reader.visit(self.node, ())
         return reader.uses
@@ -63,7 +63,7 @@ class Unit:
 
     @functools.cached_property
     def changes_on_import(self) -> frozenset[Chain]:
-        """Methods that may change what they are called on, such as ``TABLE.register``, among those."""
+        """Dotted names of the methods in ``calls`` that may change their object, such as ``TABLE.register``."""
         return self._chains(each for each in self.calls if _is_change(each))
 
     def _chains(self, expressions: Iterable[ast.expr]) -> frozenset[Chain]:
@@ -74,13 +74,13 @@ class Unit:
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of its code, and of what the imported names in it stand for."""
+        """SHA-256 of the statement's code and of the targets of the imported names in it."""
         names = sorted({chain[0] for chain in self.uses.chains} & self.module.imports.keys())
         lines = [f"{name}={target.module}:{target.name}" for name in names for target in self.module.imports[name]]
         return hashlib.sha256(repr((_told(self.node), lines)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def annotations(self) -> Uses:
-        """What the annotations of a function look up, and the defaults of its arguments."""
+        """What the annotations of a function look up; empty for other statements."""
         reader = Reader(self.module.package)
         if isinstance(self.node, FUNCTIONS):
             for annotation in annotations_of(self.node):
@@ -89,15 +89,15 @@ class Unit:
 
 
 class Module:
-    """A file.
+    """A Python file.
 
     Attributes:
-        name: of the module.
-        units: its statements, but for imports.
+        name: name of the module.
+        units: its top-level statements except imports.
         names: global name -> the statements that bind or change it, in order.
         imports: global name -> what it is imported from.
         stars: modules of ``from module import *``.
-        imported: modules that are imported with the file.
+        imported: modules that are imported when the file is.
     """
 
     def __init__(self, name: str, path: Path) -> None:
@@ -118,7 +118,7 @@ class Module:
         for unit in self.units:
             for name in unit.changes & self.names.keys():
                 self.names[name].append(unit)
-            # What changes something imported is no part of a definition here.
+            # A statement that changes an imported name belongs to no definition of this file.
             unit.effect |= bool(unit.sets - self.names.keys())
         for name, units in self.names.items():
             self.names[name] = sorted(set(units), key=self.units.index) if len(units) > 1 else units
@@ -144,7 +144,7 @@ class Module:
         unit.calls = list(_called_on_import(node))
         unit.changes |= {root for each in unit.calls if _is_change(each) and (root := root_of(each))}
         if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
-            unit.effect, unit.calls = False, []  # it starts what is the program; what it binds counts where it is looked up
+            unit.effect, unit.calls = False, []  # it starts the program; names that it binds count where they are looked up
 
     def _add_import(self, node: ast.Import | ast.ImportFrom) -> None:
         for name, target in imports_of(node, self.package):
@@ -155,7 +155,7 @@ class Module:
                 self.imports.setdefault(name, []).append(target)
 
     def _add_offered(self) -> None:
-        """Names that the front door imports when they are first used."""
+        """Add the names that ``benchwright`` imports lazily, on first use."""
         for unit in self.names.get("_PLACES", ()):
             if isinstance(unit.node, ast.Assign):
                 for place, names in ast.literal_eval(unit.node.value).items():
@@ -171,7 +171,7 @@ class Module:
 
 @functools.lru_cache(maxsize=4096)
 def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
-    """The definitions of a file; None if it is not a Python that this interpreter reads. Read once until it changes."""
+    """The definitions of a file, read again only when it changes; None if this interpreter cannot parse it."""
     try:
         return Module(name, Path(path))
     except (SyntaxError, ValueError):
@@ -182,7 +182,7 @@ def read_module(name: str, path: str, _mtime_ns: int) -> Module | None:
 
 
 def _what_runs(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without what only a type checker sees."""
+    """The statements that run, without those under ``if TYPE_CHECKING``."""
     for node in body:
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             yield from _what_runs(node.orelse)
@@ -191,7 +191,7 @@ def _what_runs(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _statements_on_import(node: ast.stmt) -> Iterator[ast.stmt]:
-    """The statement and those inside it that run when the file is imported; not those of functions and classes."""
+    """The statement and the statements inside it that run on import, except those in functions and classes."""
     yield node
     if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return
@@ -204,7 +204,7 @@ def _statements_on_import(node: ast.stmt) -> Iterator[ast.stmt]:
 
 
 def _set(node: ast.stmt) -> Iterator[str]:
-    """Names of what the statement surely changes without binding it: ``X[...] = ``, ``X.attribute = ``, ``X.update(...)``."""
+    """Names that the statement changes without binding them: ``X[...] = ``, ``X.attribute = ``, ``X.update(...)``."""
     targets: list[ast.expr] = []
     match node:
         case ast.Assign() | ast.Delete():
@@ -221,13 +221,13 @@ def _set(node: ast.stmt) -> Iterator[str]:
 
 
 def _is_change(function: ast.expr) -> bool:
-    """Whether what is called on import may change what it is called on: any method as a decorator, others by their names."""
+    """Whether a call on import may change the object that it is made on: any method except those in ``PLAIN_DECORATORS``."""
     function = function.func if isinstance(function, ast.Call) else function
     return isinstance(function, ast.Attribute) and function.attr not in PLAIN_DECORATORS
 
 
 def _called_on_import(node: ast.stmt) -> Iterator[ast.expr]:
-    """Decorators, bases, and the functions of calls."""
+    """Expressions that are called on import: decorators, base classes, and the functions of calls."""
     if isinstance(node, FUNCTIONS):
         yield from node.decorator_list
     elif isinstance(node, ast.ClassDef):
@@ -239,7 +239,7 @@ def _called_on_import(node: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _expressions(node: ast.AST) -> list[ast.AST]:
-    """All inside the statement but the bodies of functions."""
+    """All nodes inside the statement except functions and lambdas."""
     found = [child for child in children_of(node) if not isinstance(child, _BODIES)]
     for each in found:
         found.extend(child for child in children_of(each) if not isinstance(child, _BODIES))
@@ -247,7 +247,7 @@ def _expressions(node: ast.AST) -> list[ast.AST]:
 
 
 def _told(node: Any) -> Any:
-    """Code as nested tuples, without docstrings, other text that stands alone, and what is empty."""
+    """Code as nested tuples, without docstrings, other bare string expressions, and empty fields."""
     if isinstance(node, list):
         return [_told(each) for each in node if not _is_text(each)]
     if not isinstance(node, ast.AST):

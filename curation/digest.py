@@ -1,7 +1,8 @@
-"""What a stage's commit has to know of all its rows: the content digest, and that no key was lost.
+"""Content digest of a stage's rows, and the check that no key was lost, both for the commit of the stage.
 
-The content digest is what a stage made, as one number that does not depend on how its rows were cut into parts. It is BLAKE3,
-four times as fast as SHA-256 here: every row goes through it. Files and payloads have SHA-256, which any system can check.
+The content digest identifies what a stage made, independently of how its rows are divided into parts. It uses BLAKE3, because
+every row is hashed, and BLAKE3 is four times as fast as SHA-256 here. Files and payloads are hashed with SHA-256, which any
+system can check.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from .store import Store
 
 
 class ContentDigest:
-    """Running BLAKE3 of rows in order, column by column.
+    """Running BLAKE3 digest of rows in order, column by column.
 
-    Numbers count as little-endian values, text as lengths and bytes, payloads by their own digests, and missing values
-    apart from every value; parts, compression and the places of payloads do not count.
+    Numbers are hashed as little-endian values, text as lengths and bytes, payloads by their own digests, and missing values
+    differently from any value; parts, compression and the locations of payloads have no influence.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -38,12 +39,12 @@ class ContentDigest:
         self.rows = 0
 
     def update(self, table: pa.Table) -> None:
-        """Add the rows of ``table``, which has the columns of the schema."""
+        """Add the rows of ``table``, which must have the columns of the schema."""
         self.rows += table.num_rows
         for field in self._schema:
             column = table[field.name]
             if is_blob(field) or is_array(field):
-                # References say where a payload lies; only what it is counts.
+                # References contain the location of a payload; only its content counts.
                 what = ["sha256", "size"] if is_blob(field) else ["sha256"]
                 for name in what:
                     self._columns[field.name].update(pc.struct_field(column, name), name)
@@ -68,12 +69,12 @@ def _type_name(field: pa.Field) -> str:
 
 
 def _shown(kind: pa.DataType) -> str:
-    # Not str() for lists: the name that Arrow gives to their items is another one after a way through Parquet.
+    # Not str() for lists: Arrow's name for their items differs after a round trip through Parquet.
     return f"list<{_shown(kind.value_type)}>" if pa.types.is_list(kind) or pa.types.is_large_list(kind) else str(kind)
 
 
 class _ColumnDigest:
-    """Streams of one column (validity, values, lengths, children), hashed apart so that cuts between parts leave no trace."""
+    """Streams of one column (validity, values, lengths, children), hashed separately, so that parts have no influence."""
 
     def __init__(self) -> None:
         self._streams: dict[str, blake3] = {}
@@ -115,7 +116,7 @@ class _ColumnDigest:
 
 
 def _filled(array: pa.Array, value: Any) -> pa.Array:
-    return array.fill_null(value) if array.null_count else array  # the call alone takes longer than a small array
+    return array.fill_null(value) if array.null_count else array  # for a small array, the call itself takes longest
 
 
 def _fixed(array: pa.Array) -> Any:
@@ -127,17 +128,17 @@ def _fixed(array: pa.Array) -> Any:
 
 _WORD = 8
 _LONG = 1024
-"""Keys of more bytes are hashed one by one."""
+"""Keys of more bytes than this are hashed one by one."""
 
 _HASHED = 1 << 14
-"""Keys that are hashed at a time: few enough for the cache to hold the numbers between."""
+"""Number of keys that are hashed at a time: few enough that intermediate results fit in the cache."""
 
 _KEPT = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], dtype=np.uint64)
-"""Bits of a word that belong to a key, by the bytes that are left of it."""
+"""Mask of the bits of a word that belong to a key, by the number of bytes left in the key (0 to 8)."""
 
 
 def key_hashes(keys: pa.ChunkedArray) -> np.ndarray:
-    """(rows,) uint64, equal for equal text, and else equal with the chance of random numbers of 64 bits.
+    """Hashes of keys, uint64 of shape (rows,). Different keys have the same hash with the probability of random 64-bit numbers.
 
     >>> import pyarrow as pa
     >>> one, other, again = key_hashes(pa.chunked_array([["a", "b"], ["a"]]))
@@ -169,7 +170,7 @@ def _hashes(keys: pa.LargeBinaryArray) -> np.ndarray:
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Each number to another one, all of whose bits depend on all bits of the first (Steele et al., SplittableRandom, 2014)."""
+    """Mix each number, so that all bits of the result depend on all of its bits (Steele et al., SplittableRandom, 2014)."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -177,24 +178,24 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 _EARLY_PARTS = 16
-"""Parts that may wait in memory for their turn; those beyond are read back."""
+"""Maximum number of parts that wait in memory for their turn; further parts are read back from the store."""
 
 _AT_ONCE = 4096
-"""Rows of small parts that are added to the digest together: a table of five rows takes as long as one of a thousand."""
+"""Rows of small parts that are added to the digest together: hashing a table of 5 rows takes as long as one of 1,000."""
 
 _RECENT_BYTES = 3 << 27
-"""Rows of a stage just made that stay at hand for the next one, so that it need not read them back; more are let go."""
+"""Maximum size of a stage's rows that are kept in memory for the next stage; larger ones are read back from the store."""
 
 
 class Ledger:
-    """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
+    """Computes the content digest and the key sum of a stage, part by part, from rows in memory or read back from the store.
 
-    The digest depends on the order of the parts, which end in any order; those that came early wait for their turn.
+    The digest depends on the order of the parts, which finish in any order; parts that finish early wait for their turn.
 
     Args:
-        store: where the parts lie.
-        stage: whose parts they are.
-        keep: whether rows stay at hand for the next stage.
+        store: store of the parts.
+        stage: the stage.
+        keep: whether to keep rows in memory for the next stage.
     """
 
     def __init__(self, store: Store, stage: Stage, *, keep: bool) -> None:
@@ -207,16 +208,16 @@ class Ledger:
         self._adding = False
         self._recent: dict[str, pa.Table] = {}
         self._recent_bytes = 0
-        # The engine itself carries the keys of the other kinds from row to row.
+        # For the other kinds of stage, the engine itself copies the keys from the input rows.
         self.keys = KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
-        """Take the rows of a part that was just written. Called from any thread."""
+        """Add the rows of a part that was just written. May be called from any thread."""
         kept = compact(rows) if self._keeps and self._recent_bytes <= _RECENT_BYTES else rows
         with self._turn:
             if self._keeps:
                 self._keep(number, kept)
-            # Another thread that adds continues with this part; it is only waited for where it falls behind.
+            # If another thread is adding, it continues with this part; wait for it only if it has fallen behind.
             self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
             room = len(self._early) < _EARLY_PARTS or number == self._next
             if number >= self._next and room:
@@ -234,7 +235,7 @@ class Ledger:
             raise
 
     def _take(self) -> tuple[pa.Table, pa.Table] | None:
-        """The next part, where it is here; where it is not, adding has ended."""
+        """The next part if it is waiting; otherwise None, and adding ends."""
         with self._turn:
             part = self._early.pop(self._next, None)
             self._adding = part is not None
@@ -242,7 +243,7 @@ class Ledger:
             return part
 
     def finish(self, records: Sequence[PartRecord]) -> str:
-        """The digest, when all parts are there."""
+        """Add the remaining parts, once all of them are written, and return the content digest."""
         where = folder(self._stage.name)
         for record in records[self._next :]:
             if record.number in self._early:
@@ -259,7 +260,7 @@ class Ledger:
 
     @property
     def recent(self) -> dict[str, pa.Table]:
-        """File name of a part -> its rows, of the parts that were offered, where all of them together are few."""
+        """File name -> rows, for the parts that were offered; empty if they exceed the size limit together."""
         return self._recent if self._recent_bytes <= _RECENT_BYTES else {}
 
     def _keep(self, number: int, rows: pa.Table) -> None:
@@ -281,7 +282,7 @@ class Ledger:
             self.keys.add(rejected["key"])
 
     def _digested(self) -> ContentDigest | None:
-        """The digest of all rows whose turn has come."""
+        """The digest, after adding all rows whose turn has come; None if there are none."""
         if self._turned:
             self._digest = self._digest or ContentDigest(self._turned[0].schema)
             several = len(self._turned) > 1
@@ -291,10 +292,10 @@ class Ledger:
 
 
 class KeySum:
-    """Whether two stages name the same rows: a sum of key hashes, which does not depend on their order.
+    """Sum of key hashes, independent of their order, to compare the keys of two stages.
 
     Args:
-        distinct: count a key once however often it comes; this alone keeps 8 bytes a row.
+        distinct: count repeated keys once; this takes 8 bytes of memory per row, otherwise memory is constant.
     """
 
     def __init__(self, *, distinct: bool) -> None:
@@ -303,7 +304,7 @@ class KeySum:
         self._hashes: list[np.ndarray] = []
 
     def add(self, keys: pa.ChunkedArray) -> None:
-        """Count these keys in."""
+        """Add keys to the sum."""
         hashes = key_hashes(keys)
         if self._distinct:
             self._hashes.append(hashes)
@@ -314,7 +315,7 @@ class KeySum:
         """The sum modulo 2**64."""
         if not self._hashes:
             return self._sum % 2**64
-        # Sorting beats the hash table of np.unique thirty times for a million numbers.
+        # For a million numbers, sorting is thirty times as fast as the hash table of np.unique.
         hashes = np.sort(np.concatenate(self._hashes))
         first = np.ones(len(hashes), dtype=bool)
         np.not_equal(hashes[1:], hashes[:-1], out=first[1:])

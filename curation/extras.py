@@ -1,6 +1,6 @@
-"""Packages that only some stages and commands need, and which extra of ``pip install`` brings them.
+"""Packages that only some stages and commands need, and the extras of ``pip install`` that provide them.
 
-Nothing is imported here but the standard library: what is missing can be told whatever is missing.
+Only the standard library is imported here, so that any missing package can be reported.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXTRAS = {
     "uvicorn": "view",
     "webdataset": "train",
 }
-"""Top-level module -> the extra that brings it, the smallest where several do."""
+"""Top-level module -> the extra that provides it, the smallest one if several do."""
 
 _ELSEWHERE = {
     ("benchwright.curation.encoders.", "torch"): "encoders",
@@ -50,15 +50,15 @@ _ELSEWHERE = {
     ("benchwright.datasets.spectra.", "scipy"): "colour",
     ("benchwright.training.", "sklearn"): "train",
 }
-"""Start of the name of the module that imports, and what it imports -> the extra that brings all that is needed there."""
+"""Prefix of the importing module's name, and the imported module -> the extra that provides all that is needed there."""
 
 
 class NeedsPackage(RuntimeError):
-    """A package is not installed that a stage or a command needs: says the extra that brings it."""
+    """A package that a stage or command needs is not installed. The message names the extra that provides it."""
 
 
 def lacking(error: BaseException | None) -> str:
-    """Which package an error, or what led to it, misses, and how to get it; "" if none of ``EXTRAS`` is missing.
+    """Message on the missing package that caused an error, and how to install it; "" if none of ``EXTRAS`` is missing.
 
     >>> lacking(ModuleNotFoundError("No module named 'polars'", name="polars.series"))
     "needs the package polars: pip install 'benchwright[tables]'"
@@ -73,7 +73,7 @@ def lacking(error: BaseException | None) -> str:
 
 
 def how_to_get(package: str, importer: str = "") -> str:
-    """The line for a module of ``EXTRAS`` that the module ``importer`` imports."""
+    """Message on how to install a module of ``EXTRAS`` that the module ``importer`` imports."""
     extra = next((extra for (start, name), extra in _ELSEWHERE.items() if name == package and importer.startswith(start)), "")
     return f"needs the package {package}: pip install 'benchwright[{extra or EXTRAS[package]}]'"
 
@@ -85,7 +85,7 @@ def missing(package: str) -> bool:
 
 @functools.cache
 def can_compile() -> bool:
-    """Whether numba is installed; where it is not, that is told once, and plain passes do the work of compiled ones."""
+    """Whether numba and llvmlite are installed; if not, warns once, and the caller uses slower, uncompiled code."""
     there = not missing("numba") and not missing("llvmlite")
     if not there:
         text = "numba is not installed, and plain passes in place of compiled ones are several times slower"
@@ -94,7 +94,7 @@ def can_compile() -> bool:
 
 
 def _importers(error: ModuleNotFoundError) -> Iterator[str]:
-    """Names of our modules through which the import went, the last one first."""
+    """Names of the benchwright modules in the error's traceback, the innermost first."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = (str(frame.f_globals.get("__name__", "")) for frame in reversed(frames))
     return (name for name in names if name.startswith("benchwright."))

@@ -1,4 +1,4 @@
-"""Local files that appear whole or not at all. Those in the folder of a run are recorded there: see ``curation.records``."""
+"""Write local files so that they appear whole or not at all. Files in a run's folder are recorded: see ``curation.records``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import records
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """A file that is written beside its place, which it may take in any thread, or process of this machine."""
+    """A temporary file, ``beside``, to be renamed to ``path`` by any thread or process of this machine."""
 
     beside: Path
     path: Path
@@ -25,7 +25,7 @@ class Written:
     recorded: bool
 
     def place(self) -> None:
-        """Let the file take its place, when it has reached the disk. Where that fails, nothing is left beside the place."""
+        """Rename the file to ``path``, after fsync if ``sync`` is set. If this fails, the temporary file is removed."""
         try:
             with _naming(self):
                 if self.sync:
@@ -38,7 +38,7 @@ class Written:
             raise
 
     def discard(self) -> None:
-        """Remove what has not taken its place."""
+        """Remove the temporary file."""
         self.beside.unlink(missing_ok=True)
 
     def _recording(self) -> contextlib.AbstractContextManager[None]:
@@ -46,7 +46,7 @@ class Written:
 
 
 def place(files: Iterable[Written]) -> None:
-    """Let files take their places in this order; where one cannot, those after it are removed."""
+    """Rename temporary files to their paths, in this order; if one fails, those after it are removed."""
     waiting = collections.deque(files)
     try:
         while waiting:
@@ -58,7 +58,7 @@ def place(files: Iterable[Written]) -> None:
 
 @contextlib.contextmanager
 def _naming(written: Written) -> Iterator[None]:
-    """Name the file in errors of the system that say none, such as those of a full disk, or say what is next to it."""
+    """Set the path in any ``OSError`` that names no file, such as that of a full disk, or names the temporary file."""
     try:
         yield
     except OSError as error:
@@ -69,18 +69,18 @@ def _naming(written: Written) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | None = None) -> Iterator[Path]:
-    """A place beside ``path`` to write a file at, which takes the place of ``path`` when the block ends without an error.
+    """Yield a temporary path next to ``path``, which replaces ``path`` when the block ends without an error.
 
-    A reader, or a crash, sees the old file or the new one and nothing between. The folder is made; several processes may
-    write the same file.
+    Readers see either the old or the new file, also after a crash. The folder is created if needed; several processes may write
+    the same file.
 
     Args:
-        path: of the file.
-        sync: let it reach the disk first, so that a loss of power leaves it whole, too; many small files take long then.
-        later: takes the file, which is put in its place by whoever goes through the list.
+        path: path of the file.
+        sync: fsync before the rename, so that the file is whole even after a loss of power; slow for many small files.
+        later: list to which the file is appended instead of being renamed; the caller calls ``place`` for it.
 
     Raises:
-        LeavesRun: where the place is in the folder of a run, and a link leads out of that.
+        LeavesRun: the path is in the folder of a run, and a link leads out of that folder.
     """
     path = Path(path)
     written = Written(_beside(path), path, sync, records.is_recorded(path))
@@ -99,19 +99,19 @@ def replacing(path: str | Path, *, sync: bool = True, later: list[Written] | Non
 
 @contextlib.contextmanager
 def writing(path: str | Path, *, sync: bool = True, later: list[Written] | None = None) -> Iterator[BinaryIO]:
-    """The stream of such a file."""
+    """Yield a stream that writes a file as ``replacing`` does."""
     with replacing(path, sync=sync, later=later) as temporary, temporary.open("wb") as stream:
         yield stream
 
 
 def write_whole(path: str | Path, data: bytes, *, sync: bool = True) -> None:
-    """Write such a file."""
+    """Write a file as ``replacing`` does."""
     with writing(path, sync=sync) as stream:
         stream.write(data)
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file, where it is there."""
+    """Remove a file if it exists."""
     path = Path(path)
     if not path.parent.is_dir():
         return
@@ -120,8 +120,8 @@ def remove(path: str | Path) -> None:
 
 
 def remove_half_written(folder: str | Path) -> None:
-    """Remove what a kill left of files that were being written in a folder, and those below it, that nobody writes to now."""
-    records.is_recorded(Path(folder))  # raises where a link leads there
+    """Remove temporary files that a kill left in a folder and the folders below it. No process may be writing there."""
+    records.is_recorded(Path(folder))  # raises LeavesRun if the folder is reached through a link out of the run
     records.settle(Path(folder))
     for left in list(Path(folder).rglob(f"{records.TEMPORARY}*")):
         if left.is_dir() and not left.is_symlink():
@@ -135,8 +135,10 @@ def _beside(path: Path) -> Path:
 
 
 def may_leave(name: str) -> bool:
-    """Whether a relative path that a list or a setting names is absolute or has a ``..`` anywhere, also where it would stay
-    within: the rule for names that need no ``..``, and stricter than ``stages.folder.is_outside``.
+    """Whether a path from a list or setting, which should be relative, is absolute or contains ``..``.
+
+    A ``..`` counts even if the path stays within the folder: this is for names that need no ``..``, and stricter than
+    ``stages.folder.is_outside``.
 
     >>> may_leave("lists/train.csv"), may_leave("lists/../train.csv"), may_leave("/lists/train.csv")
     (False, True, True)

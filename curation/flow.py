@@ -14,7 +14,7 @@ The kinds of stage, by the input of their step:
 ==============  ==============================================================================================
 ``source``      nothing, or one of the pieces that ``pieces`` names: yields rows, or Arrow tables
 ``each``        one row: returns one row, or raises ``Reject``; in parallel
-``each_batch``  the rows of one part: returns as many rows or ``Rejected``, in order; in parallel; may be ``async``
+``each_batch``  the rows of one part: returns one row or ``Rejected`` for each, in order; in parallel; may be ``async``
 ``table``       the rows of one part as an Arrow table: returns a table; vectorised, in parallel
 ``whole``       all rows, as ``store.Rows``: yields tables; for ordering, splits, selection
 ``shards``      one row: returns the members of one sample of a WebDataset tar; one part per shard
@@ -50,7 +50,7 @@ KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
 
 
 class PlanError(ValueError):
-    """A plan that cannot run: states the stage, the rule and the value."""
+    """A plan cannot run. The message names the stage, the rule and the value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Step:
         return dict(sorted({**defaults, **self.settings}.items()))
 
     def code(self) -> Reached:
-        """The code that the function reaches, and that of the classes of its settings."""
+        """Code that the function and the classes of its settings reach."""
         own = reached(self.function)
         tops = {"benchwright", module_of(self.function).partition(".")[0]}
         types = {each for value in self.settings.values() for each in _types_in(value)}
@@ -91,7 +91,7 @@ def step(function: Callable[P, Out], *args: P.args, **settings: P.kwargs) -> Ste
 def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     """Bind a function to its settings, which are its keyword-only arguments.
 
-    A type checker reports a setting that the function does not have, and so does this call.
+    Both this call and a type checker report a setting that the function does not have.
 
     Args:
         function: a top-level function of a module.
@@ -99,7 +99,7 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
             in ``where``, ``how``, ``named`` or ``rows_of`` if they are not plain values.
 
     Raises:
-        PlanError: worker processes could not find the function, or the settings do not fit it.
+        PlanError: worker processes could not find the function, or the settings do not match its arguments.
 
     >>> import benchwright as bw
     >>> from words import count_words
@@ -131,7 +131,7 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
 
 
 def _types_in(value: Any) -> set[type]:
-    """Dataclasses of a setting and of what is inside it."""
+    """Dataclasses of a setting and of all values nested in it."""
     if isinstance(value, How):
         return _types_in(value.value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -144,7 +144,10 @@ def _types_in(value: Any) -> set[type]:
 
 
 def _marked_inside(value: Any) -> str:
-    """A mark inside a setting, where the engine misses it, such as ``where``; ``named`` only in a dataclass; "" for none."""
+    """First mark, such as ``where``, that is nested in a setting, where the engine misses it; "" if there is none.
+
+    ``named`` is allowed in mappings, lists and tuples, but not in dataclasses and ``how``.
+    """
     inner: list[Any] = []
     if isinstance(value, How):
         inner = [value.value]
@@ -167,7 +170,7 @@ def _marked_inside(value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class StageRef:
-    """Stands among the settings for the rows of another stage; see ``rows_of``."""
+    """Placeholder among the settings for the rows of another stage; see ``rows_of``."""
 
     name: str
 
@@ -176,7 +179,7 @@ def rows_of(stage: str) -> Any:
     """A setting that becomes the ``store.Rows`` of another stage when the step is called: a second input.
 
     Args:
-        stage: its name in the plan.
+        stage: name of the other stage in the plan.
 
     >>> import benchwright as bw
     >>> from words import Text, read_texts
@@ -208,21 +211,21 @@ class Stage:
 
     @property
     def budget(self) -> Budget:
-        """How many rows it may reject."""
+        """How many rows the stage may reject."""
         return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
 
     @property
     def steps(self) -> list[Step]:
-        """Its step, and the one that names its pieces."""
+        """The stage's step, and the step that lists its pieces if it has one."""
         return [self.step, *([self.pieces] if self.pieces else [])]
 
     @property
     def has_room(self) -> bool:
-        """Whether its step asks for a folder of the part's own, see ``keys.work_folder``."""
+        """Whether the step asks for a work folder for each part, see ``keys.work_folder``."""
         return any(isinstance(value, WorkFolder) for value in self.step.settings.values())
 
     def inputs(self) -> tuple[str, ...]:
-        """Names of the stages that this one reads, its upstream first."""
+        """Names of the stages that this stage reads, the upstream stage first."""
         extra = [value.name for value in self.step.settings.values() if isinstance(value, StageRef)]
         return tuple(dict.fromkeys([*([self.after] if self.after else []), *extra]))
 
@@ -239,12 +242,12 @@ class Flow:
       below 1, or None for a stage whose purpose is to reject rows; or a ``Budget``, which also names the
       expected reasons and the setting that decides. 0 by default. Not part of the key.
     * ``rows_per_part``: rows per task. Affects neither rows nor digests.
-    * ``needs``: a resource that workers of a cluster offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts run on such
-      workers alone, and each takes one of it; "": on any worker. None: ``"GPU"`` for a stage whose setting ``device`` is a GPU,
-      any worker for all others. Not part of the key, and without effect when there is no cluster.
+    * ``needs``: a resource that cluster workers offer (``"GPU"``, by ``dask worker --resources GPU=1``): parts run only on
+      workers that offer it, and each part takes one unit. "": any worker. None: ``"GPU"`` for a stage whose setting ``device``
+      is a GPU, any worker for all others. Not part of the key, and without effect when there is no cluster.
     * ``gives``: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema if it depends
       on settings; None if the columns do not change. For ``each`` and ``each_batch``: the row dataclass if it depends on
-      settings; None: that of the function's return annotation.
+      settings; None to use the function's return annotation.
 
     >>> import benchwright as bw
     >>> from words import Placed, count_words, place, read_texts, sample
@@ -275,7 +278,7 @@ class Flow:
         rows_per_part: int = 256,
         needs: str | None = None,
     ) -> Flow:
-        """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
+        """Add a stage that runs row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
         return self._then(Stage(name, "each", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
 
     def each_batch(
@@ -288,7 +291,7 @@ class Flow:
         rows_per_part: int = 256,
         needs: str | None = None,
     ) -> Flow:
-        """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
+        """Add a stage that runs on all rows of a part, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
 
     def table(
@@ -301,7 +304,7 @@ class Flow:
         rows_per_part: int = 65536,
         needs: str | None = None,
     ) -> Flow:
-        """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
+        """Add a stage that runs on a part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
         return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects, needs=needs))
 
     def whole(
@@ -315,11 +318,11 @@ class Flow:
         waits: str = "",
         needs: str | None = None,
     ) -> Flow:
-        """All rows at once: ``fn(rows, **settings) -> table, Sifted, or an iterable of them``.
+        """Add a stage that runs on all rows at once: ``fn(rows, **settings) -> table, Sifted, or an iterable of them``.
 
-        With ``expands`` one row may become several: the step gives a column ``source_key`` that names the row it came from.
-        ``waits`` says what a person has to do where a file among the settings is not there yet: the run then ends before
-        this stage and says so, rather than fail.
+        With ``expands``, one row may become several: the step returns a column ``source_key`` with the key of the input row.
+        ``waits`` says what a person has to do if a file among the settings does not exist yet: the run then ends before
+        this stage with that message instead of failing.
         """
         return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits, needs=needs))
 
@@ -333,16 +336,17 @@ class Flow:
         max_rejects: float | Budget | None = 0,
         needs: str | None = None,
     ) -> Flow:
-        """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
+        """Add a stage that writes tar shards: ``fn(row, **settings) -> {extension: payload}``.
 
-        They get the columns ``offset`` and ``size``, bytes of the sample in its tar, and ``sha256`` of its members.
+        The rows must be grouped by their column ``shard``. The stage adds the columns ``offset`` and ``size``, the bytes of
+        the sample in its tar, and ``sha256`` of its members.
 
         Args:
-            name: of the stage.
+            name: name of the stage.
             step: see above.
-            by: columns whose values distinguish shards, in a stage ``placed`` before this one, see
+            by: columns whose values distinguish shards; a stage ``placed`` before this one assigns the shards, see
                 ``shard_assignment.assign_shards``. None: rows have the column ``shard`` already.
-            max_samples: most samples a shard, for ``by``.
+            max_samples: maximum number of samples in a shard, for ``by``.
             max_rejects, needs: see ``Flow``.
         """
         if by is not None:
@@ -351,7 +355,7 @@ class Flow:
         return self._then(Stage(name, "shards", step, self.last, None, None, 0, max_rejects, needs=needs))
 
     def after(self, name: str) -> Flow:
-        """The same plan with ``name`` as the stage that the next one follows: a branch."""
+        """Branch the plan: the same plan, in which the next stage follows the stage ``name``."""
         return Flow((*(s for s in self.stages if s.name != name), self.stage(name)))
 
     @property
@@ -367,7 +371,7 @@ class Flow:
         raise PlanError(f"no stage {name!r} in this plan: it has {', '.join(s.name for s in self.stages)}")
 
     def ordered(self) -> tuple[Stage, ...]:
-        """The stages in an order in which each follows its inputs, by the order of writing where that is free."""
+        """The stages sorted so that each follows its inputs, otherwise in the order in which they were written."""
         done: list[Stage] = []
         names: set[str] = set()
         waiting = list(self.stages)
@@ -381,10 +385,10 @@ class Flow:
         return tuple(done)
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """Columns of every stage, by name; checks that each step finds the columns that it takes.
+        """Columns of every stage, by stage name; checks that each step finds the columns that it takes.
 
         Raises:
-            PlanError: for a name twice, a bad name, a column that is missing or of another type.
+            PlanError: a stage name is repeated or malformed, or a column is missing or of another type.
         """
         schemas: dict[str, pa.Schema] = {}
         for stage in self.ordered():
@@ -418,10 +422,10 @@ def source(
         pieces: ``fn(**settings) -> iterable of str``: cheap, in a fixed order. Pieces are read in parallel and committed one
             by one, one part each.
         gives: row dataclass of the columns, or their schema; optional if the function's return annotation names it.
-        max_rejects: as for ``Flow``.
-        rows_per_part: without ``pieces``, rows buffered before writing; choose few if rows carry payloads.
+        max_rejects: see ``Flow``.
+        rows_per_part: without ``pieces``, rows buffered before writing; choose a small number if rows carry payloads.
         may_be_empty: whether zero rows are valid, as for a list of missing files; otherwise the run fails.
-        needs: as for ``Flow``.
+        needs: see ``Flow``.
 
     >>> import benchwright as bw
     >>> from words import read_texts
@@ -434,10 +438,10 @@ def source(
 
 
 def join(*flows: Flow) -> Flow:
-    """Merge plans, for a later stage that reads more than one (``rows_of``). The result is that of the last flow.
+    """Merge plans, for a later stage that reads several of them (``rows_of``). The result is that of the last plan.
 
     Args:
-        flows: at least one; of stages with the same name the last one counts.
+        flows: one or more plans; if stages have the same name, the last one is used.
 
     >>> import benchwright as bw
     >>> from words import read_texts
@@ -452,9 +456,7 @@ def join(*flows: Flow) -> Flow:
 
 
 def row_types(stage: Stage) -> tuple[type | None, type | pa.Schema | None]:
-    """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None if it deals
-    in tables.
-    """
+    """Row dataclasses that the stage's function takes and returns, from the plan or its annotations; None if it uses tables."""
     if stage.kind in ("table", "whole") or (stage.kind == "source" and stage.gives is not None):
         return None, stage.gives
     hints = typing.get_type_hints(stage.step.function)

@@ -1,8 +1,8 @@
-r"""Files of lines of JSON that only grow, each line on the disk before anybody is told of it.
+r"""Append-only files of JSON lines. Each line is on the disk before its write is confirmed.
 
-A line carries a seal of itself and of all lines before it, so that an edit shows. A kill, or a loss of power, leaves at most a
-last line that is not whole, which nobody was told of: it is dropped when the file is written again. One process at a time
-writes a journal: it holds the lock of the file.
+The seal of a line covers the line and all lines before it, so that edits are detected. A kill or a loss of power leaves at most
+an incomplete last line, which was not confirmed; it is dropped when the file is written again. One process at a time writes a
+journal and holds the lock of the file.
 
 >>> from pathlib import Path
 >>> said = Path("said.jsonl")
@@ -39,7 +39,7 @@ class Journal:
         self._alone = threading.Lock()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record. It is on the disk when this returns; where that fails nothing is added."""
+        """Append a record. It is on the disk when this returns; on an ``OSError`` nothing is appended."""
         with self._alone, naming(self._path):
             line, seal = line_of(record, self._seal)
             handle = self._stream.fileno()
@@ -56,19 +56,19 @@ class Journal:
 
 @contextlib.contextmanager
 def writing(path: Path, busy: str) -> Iterator[Journal]:
-    """Hold a journal, which is made if there is none, readable by its owner alone.
+    """Open a journal for writing and lock it. It is created if needed, and readable only by its owner.
 
     Args:
-        path: of the file.
-        busy: what is reported where another process holds it.
+        path: path of the file.
+        busy: message if another process holds the lock.
 
     Raises:
-        Busy: another process holds it.
-        Damaged: a line that is whole is not what was written.
-        LeavesRun: a link leads to it, out of the run.
-        StoreError: the file is a link, or no file.
+        Busy: another process holds the lock.
+        Damaged: a complete line is not what was written.
+        LeavesRun: the file is reached through a link out of the run.
+        StoreError: the file is a link, or not a regular file.
     """
-    is_recorded(path)  # raises where a link leads there
+    is_recorded(path)  # raises LeavesRun
     with locked(path, busy) as stream:
         _, size, seal = read_lines(path)
         os.fchmod(stream.fileno(), 0o600)
@@ -78,12 +78,12 @@ def writing(path: Path, busy: str) -> Iterator[Journal]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a journal. Raises ``Damaged`` if a line that is whole is not what was written."""
+    """The records of a journal. Raises ``Damaged`` if a complete line is not what was written."""
     return read_lines(path)[0]
 
 
 def _sync(folder: Path) -> None:
-    """Let the name of a new file reach the disk."""
+    """Write a folder's entries to the disk, so that the name of a new file is there."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -1,6 +1,6 @@
-"""What a stage's recipe key is made of: its settings, its sources' fingerprints, and the code reached (``reachable_code``).
+"""The components of a stage's recipe key: settings, fingerprints of the sources, and the code reached (``reachable_code``).
 
-A key says what *should* be made; the content digest (``curation.digest``) says what *was* made. They are never mixed.
+A key identifies what *should* be made; the content digest (``curation.digest``) identifies what *was* made.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class Where(str):
-    """A path or URL among the settings of a step: it says where a source lies, and only its content counts in the key.
+    """Path or URL of a source among the settings of a step. The key depends on the source's content, not on its path.
 
     Attributes:
-        only: of a folder, what in it counts; empty: all.
+        only: files and folders within a folder that count, relative to it; if empty, everything counts.
     """
 
     only: tuple[str, ...]
@@ -40,11 +40,11 @@ class Where(str):
 
     @property
     def places(self) -> list[str]:
-        """What counts: itself, or what in it does."""
+        """Paths that count: the source itself, or the entries of ``only``."""
         return [f"{self.rstrip('/')}/{name}" for name in self.only] or [str(self)]
 
     def fingerprint(self, known: dict[str, tuple[str, str]] | None = None) -> Fingerprint:
-        """Of its content, see ``fingerprint``. What is named and not there is told by the step that reads it."""
+        """Fingerprint of the source, see ``fingerprint``. A missing entry of ``only`` is left for the step to report."""
         if not self.only:
             return fingerprint(str(self), known)
         if not _exists(str(self)):
@@ -55,18 +55,18 @@ class Where(str):
 
 
 class WhereOfRows(Where):
-    """A place whose name goes with the rows that the step is given: see ``where_of_rows``."""
+    """Path of a source that depends on the input rows of the step: see ``where_of_rows``."""
 
     def of(self, digest: str) -> Where:
-        """The place for rows of that content digest."""
+        """The path for rows with this content digest."""
         stem, extension = posixpath.splitext(self)
         return Where(f"{stem}-{digest[:16]}{extension}")
 
 
 class How(Generic[T]):
-    """A setting that changes the speed and never the result (batch size, device, time-outs): no part of the key.
+    """A setting that affects the speed and never the result (batch size, device, time-outs): not part of the key.
 
-    All are equal, whatever they hold: two plans that differ in nothing else make the same.
+    All instances are equal, whatever their values: plans that differ only in them give the same result.
     """
 
     __slots__ = ("value",)
@@ -82,10 +82,10 @@ class How(Generic[T]):
 
 
 class Named(str):
-    """A function or class among the settings of a step, by its name: see ``named``.
+    """Name of a function or class among the settings of a step: see ``named``.
 
     Attributes:
-        settings: keyword arguments that are bound to it.
+        settings: keyword arguments to bind to the function or class.
     """
 
     settings: Mapping[str, Any]
@@ -116,9 +116,9 @@ def where(path: str | Path, *, only: Sequence[str] = ()) -> str:
 
 
 def where_of_rows(path: str) -> str:
-    """Mark a setting as the place of a source that is about certain rows, those that the step is given.
+    """Mark a setting as the path of a source that belongs to the input rows of the step.
 
-    The start of their content digest stands before the extension of the file: other rows have another file.
+    The start of the rows' content digest is inserted before the file extension, so that other rows have another file.
 
     >>> where_of_rows("qa/votes.parquet").of("0123456789abcdef0123")
     'qa/votes-0123456789abcdef.parquet'
@@ -140,15 +140,15 @@ def how(value: T) -> T:
 def named(reference: str, **settings: Any) -> Any:
     """Mark a setting as the name of a function or class, which is passed to the step.
 
-    The key covers the code that it reaches in addition to that of the step. So a step depends only on the method, encoder or
-    model that it uses, not on the registry. It is loaded in the process that runs the step.
+    The key covers the code that the function or class reaches, in addition to that of the step. So a step depends only on the
+    method, encoder or model that it uses, not on the registry. The code is loaded in the process that runs the step.
 
     Args:
         reference: ``package.module:attribute``, or ``path/to/file.py:attribute``, whose path is not part of the key.
         **settings: keyword arguments to bind: the step receives a ``functools.partial``.
 
     Raises:
-        LookupError: nothing has that name.
+        LookupError: there is no code of that name.
 
     >>> import benchwright as bw
     >>> bw.named("words.py:count_words", min_words=3)
@@ -163,18 +163,18 @@ def named(reference: str, **settings: Any) -> Any:
 
 
 class WorkFolder(How[str]):
-    """Stands among the settings for a folder of the part's own; see ``work_folder``."""
+    """Placeholder among the settings for the work folder of a part; see ``work_folder``."""
 
     __slots__ = ()
 
 
 def work_folder() -> str:
-    """A setting that becomes a local folder which belongs to the part while it is made: for checkpoints of long work.
+    """A setting that becomes a local folder for the part while it is made, for checkpoints of long work.
 
-    The folder is named by what the part is made from, so a part that was interrupted finds what it left there, and code,
-    settings or inputs that changed find an empty one. It is removed when the stage is finished. Runs that are not in a local
-    folder have a temporary one: what ``curation.checkpoint.Checkpoint`` commits there is copied to the store, and all else is
-    lost with the process.
+    The folder's name is derived from what the part is made from: an interrupted part finds its files again, and a part with
+    changed code, settings or inputs starts with an empty folder. It is removed when the stage is finished. If the run is not in
+    a local folder, it is temporary: files that ``curation.checkpoint.Checkpoint`` commits there are copied to the store, and
+    everything else is lost when the process ends.
 
     >>> work_folder().value  # the engine puts the folder there when the step is called
     ''
@@ -183,7 +183,7 @@ def work_folder() -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value that the step is called with."""
+    """The value of a setting that is passed to the step."""
     if isinstance(value, How):
         return value.value
     if isinstance(value, Named):
@@ -197,7 +197,7 @@ def plain(value: Any) -> Any:
 
 
 def codes_in(value: Any) -> Iterator[Any]:
-    """The functions and classes that are a setting, or are in a list or table that is one, or their names."""
+    """Yield the functions, classes and ``Named`` in a setting, including those in nested lists and mappings."""
     if isinstance(value, Named | type) or inspect.isfunction(value):
         yield value
     if isinstance(value, Named):
@@ -229,7 +229,7 @@ def as_json(name: str, value: Any) -> Any:
     """A setting as a JSON-like value.
 
     Raises:
-        TypeError: for a value that has no faithful form in JSON, such as an open file or a model.
+        TypeError: the value has no exact representation in JSON, such as an open file or a model.
     """
     if isinstance(value, Where):
         return {"where": str(value)}
@@ -262,13 +262,13 @@ def as_json(name: str, value: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------------- sources
 
 SAMPLED_BYTES = 1 << 28
-"""Files above this size are fingerprinted by 256 stretches of 64 KiB, the first and the last among them."""
+"""Files above this size are fingerprinted by 256 evenly spaced blocks of 64 KiB, including the first and the last."""
 
 _STRETCHES, _STRETCH_BYTES = 256, 1 << 16
 
 
 class MissingSource(FileNotFoundError):
-    """Nothing is at the path of a source; ``setting`` names what holds it, where that is known.
+    """The path of a source does not exist; ``setting`` is the name of the setting that contains it, if known.
 
     >>> raise MissingSource("UCF-101", "videos.root")
     Traceback (most recent call last):
@@ -284,12 +284,12 @@ class MissingSource(FileNotFoundError):
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
-    """What is known of a source before it is read.
+    """Identifies the content of a source.
 
     Attributes:
-        content: goes into the key. A file's SHA-256; of a file above ``SAMPLED_BYTES`` that of its size and of stretches
-            of it; for a folder, a digest of its relative names and sizes.
-        witness: tells whether the source may have changed since, where ``content`` cannot (sizes and times of large files and
+        content: part of the key. For a file, its SHA-256; for a file above ``SAMPLED_BYTES``, the SHA-256 of its size and of
+            blocks of it; for a folder, a digest of the relative names and sizes of its files.
+        witness: shows whether the source may have changed if ``content`` cannot show it (sizes and times of large files and
             folders); never part of a key, because a copy of the same data on another machine has other times.
     """
 
@@ -300,15 +300,16 @@ class Fingerprint:
 def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> Fingerprint:
     """Fingerprint of a file or folder, local or by fsspec URL. Reads a file once; of a folder, only its listing.
 
-    What a large file or a folder holds is in the digest of the rows that are made of it. Their fingerprints say whether it
-    is worth reading them again, together with the witness, which sees every change on this machine.
+    For a large file or a folder, the fingerprint does not cover all data. It serves, together with the witness, which shows
+    every change on this machine, to decide whether to read the source again; the content digest of the rows covers the data.
 
     Args:
         path: local path or URL.
-        known: witness -> content of files read before; added to. A file whose size and time are unchanged is not read again.
+        known: path -> (witness, content) of files read before; updated in place. A file whose size and time are unchanged is
+            not read again.
 
     Raises:
-        FileNotFoundError: where nothing is there.
+        FileNotFoundError: the path does not exist.
 
     >>> fingerprint("texts/one.txt").content[:12]  # the SHA-256 of its 16 bytes
     '82da1ad07463'
@@ -319,7 +320,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
         raise MissingSource(path)
     if fs.isfile(root):
         info = fs.info(root)
-        witness = sha256(canonical([_witness(info)]))  # and not the place: a run folder may move
+        witness = sha256(canonical([_witness(info)]))  # without the path: a run folder may be moved
         if path not in known or known[path][0] != witness:
             known[path] = (witness, _file_content(fs, root))
         whole = int(info["size"]) <= SAMPLED_BYTES

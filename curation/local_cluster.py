@@ -1,4 +1,4 @@
-"""A cluster of dask.distributed on this machine: a scheduler and worker processes, which its own classes begin and watch."""
+"""A dask.distributed cluster on this machine: a scheduler and worker processes, started and monitored by dask's own classes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 HOST = "127.0.0.1"
-"""Nothing outside of this machine reaches the cluster: whoever reaches a scheduler runs code at its workers."""
+"""Only this machine can reach the cluster, because whoever reaches a scheduler can run code at its workers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,10 +16,10 @@ class WorkerKind:
     """Worker processes of one kind.
 
     Attributes:
-        count: how many.
-        threads: parts that each makes at a time.
-        memory_bytes: of each: one that holds more is ended, and begun again; 0: no limit.
-        gpus: numbers of the GPUs that they have, one each in turn; none: they have no GPU.
+        count: number of workers.
+        threads: number of parts that a worker makes at a time.
+        memory_bytes: memory limit of a worker, which is restarted if it exceeds the limit; 0: no limit.
+        gpus: indices of the GPUs, which are assigned to the workers in turn, one each; empty: the workers have no GPU.
     """
 
     count: int
@@ -28,7 +28,7 @@ class WorkerKind:
     gpus: Sequence[int] = ()
 
     def worker_of(self, number: int) -> dict[str, Any]:
-        """What ``SpecCluster`` makes worker ``number`` of."""
+        """Specification of worker ``number`` for ``SpecCluster``."""
         from distributed import Nanny
 
         own: dict[str, Any] = {}
@@ -51,14 +51,14 @@ class WorkerKind:
 def local_cluster(
     cpu: WorkerKind, gpu: WorkerKind, *, port: int = 0, lost_workers: int = 3, adaptive: tuple[int, int] | None = None
 ) -> Iterator[Any]:
-    """A cluster for the block; its ``scheduler_address`` is what ``run`` takes.
+    """A cluster for the duration of the block; pass its ``scheduler_address`` to ``run``.
 
     Args:
-        cpu, gpu: its workers without and with GPUs.
-        port: of the scheduler; 0 for any that is free.
-        lost_workers: how many workers may die at a part before it is given up.
-        adaptive: fewest and most workers, which come when there is work and go when there is none; then there are none with
-            GPUs, and ``cpu.count`` is of those at the start.
+        cpu, gpu: the workers without and with GPUs.
+        port: port of the scheduler; 0 for any free one.
+        lost_workers: number of workers that may die while making a part before the part fails.
+        adaptive: minimum and maximum number of workers, which are added when there is work and removed when there is none;
+            these workers are without GPU, and ``cpu.count`` is their number at the start.
 
     Raises:
         OSError: the port is taken.
@@ -70,10 +70,10 @@ def local_cluster(
     }
     options = {"host": HOST, "port": port, "dashboard": False, "dashboard_address": f"{HOST}:0"}
     scheduler = {"cls": Scheduler, "options": {**options, "allowed_failures": lost_workers}}
-    level: Any = "ERROR"  # where distributed's own annotation has a bool
+    level: Any = "ERROR"  # distributed annotates this as a bool
     try:
         cluster = SpecCluster(workers=workers, scheduler=scheduler, worker=cpu.worker_of(0), silence_logs=level)
-    except RuntimeError as error:  # why the scheduler did not begin lies beneath
+    except RuntimeError as error:  # its cause says why the scheduler did not start
         cause = error.__cause__
         while cause is not None and not isinstance(cause, OSError):
             cause = cause.__cause__

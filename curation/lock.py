@@ -1,7 +1,7 @@
-"""One process at a time: a lock that dies with its process, so that a kill leaves none behind.
+"""Lock for one process at a time, which ends with its process, so that a kill leaves no lock.
 
-An object store has no such lock. There the holder changes a file every few seconds, and another takes it over where it has
-not changed for a minute, as its own clock tells: the clocks of two machines are not compared.
+Object stores have no such lock. There, the holder changes a lock file every few seconds, and another process takes over if the
+file has not changed for a minute by its own clock, so that the clocks of two machines are not compared.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from .records import naming
 from .store import Store, StoreError
 
 LOCK = ".lock"
-"""File of a run's folder."""
+"""Name of the lock file in a run's folder."""
 
 _BEAT = 5.0
 """Seconds between two changes of a lock in an object store."""
 
 _SILENCE = 60.0
-"""Seconds without a change after which its holder counts as dead."""
+"""Seconds without a change of the lock file after which its holder counts as dead."""
 
 _LOGGER = logging.getLogger("benchwright")
 
 
 class Busy(RuntimeError):
-    """Another process is in progress in the same folder."""
+    """Another process is using the same folder."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, busy: str) -> Iterator[TextIO]:
-    """Hold the lock of a local file, which is made with its folder where it is missing, and left as it is.
+    """Hold the lock of a local file. The file and its folder are created if needed, and kept afterwards.
 
     Args:
-        path: of the file.
-        busy: what is reported where another process holds it.
+        path: path of the file.
+        busy: message if another process holds the lock.
 
     Raises:
-        Busy: at once, where another process holds it.
-        StoreError: where the file is a link, or no file.
+        Busy: another process holds the lock; raised without waiting.
+        StoreError: the file is a link, or not a regular file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Nothing is written, and nothing emptied.
+    # Mode "a" neither writes nor truncates.
     with open(path, "a", encoding="utf-8", opener=_no_link) as lock:
         try:
             with naming(path):
@@ -63,15 +63,15 @@ def locked(path: Path, busy: str) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def locked_bucket(store: Store, busy: str) -> Iterator[None]:
-    """Hold the lock of a folder of an object store.
+    """Hold the lock of a folder in an object store.
 
     Args:
         store: the folder.
-        busy: what is reported where another process holds it.
+        busy: message if another process holds the lock.
 
     Raises:
-        Busy: where another process holds it; at the end of the block, where another has taken it over meanwhile, since this one
-            gave no sign for a minute.
+        Busy: another process holds the lock; or, at the end of the block, another process has taken it over meanwhile, because
+            this one had not changed the lock file for a minute.
     """
     holder = _Holder(store)
     holder.take(busy)
@@ -96,7 +96,7 @@ class _Holder:
         self.ends, self.lost = threading.Event(), False
 
     def take(self, busy: str) -> None:
-        """Make the file; if there is one, watch for a sign of its holder first."""
+        """Create the lock file; if it exists, first wait to see whether its holder still changes it."""
         if (seen := self._read()) is not None:
             _LOGGER.warning(
                 "%s: looking for up to %g s whether the run still lives that began there", self._store.url, _SILENCE
@@ -114,11 +114,11 @@ class _Holder:
             raise Busy(busy)
 
     def beat(self) -> None:
-        """Give signs until the end, or until another has taken over."""
+        """Change the lock file regularly until the end of the block, or until another process has taken the lock over."""
         number = 0
         while not self.ends.wait(_BEAT):
             number += 1
-            with contextlib.suppress(OSError):  # no network now: the next time
+            with contextlib.suppress(OSError):  # network errors: retried at the next change
                 seen = self._read()
                 if seen is not None and not seen.startswith(self._who.encode()):
                     self.lost = True
@@ -136,7 +136,7 @@ class _Holder:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """An opener that follows no link, and waits for nobody: what is behind it may be anyone's file, or a pipe."""
+    """Opener that refuses links, whose target may be anyone's file, and does not block on pipes."""
     try:
         opened = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK, 0o666)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Variables of a MATLAB file of version 4 to 7, read in a child process: a damaged file can make scipy's reader crash."""
+"""Read variables of a MATLAB file, version 4 to 7, in a child process, since a damaged file can make scipy's reader crash."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .rows import MachineFault
 MAX_BYTES = 1 << 28
 """Larger files are refused."""
 
-_MEMORY = 4 << 30  # bytes of addresses that the child may take: a few bytes can claim any size
+_MEMORY = 4 << 30  # limit of the child's address space in bytes: a few bytes in a file can claim any size
 _CPU_LIMIT_S = 60.0
 _WALL_LIMIT_S = 900.0
 _SHORT_OF_MEMORY = 3  # exit code
 
 
 def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
-    """Variables by name: the cells of a cell array, column after column, or a list of the one array that it is.
+    """Read variables by name: each is a list of the cells of a cell array, in column order, or of the array itself.
 
     Args:
-        data: the file.
-        names: of the variables, all of which are wanted.
+        data: content of the file.
+        names: names of the variables, all of which must exist.
 
     Raises:
-        ValueError: no such file, a variable that it lacks, one of something else than numbers or text, a file that the reader
-            crashes at.
-        MachineFault: the child was killed from outside or was silent, twice, or lacked memory.
+        ValueError: not a MATLAB file, a missing variable, one that contains anything but numbers or text, or a file that
+            crashes the reader.
+        MachineFault: the child was killed from outside or did not answer, twice, or ran out of memory.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"a MATLAB file of {len(data):,} bytes: {MAX_BYTES:,} at most")
@@ -46,7 +46,7 @@ def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
         raise MachineFault(f"{who} was refused memory: use fewer --workers, or more memory")
     if child.returncode == 2:
         raise ValueError(child.stderr.decode("utf-8", "replace").strip())
-    if child.returncode:  # what the file does to the reader has been told by now
+    if child.returncode:  # faults of the file have been reported above
         told = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise RuntimeError(f"{who} ended with {child.returncode}: {told}")
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
@@ -68,7 +68,7 @@ def _read_apart(data: bytes, names: Sequence[str]) -> subprocess.CompletedProces
 
 
 def main() -> None:
-    """The child: variables named by the arguments, from the file at its input to an npz archive at its output."""
+    """Entry point of the child: write the variables named by the arguments, read from stdin, to stdout as an npz archive."""
     import resource
 
     limit_cpu(_CPU_LIMIT_S)
@@ -91,7 +91,7 @@ def main() -> None:
                 arrays[f"{name}/{number:08}"] = array
         out = io.BytesIO()
         np.savez(out, allow_pickle=False, **arrays)
-    except Exception as error:  # scipy tells damage in many ways
+    except Exception as error:  # for damaged files scipy raises many types of exceptions
         if isinstance(error, MemoryError) and (lowered or memory_is_short()):
             sys.exit(_SHORT_OF_MEMORY)
         told = " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The names that a piece of code looks up and binds, read from its syntax tree: nothing is run."""
+"""The names that a piece of code looks up and binds, read from its syntax tree without running it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MUTATORS = frozenset(
     | {*dir(set)} - {*dir(frozenset)}
     | {"register", "appendleft"}
 ) - {"copy", "fromkeys"}
-"""Methods that change what they are called on."""
+"""Methods that change the object that they are called on."""
 
 PLAIN_DECORATORS = frozenset(
     [
@@ -41,7 +41,7 @@ PLAIN_DECORATORS = frozenset(
 """Decorators that do not look at annotations."""
 
 _PLACES = ("getLogger", "files", "Path", "dirname", "abspath", "realpath")
-"""Calls that take ``__name__`` as a name for people, or ``__file__`` to find a folder of data."""
+"""Functions to which ``__name__`` is passed as a name for messages, or ``__file__`` to find a folder of data."""
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*\Z|[A-Za-z_]\w*(\.[A-Za-z_]\w*)+\Z")
 
@@ -63,11 +63,11 @@ class Uses:
 
     Attributes:
         chains: dotted names that begin with a global or a builtin.
-        inner: imports inside functions, with the rest of the dotted name; None for the import alone.
-        references: text that may name a module (``package.module``) or something in one (``package.module:attribute``).
-        loaded: modules that ``importlib.import_module`` is given by name.
-        packages: packages of whose modules any may be loaded, as by ``import_module(f"{__package__}.{name}")``.
-        dynamic: whether it looks up names of its own module that the text does not tell, as by ``globals()``.
+        inner: imports inside functions, with the rest of the dotted name; None for the import itself.
+        references: strings that may name a module (``package.module``) or something in one (``package.module:attribute``).
+        loaded: modules whose names are passed to ``importlib.import_module``.
+        packages: packages of which any module may be loaded, as by ``import_module(f"{__package__}.{name}")``.
+        dynamic: whether it looks up names of its own module that the code does not show, as by ``globals()``.
         writes: whether it changes a global name.
     """
 
@@ -81,7 +81,7 @@ class Uses:
 
 
 def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, Import]]:
-    """The names that an import binds, ``*`` among them, each with what it stands for."""
+    """The names that an import binds, including ``*``, each with its target."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             if alias.asname is None and "." in alias.name:
@@ -100,7 +100,7 @@ def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tupl
 
 
 def children_of(node: ast.AST) -> list[ast.AST]:
-    """As ``ast.iter_child_nodes``, which takes twice the time, without operators."""
+    """As ``ast.iter_child_nodes``, but without operators and in half the time."""
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
@@ -112,7 +112,7 @@ def children_of(node: ast.AST) -> list[ast.AST]:
 
 
 def annotations_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
-    """Of its arguments and of what it returns."""
+    """Annotations of a function's arguments and return value."""
     arguments = node.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     found = [each.annotation for each in every if each is not None] + [node.returns]
@@ -120,7 +120,7 @@ def annotations_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.exp
 
 
 def root_of(node: ast.expr) -> str | None:
-    """The name that ``a.b[c].d()`` begins with; None if it begins with none."""
+    """The name at the start of an expression such as ``a.b[c].d()``; None if there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else None
@@ -128,7 +128,7 @@ def root_of(node: ast.expr) -> str | None:
 
 @dataclasses.dataclass
 class _Names:
-    """What code binds in its own scope: names, imports, and names that it declares to be of another scope."""
+    """What code binds in its own scope: names, imports, and the names that it declares ``global`` or ``nonlocal``."""
 
     names: set[str] = dataclasses.field(default_factory=set[str])
     imports: list[ast.Import | ast.ImportFrom] = dataclasses.field(default_factory=list[ast.Import | ast.ImportFrom])
@@ -137,7 +137,7 @@ class _Names:
 
 
 def bound_by(nodes: Iterable[ast.AST]) -> _Names:
-    """What code binds; not what functions, classes and comprehensions inside it do."""
+    """What code binds, except in functions, classes and comprehensions inside it."""
     found = _Names()
     pending = list(nodes)
     while pending:
@@ -151,7 +151,7 @@ def bound_by(nodes: Iterable[ast.AST]) -> _Names:
                 continue
             case ast.Constant() | ast.Lambda():
                 continue
-            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():  # only := binds a name out of them
+            case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():  # only := binds names outside of them
                 found.names |= {each.target.id for each in ast.walk(node) if isinstance(each, ast.NamedExpr)}
                 continue
             case ast.Import() | ast.ImportFrom():
@@ -172,7 +172,7 @@ def bound_by(nodes: Iterable[ast.AST]) -> _Names:
 
 @dataclasses.dataclass(frozen=True)
 class _Scope:
-    """Names of a function: those that it binds, and what those of its own imports stand for."""
+    """Names in the scope of a function: those that it binds, the targets of its imports, and those declared ``global``."""
 
     names: frozenset[str]
     imports: dict[str, list[Import]]
@@ -180,14 +180,14 @@ class _Scope:
 
 
 class Reader:
-    """Collects what code in a package looks up. Where it cannot tell it says more, never less."""
+    """Collects what code in a package looks up. In case of doubt it reports too much, never too little."""
 
     def __init__(self, package: str) -> None:
         self.uses = Uses()
         self._package = package
 
     def visit(self, node: ast.AST, scopes: tuple[_Scope, ...]) -> None:
-        """Read a node and all inside it; ``scopes`` are the functions around it, the outermost first."""
+        """Read a node and everything inside it; ``scopes`` are those of the functions around it, the outermost first."""
         match node:
             case ast.Name():
                 self._look_up((node.id,), scopes)
@@ -206,7 +206,7 @@ class Reader:
             case ast.ClassDef():
                 self._class(node, scopes)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                self.visit(node.generators[0].iter, scopes)  # the first is looked up outside
+                self.visit(node.generators[0].iter, scopes)  # the first iterable is evaluated in the enclosing scope
                 names = frozenset(bound_by([each.target for each in node.generators]).names)
                 self._children(node, (*scopes, _Scope(names, {}, frozenset())))
             case ast.Import() | ast.ImportFrom():
@@ -224,7 +224,7 @@ class Reader:
             self.visit(child, scopes)
 
     def annotation(self, node: ast.expr, scopes: tuple[_Scope, ...]) -> None:
-        """Read an annotation, also one that is written as text."""
+        """Read an annotation, including those written as strings."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
                 try:
@@ -258,7 +258,7 @@ class Reader:
             self.visit(inner, scopes)
 
     def _is_global(self, name: str | None, scopes: tuple[_Scope, ...]) -> bool:
-        if name is None or not scopes:  # outside of functions a file changes its names once, when it is imported
+        if name is None or not scopes:  # outside functions, a file changes its names only once, on import
             return False
         for scope in reversed(scopes):
             if name in scope.declared:
@@ -291,7 +291,7 @@ class Reader:
         self._children(node, scopes)
 
     def _import_module(self, node: ast.Call) -> None:
-        """A module that is loaded by name: that of a literal, any of a package where the text begins with it, or unknown."""
+        """Read a call that loads a module by name: a literal, any module of a package that the name begins with, or unknown."""
         named = node.args[0] if node.args else node.keywords[0].value
         if isinstance(named, ast.Constant) and isinstance(named.value, str):
             text = named.value
@@ -322,24 +322,24 @@ class Reader:
         if isinstance(node, FUNCTIONS):
             outside += node.decorator_list
             if any(_last_name(each) not in PLAIN_DECORATORS for each in node.decorator_list):
-                for annotation in annotations_of(node):  # such as of functools.singledispatch, or pydantic
+                for annotation in annotations_of(node):  # decorators such as functools.singledispatch or pydantic's use them
                     self.annotation(annotation, scopes)
         for each in outside:
             self.visit(each, scopes)
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         scope = _scope_of(body, [each.arg for each in every if each is not None], self._package)
-        # What is declared global is bound there, at no place that the file's own statements tell.
+        # A name that is declared global is bound in the module, though no top-level statement shows it.
         self.uses.writes |= bool(scope.declared)
         for each in body:
             self.visit(each, (*scopes, scope))
 
     def _class(self, node: ast.ClassDef, scopes: tuple[_Scope, ...]) -> None:
-        # Names of the class's own body hide no global: a look-up there may come before they are bound.
+        # Names bound in the class body do not hide globals: a look-up may come before they are bound.
         for each in [*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)]:
             self.visit(each, scopes)
         for each in node.body:
             if isinstance(each, ast.AnnAssign):
-                self.annotation(each.annotation, scopes)  # a field of a row, say
+                self.annotation(each.annotation, scopes)  # for example, a field of a row
             if isinstance(each, ast.Import | ast.ImportFrom):
                 self.uses.inner.update((target, ()) for _, target in imports_of(each, self._package))
             self.visit(each, scopes)

@@ -1,4 +1,4 @@
-"""Heads of .npy arrays from strangers: numpy's readers of them raise whatever the parser of Python's source raises."""
+"""Headers of untrusted .npy files: numpy parses them as Python source, and raises whatever the parser raises."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import IO, Any
 import numpy as np
 
 MAX_HEAD_BYTES = 1 << 14
-"""numpy's own limit of what it takes for safe is 10,000."""
+"""Maximum number of bytes read for a header; numpy's own limit for safe headers is 10,000."""
 
 _READERS: dict[tuple[int, int], Callable[..., Any]] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
-    (3, 0): np.lib.format.read_array_header_2_0,  # of UTF-8, which numbers and plain names are
+    (3, 0): np.lib.format.read_array_header_2_0,  # in UTF-8, which is the same for numbers and ASCII names
 }
 _DAMAGE = (
     ValueError,
@@ -32,10 +32,12 @@ _DAMAGE = (
 
 
 def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, whether in columns, dtype, and the byte at which the values begin; no more than the head is read.
+    """Read the header of an array: shape, whether in Fortran order, dtype, and the byte at which the values begin.
+
+    The values are not read, and the shape is not checked: it may be negative, or too large for the file.
 
     Raises:
-        ValueError: no such head. Sides may be below 0, or more than there is.
+        ValueError: not a valid header.
     """
     head = io.BytesIO(stream.read(MAX_HEAD_BYTES))
     try:

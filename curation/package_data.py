@@ -1,4 +1,4 @@
-"""TOML files that are next to a module of this package: published facts, presets, tables."""
+"""TOML files next to a module of this package: published facts, presets, tables."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def package_toml(package: str | None, name: str) -> dict[str, Any]:
-    """The tables of a file: ``package_toml(__package__, "facts.toml")``."""
+    """Content of a TOML file in a package: ``package_toml(__package__, "facts.toml")``."""
     return tomllib.loads(resources.files(package or "").joinpath(name).read_text(encoding="utf-8"))
 
 
 class FactTable(dict[Any, Any]):
-    """A table of published facts, whose values are attributes too: ``facts.labels.count``."""
+    """A table of published facts, whose values are also attributes: ``facts.labels.count``."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in self:
@@ -22,9 +22,7 @@ class FactTable(dict[Any, Any]):
 
 
 def published_facts(package: str | None) -> FactTable:
-    """The tables of ``facts.toml``, lists as tuples, names of digits as numbers, and without what says
-    where a fact stands (``source``, ``note``).
-    """
+    """Content of ``facts.toml``, with lists as tuples and numeric names as integers, without ``source`` and ``note``."""
     return _fixed(package_toml(package, "facts.toml"))
 
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROW_GROUP = 16384
-"""Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
+"""Rows per Parquet row group, the minimum that a task reads when it needs a few rows of a large part."""
 
 SAMPLE = 4096
-"""Rows that decide whether a text column is worth a dictionary."""
+"""Number of rows by which to decide whether a text column is stored as a dictionary."""
 
 
 def read_groups(file: pq.ParquetFile, columns: Sequence[str] | None, start: int, stop: int | None) -> pa.Table:
-    """Rows [start, stop); reads the row groups that hold them and no others."""
+    """Rows [start, stop); reads only the row groups that contain them."""
     groups, first, row = [], 0, 0
     for index in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(index).num_rows
@@ -38,15 +38,15 @@ def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
         stream,
         compression="none",
         row_group_size=ROW_GROUP,
-        write_batch_size=ROW_GROUP,  # a column of a row group at once: a fifth less work than in batches of 1024 values
-        use_dictionary=repetitive(table),  # pyright: ignore[reportArgumentType]  # it takes names of columns, too
+        write_batch_size=ROW_GROUP,  # a whole column of a row group: takes a fifth less time than batches of 1024 values
+        use_dictionary=repetitive(table),  # pyright: ignore[reportArgumentType]  # column names are accepted, too
         write_statistics=False,
         store_schema=True,
     )
 
 
 def repetitive(table: pa.Table) -> list[str]:
-    """Columns of few different values, by their first rows. A dictionary of a column of names costs more than it saves."""
+    """Columns with few distinct values in their first rows. For other columns, a dictionary costs more than it saves."""
     columns: list[str] = []
     for field in table.schema:
         if pa.types.is_string(field.type):
@@ -59,7 +59,7 @@ def repetitive(table: pa.Table) -> list[str]:
 
 
 def compact(table: pa.Table) -> pa.Table:
-    """The rows with text of few different values as dictionaries, which takes less room."""
+    """The table with text columns of few distinct values as dictionaries, which take less memory."""
     for name in set(repetitive(table)).intersection(table.column_names):
         encoded, field = table[name].dictionary_encode(), table.schema.field(name)
         table = table.set_column(table.column_names.index(name), field.with_type(encoded.type), encoded)

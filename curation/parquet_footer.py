@@ -1,7 +1,8 @@
-"""Where the columns of a Parquet file lie, read from its footer: pyarrow's own look at a column chunk
-(``FileMetaData.row_group(n).column(c)``) checks statistics that nobody needs here, and ends the process where they are damaged.
+"""Locations of the columns in a Parquet file, read from its footer.
 
-The footer is a struct of Thrift's compact protocol (https://parquet.apache.org/docs/file-format/metadata/).
+pyarrow's ``FileMetaData.row_group(n).column(c)`` is not used: it checks statistics that are not needed here, and aborts the
+process if they are damaged. The footer is a struct in Thrift's compact protocol
+(https://parquet.apache.org/docs/file-format/metadata/).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _MAX_BYTES = 1 << 24
 _MAX_DEPTH = 16
 _NESTED = (9, 10, 11, 12)  # list, set, map, struct
 _MAGIC = b"PAR1"
-_PAGE = re.compile(rb"\x15[\x00-\x08](?:\x15[\x80-\xff]{0,9}[\x00-\x7f]){2}")  # kind, and bytes unpacked and packed
+_PAGE = re.compile(rb"\x15[\x00-\x08](?:\x15[\x80-\xff]{0,9}[\x00-\x7f]){2}")  # type, uncompressed and compressed size
 _COLUMN = re.compile(rb"\x15[\x00-\x0e]\x19")  # type, and a list of encodings
 _CHUNK_BYTES = 1 << 22
 
@@ -27,13 +28,13 @@ class Chunk:
     """A column of a row group.
 
     Attributes:
-        column: its path in the schema, joined by dots.
-        values: numbers, texts and nulls in it, those of lists one by one.
-        size: bytes when decompressed.
-        start: where its first page begins in the file.
-        stored: bytes in the file.
-        has_dictionary: whether a dictionary stands before its values.
-        beside: where its indices lie, and their bytes.
+        column: path of the column in the schema, joined by dots.
+        values: number of values, including nulls; items of lists are counted one by one.
+        size: decompressed size in bytes.
+        start: offset of its first page in the file.
+        stored: size in the file in bytes.
+        has_dictionary: whether a dictionary page precedes the values.
+        beside: offset and size in bytes of each of its page indexes.
     """
 
     column: str
@@ -53,7 +54,7 @@ def column_chunks(stream: IO[bytes]) -> list[list[Chunk]]:
 
 
 def _footer(stream: IO[bytes]) -> tuple[int, int]:
-    """Where the footer begins, and its bytes."""
+    """Offset and size of the footer in bytes."""
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, end - 8))
     size = int.from_bytes(stream.read(4), "little")
@@ -65,10 +66,10 @@ def _footer(stream: IO[bytes]) -> tuple[int, int]:
 
 
 def check_whole(stream: IO[bytes], place: str) -> None:
-    """Raise ``ValueError`` if the file holds pages that its footer does not list, or another Parquet file: their rows would
-    be lost.
+    """Raise ``ValueError`` if the file contains pages that its footer does not list, or another Parquet file.
 
-    Between columns there may be zeros, indices and filters, and the copy of its facts that older writers put behind a column.
+    Their rows would be lost. Zeros, indexes and filters between columns are accepted, and so is the copy of the metadata that
+    older writers put after a column.
     """
     groups, (end, _) = column_chunks(stream), _footer(stream)
     listed = [each for chunks in groups for chunk in chunks for each in ((chunk.start, chunk.stored), *chunk.beside)]
@@ -99,7 +100,7 @@ def _check_between(stream: IO[bytes], begin: int, end: int, place: str) -> None:
         before = data[-2 * len(_MAGIC) :]
 
 
-@functools.lru_cache(4)  # a file is opened once for each stretch of its rows
+@functools.lru_cache(4)  # a file is opened once for each range of its rows
 def _groups(footer: bytes) -> list[list[Chunk]]:
     try:
         groups = _Compact(footer).struct().get(4, [])
@@ -117,14 +118,14 @@ def _chunk(place: dict[int, Any]) -> Chunk:
 
 
 class _Compact:
-    """A struct as a table of its fields by number. What the bytes do not hold raises ``IndexError``."""
+    """Reader of structs, as dicts of their fields by number. Raises ``IndexError`` for truncated or invalid data."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     @property
     def place(self) -> int:
-        """Bytes that were read."""
+        """Number of bytes read so far."""
         return self._at
 
     def struct(self, depth: int = 0) -> dict[int, Any]:

@@ -1,4 +1,4 @@
-"""Writing one part: payloads, rejects and rows, each hashed as it is written, the rows last."""
+"""Write one part: payloads, rejects and rows, each hashed while it is written, the rows last."""
 
 from __future__ import annotations
 
@@ -40,19 +40,22 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 
 
 WORK = ".work"
-"""Folder, within that of a stage, for what its parts keep while they are made; see ``keys.work_folder``."""
+"""Subfolder of a stage's folder with the work folders of its parts; see ``keys.work_folder``."""
 
 
 BEGUN = ".begun"
-"""File of a stage's folder, while a cluster makes its parts, that names the run for which it does."""
+"""File in a stage's folder, while a cluster makes its parts, that identifies the run that requested them."""
 
 
 class StepFailed(RuntimeError):
-    """A step raised something that is no ``Reject``, or gave what the plan does not know. Says the stage and the place."""
+    """A step raised an exception other than ``Reject``, or returned something that does not fit the plan.
+
+    The message names the stage and the place.
+    """
 
 
 class MachineFailed(StepFailed):
-    """A step, or the writing of its part, was stopped by the machine that it ran on, and not by the code or the rows."""
+    """A step, or the writing of its part, failed because of the machine that it ran on, not because of the code or the rows."""
 
 
 _OF_MACHINES = frozenset(
@@ -65,14 +68,14 @@ _OF_MACHINES = frozenset(
 
 
 def of_machine(error: BaseException) -> bool:
-    """Whether an error tells of a machine, such as a full disk or a lost connection: another may do what it could not."""
+    """Whether an error is due to the machine, such as a full disk or a lost connection, so that another machine may succeed."""
     if isinstance(error, OSError):
         return error.errno in _OF_MACHINES or isinstance(error, ConnectionError | TimeoutError)
     return isinstance(error, MachineFailed | MachineFault | MemoryError)
 
 
 def part_name(number: int) -> str:
-    """File name, without ending, of part ``number``."""
+    """File name, without extension, of part ``number``."""
     return f"part-{number:05d}"
 
 
@@ -83,14 +86,14 @@ def folder(stage: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class PartRecord:
-    """What a worker reports, and what the footer of a part says.
+    """Record of a part, as a worker reports it and the part's footer contains it.
 
     Attributes:
-        number: of the part.
-        rows_in: rows that came in; 0 for a part of a ``whole`` stage, which takes them all at once.
-        rows: rows that went out.
-        rejects: reason -> rows rejected.
-        files: name -> size and SHA-256.
+        number: number of the part.
+        rows_in: number of input rows; 0 for a part of a ``whole`` stage, which takes all rows at once.
+        rows: number of output rows.
+        rejects: reason -> number of rejected rows.
+        files: file name -> size and SHA-256.
     """
 
     number: int
@@ -102,14 +105,15 @@ class PartRecord:
 
 @dataclasses.dataclass
 class Output:
-    """What the call of a step gave: a table; or row objects, or samples of a shard, beside the columns carried along.
+    """Result of the call of a step: a table; or row objects, or samples of a shard, together with columns passed through.
 
     Attributes:
-        rejected: rows that were rejected.
+        rejected: rejects, as a list or table.
         table: rows as a table.
-        objects: rows as objects, whose columns are ``given``.
-        carried: columns that the step did not name.
-        samples: key and members of every sample, made as they are written.
+        objects: rows as objects.
+        given: columns of ``objects``.
+        carried: columns of the input that are passed through unchanged.
+        samples: key and members of every sample, generated while they are written.
     """
 
     rejected: list[Rejected] | pa.Table
@@ -121,14 +125,14 @@ class Output:
 
 
 class PartWriter:
-    """Writes the files of one part, and knows their digests.
+    """Writes the files of one part and computes their digests.
 
     Args:
         store: where to write.
         stage: name of the stage.
-        number: of the part.
+        number: number of the part.
         schema: columns of the stage, as planned.
-        signature: what the part is made from; is in the footers.
+        signature: identifies what the part is made from; stored in the footers.
     """
 
     def __init__(self, store: Store, stage: str, number: int, schema: pa.Schema, signature: Sequence[Any]) -> None:
@@ -139,9 +143,9 @@ class PartWriter:
         self._written: list[Written] = []
 
     def write(self, rows_in: int, output: Output, later: list[Written] | None = None) -> tuple[PartRecord, pa.Table, pa.Table]:
-        """Write the part; returns its record, rows and rejects. The file of its rows comes last: with it the part is there.
+        """Write the part; return its record, rows and rejects. The file of the rows comes last: the part exists once it does.
 
-        ``later``, where it is given, takes the local files of the part, for the caller to put in their places in that order.
+        With ``later``, the part's local files are appended to that list, and the caller calls ``files.place`` in that order.
         """
         try:
             made = self._write(rows_in, output)
@@ -172,7 +176,7 @@ class PartWriter:
         return PartRecord(self._number, rows_in, table.num_rows, reasons, self._files), table, rejected
 
     def _check_repeatable(self, keys: pa.ChunkedArray) -> None:
-        # To look at the texts of all keys at once is many times as fast as key by key, and nearly always enough.
+        # Searching the text of all keys at once is many times as fast as key by key, and nearly always sufficient.
         if not any(b" at 0x" in bytes(string_bytes(chunk)) for chunk in keys.chunks if len(chunk)):
             return
         for key in keys.filter(pc.fill_null(pc.match_substring(keys, " at 0x"), False)).to_pylist():
@@ -182,7 +186,7 @@ class PartWriter:
 
     @contextlib.contextmanager
     def _file(self, name: str) -> Iterator[IO[bytes]]:
-        """A file that is hashed while it is written, and entered among the part's files when it is in place."""
+        """Open a file that is hashed while it is written, and added to the part's files when it is complete."""
         with self._store.writing(name, later=self._written) as stream:
             hashing = _Hashing(stream)
             yield typing.cast("IO[bytes]", hashing)
@@ -310,7 +314,7 @@ class PartWriter:
 
 
 class _Hashing(io.RawIOBase):
-    """Passes bytes on to a stream that somebody else closes, and hashes them."""
+    """Hashes bytes and passes them on to a stream, which the caller closes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -331,11 +335,11 @@ class _Hashing(io.RawIOBase):
 
 
 class _Inexact(ValueError):
-    """A value that Arrow would take, and change."""
+    """A value that Arrow would accept, but change."""
 
 
 def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
-    """Refuse what Arrow would silently change: it cuts 1.5 to the integer 1, and turns local times with a zone to UTC."""
+    """Refuse values that Arrow would silently change: it truncates 1.5 to the integer 1, and converts zoned times to UTC."""
     if pa.types.is_list(kind):
         _check_exact(kind.value_type, [item for value in values if value is not None for item in value])
     elif pa.types.is_integer(kind):
@@ -366,24 +370,25 @@ def _members_sha256(members: Mapping[str, bytes]) -> str:
 
 
 def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
-    """Rejects as a table of ``REJECTS``. Details quote what libraries say, which may name objects by their place in memory."""
+    """Rejects as a table of ``REJECTS``, without the memory addresses that details may quote from messages of libraries."""
     if not isinstance(rejected, list):
         table = rejected.select(REJECTS.names).cast(REJECTS)
         if not pc.any(pc.match_substring(table["detail"], " at 0x")).as_py():
             return table
         details = [text and without_addresses(text) for text in table["detail"].to_pylist()]
         return table.set_column(2, REJECTS.field("detail"), pa.chunked_array([details], pa.string()))
-    # Keys and details quote what was found, such as names of files that are no UTF-8.
+    # Keys and details may quote file names that are not UTF-8.
     rows = [[printable(key), reason, printable(without_addresses(detail))] for key, reason, detail in rejected]
     columns = [pa.array([row[column] for row in rows], pa.string()) for column in range(len(REJECTS))]
     return pa.table(columns, schema=REJECTS)
 
 
 def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:
-    """The table's columns in the order and types of the plan; columns that the plan does not know are refused.
+    """The table with its columns in the order and types of the plan.
 
     Raises:
-        StepFailed: for a column that is missing, unknown, of another type, or without a value where one is needed.
+        StepFailed: a column is missing, not in the plan, of a type that cannot be converted, has times with a time zone, or has
+            nulls though it is not nullable.
     """
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]

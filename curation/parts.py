@@ -1,7 +1,7 @@
-"""Making one part of a stage: read its rows, call the step, write payloads, rejects and rows, the rows last.
+"""Make one part of a stage: read its rows, call the step, write payloads, rejects and rows, the rows last.
 
-This is what runs in a worker. A part is there when its Parquet file is there: everything that the file names was written,
-synced and renamed before it, so a kill at any moment costs at most the parts in flight.
+This code runs in workers. A part exists once its Parquet file exists: everything that the file refers to was written, synced
+and renamed before it, so a kill at any moment costs at most the parts in progress.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from .store import Store, StoreError
 from .tasks import PartTask, Span
 
 _WRITERS = 2
-"""Parts of one task that are written at a time."""
+"""Number of parts of one task that are written at the same time."""
 
 
 Offer = Callable[[int, pa.Table, pa.Table], None]
-"""Told of the rows and rejects of every part that was written, where the teller works in the same process."""
+"""Called with number, rows and rejects of every part that was written in the process of the run."""
 
 
 Warnings = list[tuple[int, str]]
-"""Level and text of what was logged."""
+"""Level and text of log messages."""
 
 
 @dataclasses.dataclass
 class Made:
-    """What a worker made.
+    """Result of a task.
 
     Attributes:
-        records: of the parts, in order.
-        written: their files that have not taken their places yet.
-        warnings: what steps warned of in another process than the run.
-        use: what was used.
+        records: records of the parts, in order.
+        written: files of the parts that have yet to be renamed to their paths.
+        warnings: warnings logged by steps in another process than that of the run.
+        use: time, CPU time and memory that the task used.
     """
 
     records: list[PartRecord] = dataclasses.field(default_factory=list[PartRecord])
@@ -65,11 +65,11 @@ class Made:
 
 
 def make_parts(task: PartTask, offer: Offer | None = None) -> Made:
-    """Make the part, or for a ``whole`` stage or a source that is not split, the parts, that the task stands for.
+    """Make the part of a task, or all parts of a ``whole`` stage or of a source without ``pieces``.
 
     Args:
         task: what to make.
-        offer: called with number, rows and rejects of every part in order; saves reading them back.
+        offer: called with number, rows and rejects of every part, in order, so that they need not be read back.
     """
     started, begin = time.perf_counter(), cpu_seconds()
     with task.in_its_room() as placed:
@@ -99,8 +99,8 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
     if second is None:
         finish(*write(task.number, *first, made.written))
         return made
-    # The step makes the next part while two are written: one waits for the disk when the other does not. No more are under
-    # way, so memory does not grow.
+    # The step makes the next part while two are written, so that one is processed while the other waits for the disk. No more
+    # parts are in progress, so that memory is bounded.
     with ThreadPoolExecutor(_WRITERS) as beside:
         under_way = collections.deque([beside.submit(write, task.number, *first)])
         for number, (rows_in, output) in enumerate(itertools.chain([second], outputs), task.number + 1):
@@ -114,8 +114,10 @@ def _make_parts(task: PartTask, offer: Offer | None) -> Made:
 
 
 def _check_asked_for(task: PartTask) -> None:
-    """Raise ``StepFailed`` if the run has ended that asked for the part and another one began, perhaps with other settings:
-    a worker hears of neither, and what it makes must not take the place of what the other run made.
+    """Raise ``StepFailed`` if the run that requested the part is no longer active in this folder.
+
+    A worker is not notified if that run ends and another begins, perhaps with other settings. It must not overwrite what the
+    other run made.
     """
     if not task.begun:
         return
@@ -128,18 +130,19 @@ def _check_asked_for(task: PartTask) -> None:
 
 
 def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
-    """``make_parts`` in another process than the run: gives also what steps warned of and used; tells errors in words alone.
+    """``make_parts`` in another process than that of the run. The result includes warnings and peak memory.
 
-    An exception may hold anything, such as a lock, or refer to one that does: nobody could carry it to the run.
+    Exceptions are replaced by ones that contain only text: the original may refer, directly or by its cause, to something that
+    cannot be pickled, such as a lock.
 
     Args:
         task: what to make.
-        elsewhere: whether this may be another machine than that of the run: files take their places before it returns.
+        elsewhere: whether this may be another machine than that of the run, so that files must be renamed before returning.
     """
     logger, heard = logging.getLogger("benchwright"), _Heard()
     logger.addHandler(heard)
     started, begin = time.perf_counter(), cpu_seconds()
-    if not elsewhere:  # a worker of a cluster may be at other tasks meanwhile
+    if not elsewhere:  # a cluster worker may make other parts at the same time
         restart_peak()
     try:
         made = make_parts(task)
@@ -147,12 +150,12 @@ def make_parts_apart(task: PartTask, *, elsewhere: bool = False) -> Made:
             place(made.written)
             made.written = []
         return dataclasses.replace(made, warnings=heard.warnings, use=Use.since(started, begin, peak_bytes()))
-    except Exception as error:  # the border between processes
+    except Exception as error:  # any exception, since this is the boundary between processes
         told = _in_words(task, error)
         told.add_note("".join(traceback.format_exception(error)))  # for --debug
     finally:
         logger.removeHandler(heard)
-    raise told  # out here, where it has no context that would be carried along
+    raise told  # outside the handler, so that it has no context, which would be pickled too
 
 
 def _in_words(task: PartTask, error: Exception) -> Exception:
@@ -165,7 +168,7 @@ def _in_words(task: PartTask, error: Exception) -> Exception:
 
 
 class _Heard(logging.Handler):
-    """Keeps what this thread warns of: those next to it may be at work at other parts."""
+    """Collects the warnings of this thread only, since other threads may make other parts."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -213,7 +216,7 @@ def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any
         return function(*args, **settings)
     except (StepFailed, NeedsPackage):
         raise
-    except (Exception, SystemExit) as error:  # the runner's border: name the place, keep the cause
+    except (Exception, SystemExit) as error:  # whatever a step raises: add the place, keep the cause
         if isinstance(error, Reject) and task.stage.kind in ("each", "shards"):
             raise
         if needs := lacking(error):
@@ -344,11 +347,11 @@ def _shard(task: PartTask) -> Output:
 
 
 _TOLD = 3
-"""Columns that distinguish two rows, in an error."""
+"""Maximum number of columns that a message names to distinguish two rows."""
 
 
 def _check_keys(task: PartTask, span: Span, table: pa.Table) -> None:
-    """Raise ``StepFailed`` if a key stands on two rows of a shard, with what distinguishes them, such as their files."""
+    """Raise ``StepFailed`` if two rows of a shard have the same key; the message names columns in which they differ."""
     keys = table["key"].to_pylist()
     if len({*keys}) == len(keys):
         return
@@ -373,7 +376,7 @@ def _encoded(function: Any, row: Any, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def _row_objects(task: PartTask, store: Store, table: pa.Table) -> list[Any]:
-    """Rows of a table as objects. Blobs are references that read when asked; arrays are views of mapped files."""
+    """Rows of a table as objects. Blobs are references that are read on demand; arrays are views of memory-mapped files."""
     row_type = typing.cast(type, task.row_type)
     columns: dict[str, list[Any]] = {}
     for field in typing.cast(pa.Schema, task.taken):

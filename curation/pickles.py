@@ -1,9 +1,9 @@
-"""Pickles of plain values, read without running anything that is in them.
+"""Read pickles of plain values without running any code in them.
 
-The opcodes are read first: those that import, call or build objects, numbers that claim memory, and anything beyond plain
-values are refused before a byte is loaded; the loader itself finds no class either. On request arrays of numbers are read as
-well, or arrays of such values: numpy's names in the pickle are answered with stand-ins that take a shape, a dtype and bytes or
-a list, and nothing else.
+The opcodes are checked first: those that import, call or build objects, numbers that claim memory, and anything beyond plain
+values are refused before a byte is loaded; the loader itself finds no classes either. Optionally, arrays of numbers, or of such
+values, are read as well: numpy's names in the pickle are resolved to stand-ins that accept only a shape, a dtype, and bytes or
+a list.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import IO, Any, cast
 import numpy as np
 
 MAX_BYTES = 1 << 28
-"""Larger files are refused, where nothing else is said."""
+"""Default of the size in bytes above which files are refused."""
 
 MAX_VALUES = 1 << 24
-"""Most values, those that are named many times counted each time: ten lists that hold one another ten times are ten billion."""
+"""Maximum number of values, counted once per reference: ten nested lists of ten references each are ten billion values."""
 
 # fmt: off
 _PLAIN = frozenset({
@@ -46,21 +46,22 @@ _DAMAGE = (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, T
 
 
 class UnsafePickle(ValueError):
-    """A pickle that holds anything but plain values, or that is damaged. Says what and where."""
+    """A pickle contains anything but plain values, or is damaged. The message says what and where."""
 
 
 def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool = False, max_bytes: int = MAX_BYTES) -> Any:
-    """Texts, lists and tables of a pickle, nested at will.
+    """Load a pickle of strings, lists and dicts, nested at will.
 
     Args:
-        data: all bytes, or a file that can be sought, of which no second copy is held.
-        arrays: numbers, tuples, bytes and arrays of numbers as well. Texts of Python 2 are then given as bytes.
-        objects: the same, and fractions, numpy's scalars and arrays of objects, which hold any of these values.
+        data: all bytes, or a seekable file, which is not copied into memory.
+        arrays: whether to accept integers, booleans, None, tuples, bytes and arrays of numbers as well. Strings of Python 2 are
+            then returned as bytes.
+        objects: whether to accept, in addition, floats, numpy scalars and object arrays of any of these values.
         max_bytes: larger pickles are refused.
 
     Raises:
-        UnsafePickle: for anything else, before it is loaded; for more than ``max_bytes`` or ``MAX_VALUES``; for damage; for
-            bytes behind it; for a value that contains itself.
+        UnsafePickle: the pickle contains anything else (raised before loading), more than ``max_bytes`` or ``MAX_VALUES``, a
+            value that contains itself, or bytes after its end; or it is damaged.
     """
     stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
     if stream.size > max_bytes:
@@ -80,7 +81,7 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
 
 
 class _Bounded:
-    """A file that gives what it has: for an opcode that claims gigabytes a plain file makes room first and reads then."""
+    """A file that limits reads to its size: for an opcode that claims gigabytes, a plain file would allocate them first."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.size = stream.seek(0, io.SEEK_END)
@@ -113,7 +114,7 @@ def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
     for number, (opcode, argument, place) in enumerate(pickletools.genops(cast("IO[bytes]", data))):
         if opcode.name not in safe:
             raise UnsafePickle(f"{opcode.name} at byte {place}: only {told} are read")
-        # The loader makes room for a memo of twice that number: four bytes could claim 64 GB.
+        # The loader allocates a memo of twice that number of entries: four bytes could claim 64 GB.
         if opcode.name in _PUTS and int(argument or 0) > number:
             raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
         if (arrays or objects) and sizes.after(opcode, argument) > MAX_VALUES:
@@ -123,7 +124,7 @@ def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
 
 
 class _TupleSizes:
-    """How many values each tuple holds, those within its tuples among them: the loader hashes them where one is a key."""
+    """Counts the values in each tuple, including nested tuples: the loader hashes all of them if the tuple is a key."""
 
     def __init__(self) -> None:
         self._stack: list[int] = []
@@ -131,7 +132,7 @@ class _TupleSizes:
         self._memo: dict[int, int] = {}
 
     def after(self, opcode: Any, argument: Any) -> int:
-        """The size of what lies on top of the loader's stack after an opcode; 1 of what is no tuple, 0 of nothing."""
+        """Size of the value on top of the loader's stack after an opcode: 1 if it is not a tuple, 0 if the stack is empty."""
         name, stack = opcode.name, self._stack
         if name == "MARK":
             self._marks.append(len(stack))
@@ -163,7 +164,10 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _StandIn:
-    """What a name of numpy's becomes: called, it makes an ``_Array``, a ``_Dtype`` or a number. It has no attribute to set."""
+    """Stand-in for a numpy function or class: calling it returns an ``_Array`` or a ``_Dtype``. It has no settable attributes.
+
+    The stand-in for ``_codecs.encode`` returns bytes.
+    """
 
     __slots__ = ("_dtypes", "_name")
 
@@ -180,7 +184,7 @@ class _StandIn:
             number.__setstate__((1, (), arguments[0], False, arguments[1]))
             return number
         if self._name == "encode" and len(arguments) == 2 and isinstance(arguments[0], str):
-            return arguments[0].encode("latin-1")  # how protocol 2 of Python 3 writes bytes
+            return arguments[0].encode("latin-1")  # bytes as written by Python 3 in protocol 2
         raise UnsafePickle(f"calls {self._name} with {reprlib.repr(arguments)[:80]}")
 
     def __setstate__(self, state: Any) -> None:
@@ -224,7 +228,7 @@ class _Array:
 
 
 def _flat(data: Any, code: str) -> np.ndarray:
-    """What an array holds, in one row."""
+    """The values of an array, flattened."""
     if code[-2:] == _OBJECT and isinstance(data, list):
         values = cast("list[Any]", data)
         return np.fromiter(values, object, len(values))
@@ -249,7 +253,7 @@ class _ArrayUnpickler(_Unpickler):
 
 
 def _text(value: Any) -> str:
-    """A text, of Python 2 or 3; of another value something short: to print all of it may take forever."""
+    """A string of Python 2 or 3; for other values, a short representation, since a full one might take forever."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     return value if isinstance(value, str) else reprlib.repr(value)
@@ -259,7 +263,7 @@ _OPEN = object()
 
 
 def _finished(value: Any, done: dict[int, Any]) -> Any:
-    """The value with arrays in place of their stand-ins. ``done``: what has become of each value, which may be named often."""
+    """The value with stand-ins replaced by arrays. ``done`` caches the result by value, since values may be shared."""
     if not _is_odd(value):
         return value
     if id(value) in done:
@@ -292,7 +296,7 @@ def _is_odd(value: Any) -> bool:
 
 
 def _check_count(value: Any) -> None:
-    """Raise ``UnsafePickle`` if there are too many values, each as often as it is named."""
+    """Raise ``UnsafePickle`` if there are too many values, counted once per reference."""
     counts: dict[int, int] = {}
     begun: set[int] = set()
     todo = [value]
@@ -315,7 +319,7 @@ def _check_count(value: Any) -> None:
 
 
 def _held(value: Any) -> Collection[Any] | None:
-    """The values within one; None of one that has no place for any."""
+    """The values that a value contains; None if it is not a container."""
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value).values()
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""PNG files whose bytes depend on no encoder's version: the pixels are stored, not compressed."""
+"""PNG files whose bytes do not depend on the version of an encoder: the pixels are stored, not compressed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _BLOCK = 0xFFFF
 def stored_png(pixels: NDArray[np.uint8]) -> bytes:
     r"""A picture as a lossless PNG (ISO/IEC 15948), a few bytes longer than its pixels.
 
-    For sources whose pictures are no files: compressed, the same pixels would give other bytes with every release of zlib.
+    For sources whose pictures are not files: if compressed, the same pixels could give other bytes with each release of zlib.
 
     Args:
         pixels: (height, width, 3) uint8 RGB, or (height, width) grey.
 
     Raises:
-        ValueError: another dtype or shape, or no pixel.
+        ValueError: another dtype or shape, or no pixels.
 
     >>> png = stored_png(np.zeros((2, 3), np.uint8))  # 2 rows of 3 black pixels
     >>> png[:4], len(png)

@@ -1,8 +1,8 @@
 """The files next to the shards of a published dataset: ``index.parquet``, ``README.md`` (the card), ``croissant.json`` and
 ``dataset.json``.
 
-All of them are functions of the index and the card's facts: no time, no machine, no path. Parquet's bytes also depend on the
-version of pyarrow, so a comparison over versions goes by the digest in ``dataset.json``.
+All of them depend only on the index and the card, not on time, machine or path. The bytes of Parquet files also depend on the
+version of pyarrow; to compare datasets made with different versions, use the digest in ``dataset.json``.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .croissant import croissant_json
 from .rows import visible
 
 INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(), "size": pa.int64()}
-"""What the index must hold; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
+"""Columns that the index must have; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
 
 CROISSANT = "croissant.json"
-"""The dataset in Croissant's words, see ``croissant``."""
+"""File name of the metadata in the Croissant format, see ``croissant``."""
 
 _FEW = 24
 _LETTERS = 200
-"""Of a text from data."""
+"""Maximum length of a text from data, such as a class name, in the card."""
 
 
 class RepeatedKey(ValueError):
-    """Two rows of an index have one key."""
+    """Two rows of an index have the same key."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"key {key!r} occurs twice in the index")
@@ -45,25 +45,25 @@ class RepeatedKey(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class DatasetCard:
-    """What a dataset says of itself.
+    """Description of a dataset, for its card and metadata.
 
     Args:
-        title: one line.
+        title: title, one line.
         summary: prose of the card, Markdown.
-        pipeline: name of the pipeline that made it.
-        digest: content digest of the artifact that was published.
+        pipeline: name of the pipeline that made the dataset.
+        digest: content digest of the published artifact.
         licence: SPDX identifier, or ``other``.
         citation: BibTeX or text.
-        sources: one mapping a source: ``name``, ``url``, ``sha256``, ``licence``, ``citation``, as far as they are known.
-        members: extension -> facts in words and values: ``{"embedding.npy": {"holds": "CLIP embedding", "dtype": "float32",
+        sources: one mapping per source: ``name``, ``url``, ``sha256``, ``licence``, ``citation``, as far as known.
+        members: extension -> properties: ``{"embedding.npy": {"holds": "CLIP embedding", "dtype": "float32",
             "shape": [512]}}``.
-        columns: label column -> one line of meaning.
-        features: name of a feature set next to the shards -> its facts: ``file``, ``dtype``, ``shape``, ...
-        tags: words for a hub's search.
-        tasks: what it is for, in the words of Hugging Face's hub, such as ``image-classification``.
-        labels: column of class indices -> names of the classes, in the order of their indices.
-        configurations: name -> split -> the rows in it, as column -> value, or list of values of which any will do. The first
-            is what is loaded by default. Each holds every row; one with all rows in "train" where none is given.
+        columns: label column -> its meaning, one line.
+        features: name of a feature set next to the shards -> its properties: ``file``, ``dtype``, ``shape``, ...
+        tags: search terms for a hub.
+        tasks: tasks that the dataset is for, as named by the Hugging Face hub, such as ``image-classification``.
+        labels: column of class indices -> names of the classes, by class index.
+        configurations: name -> split -> condition for the rows in it, as column -> value, or a list of alternative values. The
+            first configuration is loaded by default. Each contains every row. Without any, all rows are in "train".
 
     >>> DatasetCard("Words", "Texts, and how many words each has.", "words", digest="0" * 64, licence="CC0-1.0").licence
     'CC0-1.0'
@@ -88,12 +88,11 @@ class DatasetCard:
 
 
 _MARKUP = re.compile(r"[\\`*<\[&|~]|(?<![^\W_])_|_(?![^\W_])")
-"""What Markdown, its tables and HTML act on; an underscore within a word is none of it."""
+"""Characters that are special in Markdown, its tables or HTML; an underscore within a word is not."""
 
 
 def escaped(text: str) -> str:
-    """Text from data, such as the name of a class, as Markdown on one line that shows it as it is, in tables too; a long one
-    is cut."""
+    """Text from data, such as a class name, escaped as one line of Markdown, also for tables; long texts are truncated."""
     text = text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
     return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
@@ -108,16 +107,16 @@ def dataset_files(
 
     Args:
         index: ``INDEX_COLUMNS`` and the label columns, one row per sample, in the dataset's order.
-        card: the facts.
+        card: description of the dataset.
         shards: file name (``<shard>.tar``) -> its ``size`` and ``sha256``.
-        others: of further files, by their paths in the folder.
+        others: path in the folder -> ``size`` and ``sha256`` of further files.
 
     Returns:
-        ``index.parquet``, ``README.md``, ``croissant.json`` and ``dataset.json``, which holds the SHA-256 of all others.
+        ``index.parquet``, ``README.md``, ``croissant.json`` and ``dataset.json``, which contains the SHA-256 of all others.
 
     Raises:
-        RepeatedKey: two rows of the index have one key.
-        ValueError: the index lacks a column, names a shard that is not given, or the other way round.
+        RepeatedKey: two rows of the index have the same key.
+        ValueError: the index lacks a column, or its shards are not exactly those in ``shards``.
     """
     _check_index(index, shards)
     parquet, readme = parquet_bytes(index), _readme(index, card, shards).encode()
@@ -144,7 +143,7 @@ def dataset_files(
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """A table as it is published."""
+    """Bytes of a table as a published Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6", row_group_size=1 << 20)
     return sink.getvalue().to_pybytes()
@@ -153,7 +152,7 @@ def parquet_bytes(table: pa.Table) -> bytes:
 def dataset_json(
     card: DatasetCard, table: pa.Table, counts: Mapping[str, int], files: Mapping[str, Mapping[str, Any]], **more: Any
 ) -> bytes:
-    """What ``dataset.json`` says of the card, the columns of the published table, and all other files."""
+    """Content of ``dataset.json``: the card, the columns of the published table, and all other files."""
     described = {
         "format": 1,
         "title": card.title,
@@ -164,7 +163,7 @@ def dataset_json(
         "columns": {field.name: str(field.type) for field in table.schema},
         "files": files,
         "labels": {name: list(names) for name, names in card.labels.items()},
-        "configurations": [  # lists, since their order counts
+        "configurations": [  # lists, since the order matters
             {"name": name, "splits": [{"name": split, "where": dict(where)} for split, where in splits.items()]}
             for name, splits in card.configurations.items()
         ],
@@ -174,16 +173,16 @@ def dataset_json(
 
 
 def fact_of(data: bytes) -> dict[str, Any]:
-    """``size`` and ``sha256`` of a file that is published."""
+    """``size`` and ``sha256`` of a published file."""
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
-"""Role -> what Hugging Face's hub calls such a split."""
+"""Role of a split -> its name on the Hugging Face hub."""
 
 
 def names_of(table: pa.Table, indices: str, names: str) -> list[str]:
-    """Names of classes in the order of their indices, of two columns that go together; "class 3" for one without a row.
+    """Class names by class index, from a column of indices and one of names; "class 3" for a class without rows.
 
     >>> names_of(pa.table({"label": [2, 0, 2], "class_name": ["dog", "cat", "dog"]}), "label", "class_name")
     ['cat', 'class 1', 'dog']
@@ -212,7 +211,7 @@ def _counts(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> dict[st
 
 def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> str:
     counts = _counts(index, shards)
-    # JSON strings and lists are YAML: no quoting rules to get wrong.
+    # JSON strings and lists are valid YAML, which avoids its quoting rules.
     front = {
         "pretty_name": card.title,
         "license": card.licence.lower(),
@@ -220,8 +219,8 @@ def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str
         **({"task_categories": list(card.tasks)} if card.tasks else {}),
         "tags": sorted({"webdataset", "benchwright", *card.tags}),
         "size_categories": [_size_category(counts["samples"])],
-        # Left to itself, load_dataset takes the tars or the index, whichever are more files, and from tars the pictures of the
-        # first formats that it meets.
+        # Without this, load_dataset would take either the tars or the index, whichever has more files, and from tars only the
+        # pictures of the first formats that it finds.
         "configs": [{"config_name": "index", "data_files": [{"split": "samples", "path": "index.parquet"}]}],
     }
     lines = ["---", *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in front.items()), "---", ""]
@@ -255,7 +254,7 @@ def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str
 
 
 def _feature_lines(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A table, and how to open one."""
+    """Lines of the card with a table of the feature sets, and an example of how to open one."""
     names = ["file", "dtype", "shape", "digest"]
     rows = [f"| `{name}` | {' | '.join(_cell(each.get(fact, '')) for fact in names)} |" for name, each in features.items()]
     return [
@@ -317,7 +316,7 @@ def _column_line(index: pa.Table, name: str, meaning: str) -> str:
 
 
 def _values(column: pa.ChunkedArray) -> str:
-    """``value (count)`` for text, truth and whole numbers with few values; the range for other numbers."""
+    """``value (count)`` for text, boolean and integer columns with few distinct values; the range for other numbers."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         counts = sorted(
@@ -341,7 +340,7 @@ def _cell(value: Any) -> str:
 
 
 ATTRIBUTION = "ATTRIBUTION.csv"
-"""Whom a data set owes its pictures to: authors, titles and licences, which CC BY and its kin ask for."""
+"""File name of the table of authors, titles and licences, which CC BY and similar licences require."""
 
 _NAMES = {
     "author": ("author", "nickname", "owner", "creator", "photographer"),
@@ -350,20 +349,20 @@ _NAMES = {
     "licence_url": ("licence_url", "license_url"),
     "source_url": ("source_url", "page_url", "url"),
 }
-"""Column of the table -> columns in which sources have it, by preference."""
+"""Column of the table -> columns in which sources may have it, in order of preference."""
 
 _LABELS = "labels"
-"""Column of JSON in which sources without columns of their own for it keep what else they know of a picture."""
+"""JSON column for facts about a picture for which a source has no separate columns."""
 
 
 def attribution_csv(index: pa.Table) -> bytes | None:
-    """The table as it is published next to a data set: key, author, title, licence, licence_url, source_url.
+    """Content of ``ATTRIBUTION.csv``: key, author, title, licence, licence_url, source_url.
 
     Args:
-        index: the rows of the data set, with what the source says of them, in columns or in a column ``labels`` of JSON.
+        index: rows of the dataset, with the facts of the source in columns or in a JSON column ``labels``.
 
     Returns:
-        None if no row names a licence.
+        The table as CSV; None if no row has a licence.
 
     >>> rows = pa.table({"key": ["1", "2"], "licence": ["CC BY 2.0", None], "nickname": ["Ann", "Bo"]})
     >>> print(attribution_csv(rows).decode())

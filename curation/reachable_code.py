@@ -1,8 +1,7 @@
-"""Which definitions code reaches, transitively, through the first-party modules that it imports: what a key knows of code.
+"""Which definitions code reaches, transitively, through the first-party modules that it imports: the code that a key covers.
 
-Read from the text of the files (``definitions``): nothing is imported to find out, since third-party packages may be slow to
-import, or broken. Where the text does not tell what is looked up, as where a module is passed on as a value, all of that
-module counts.
+Determined from the text of the files (``definitions``) without importing them, since third-party packages may be broken or slow
+to import. If the text does not show what is looked up, as when a module is passed on as a value, the whole module counts.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from .definitions import Module, Unit, is_function, read_module
 from .name_lookups import Chain, Import, Uses
 
 Node = tuple[str, str]
-"""Module and global name: a definition. ``*`` for all of a module, "" for what it does wherever it is imported."""
+"""A definition: module and global name; ``*`` for the whole module, "" for its effects on import."""
 
 Definitions = Mapping[str, Mapping[str, str]]
 """Module -> global name -> the start of the digest of that definition."""
 
 _SHORT = 12
-"""Digits of the digest of a definition."""
+"""Number of digits of a definition's shortened digest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +40,14 @@ class Reached:
 
     Attributes:
         digest: SHA-256 of all of it.
-        definitions: all of it by its names; ``*`` stands for all of a module, "" for what it does when it is imported.
+        definitions: all definitions by name; ``*`` stands for the whole module, "" for its effects on import.
     """
 
     digest: str
     definitions: Definitions
 
     def with_others(self, others: Iterable[Reached]) -> Reached:
-        """This and others as one. Others that reach nothing new still count in the digest."""
+        """This code combined with others. Others that reach nothing new still change the digest."""
         others = list(others)
         if not others:
             return self
@@ -65,7 +64,7 @@ _looked_at: ContextVar[set[_Code] | None] = ContextVar("_looked_at", default=Non
 
 @contextlib.contextmanager
 def one_look() -> Iterator[None]:
-    """Within, files are looked at once: an edit meanwhile counts from the next look on. A look is at hundreds of files."""
+    """Within the block, check each file for changes only once, since there are hundreds; later edits are noticed afterwards."""
     token = _looked_at.set(set())
     try:
         yield
@@ -77,14 +76,14 @@ def reached(what: Callable[..., object] | type | str) -> Reached:
     """The definitions that a function or class reaches: functions, classes, and other global names with all that sets them.
 
     Comments, docstrings and layout do not count. First-party modules are those of ``benchwright``, of the top-level package of
-    ``what``, and, for a module outside any package, its neighbours in the same folder; of other code nothing is known here.
+    ``what``, and, for a module outside any package, its neighbours in the same folder; other code is ignored.
 
     Args:
         what: a function or class at the top level of a module, or its name: ``package.module:attribute``, or
-            ``path/to/file.py:attribute``. What is named is found without importing it.
+            ``path/to/file.py:attribute``. Names are resolved without importing the code.
 
     Raises:
-        LookupError: where a name leads nowhere.
+        LookupError: a name does not exist.
     """
     if isinstance(what, str):
         return _named(what)
@@ -95,12 +94,12 @@ def reached(what: Callable[..., object] | type | str) -> Reached:
 
 
 def code_digest(what: Callable[..., object] | type | str) -> str:
-    """Digest of the code that something reaches: see ``reached``."""
+    """Digest of the code that a function or class reaches: see ``reached``."""
     return reached(what).digest
 
 
 def digests_of(module: str, names: Iterable[str]) -> dict[str, str]:
-    """Definition -> the start of its digest, as ``Reached.definitions`` has it; empty where there is no such module."""
+    """Definition -> the start of its digest, as in ``Reached.definitions``; empty if the module does not exist."""
     path = source_file(module)
     if path is None:
         return {}
@@ -140,7 +139,7 @@ def _from(name: str, path: Path | None, attribute: str) -> Reached:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would take a third of the time going through syntax trees that all stay."""
+    """Disable the garbage collector, which would spend a third of the time on syntax trees that all stay in use."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -157,7 +156,7 @@ def _gathered(code: _Code, name: str, attribute: str) -> Reached:
     for node in sorted(code.closure(start, annotated=True)):
         if digest := code.digest(node):
             found.setdefault(node[0], {})[node[1]] = digest[:_SHORT]
-            # A module that runs as a script or was loaded from a file has a name of no meaning.
+            # The name of the own module is left out: for a script, or a module loaded from a file, it has no meaning.
             lines.append(f"{'' if node[0] == name else node[0]}\0{node[1]}\0{digest}\n")
     return Reached(hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(), found)
 
@@ -165,7 +164,7 @@ def _gathered(code: _Code, name: str, attribute: str) -> Reached:
 # ------------------------------------------------------------------------------------------------------------- files
 
 _Home = tuple[str, str]
-"""Top-level package of a module; and its folder, where it belongs to no package, else ""."""
+"""Top-level package of a module, and its folder if it belongs to no package, otherwise ""."""
 
 
 def _home(name: str, path: Path) -> _Home:
@@ -173,7 +172,7 @@ def _home(name: str, path: Path) -> _Home:
 
 
 def source_file(name: str) -> Path | None:
-    """The file of a module, found without running it or its parents; None if the name is no module of Python code."""
+    """The file of a module, found without running it or its parents; None if there is no Python file of that module."""
     loaded = getattr(sys.modules.get(name), "__file__", None)
     if loaded is not None:
         return Path(loaded) if loaded.endswith(".py") else None
@@ -183,7 +182,7 @@ def source_file(name: str) -> Path | None:
 @functools.cache
 def _found_file(name: str) -> Path | None:
     parts = name.split(".")
-    # A namespace has no code of its own, so its packages can be looked for by the finders without running anything.
+    # A namespace package has no code, so the finders can look up its packages without running anything.
     known = ".".join(parts[:2]) if parts[0] == "benchwright" else parts[0]
     try:
         spec = importlib.util.find_spec(known)
@@ -206,8 +205,8 @@ def _new_code(home: _Home, name: str, path: Path) -> list[_Code]:
 
 
 def _code_of(home: _Home, name: str, path: Path) -> _Code:
-    """What is known of the code around a module; read again where one of its files changed since."""
-    # Within a package all modules see the same; a module by itself is the only one that may have its name.
+    """The graph of the code around a module, cached until one of its files changes."""
+    # All modules of a package share a graph; a module outside any package has its own, since others may have the same name.
     kept = _new_code(home, *((name, path) if home[1] else ("", Path())))
     seen = _looked_at.get()
     if seen is None or kept[0] not in seen:
@@ -222,12 +221,12 @@ def _code_of(home: _Home, name: str, path: Path) -> _Code:
 
 
 class _Code:
-    """First-party modules as a graph of definitions, seen from one home."""
+    """First-party modules as a graph of definitions, as seen from one home."""
 
     def __init__(self, home: _Home, name: str, path: Path) -> None:
         self._home, self._own = home, (name, path)
         self.known: dict[tuple[str, str], Reached] = {}
-        """What is reached from a name of a module: asked for again and again, and the same as long as no file changes."""
+        """Cache: module and name -> what is reached from there, valid as long as no file changes."""
         self._modules: dict[str, Module | None] = {}
         self._times: dict[str, int] = {}
         self._edges: dict[Node, set[Node]] = {}
@@ -235,14 +234,14 @@ class _Code:
         self._effects: dict[str, list[Unit]] = {}
 
     def fresh(self) -> bool:
-        """Whether no file changed since it was read."""
+        """Whether no file has changed since it was read."""
         try:
             return all(os.stat(path).st_mtime_ns == time for path, time in self._times.items())
         except OSError:
             return False
 
     def module(self, name: str) -> Module | None:
-        """A first-party module; None for any other, and for what has no file."""
+        """A first-party module; None for other modules, and for those without a file."""
         if name not in self._modules:
             path = self._path(name) if self._first_party(name) else None
             self._modules[name] = None
@@ -256,7 +255,7 @@ class _Code:
             return self._own[1]
         path = source_file(name)
         if self._home[1] and (path is None or any(path.is_relative_to(folder) for folder in FOLDERS)):
-            # A neighbour, which may be on nobody's path, or have the name of another file's neighbour.
+            # A neighbour may not be on sys.path, or have the same name as a neighbour of another file.
             stem = os.path.join(self._home[1], *name.split("."))
             path = next((Path(each) for each in (f"{stem}.py", f"{stem}/__init__.py") if os.path.isfile(each)), path)
         return path
@@ -271,7 +270,7 @@ class _Code:
     # ------------------------------------------------------------------------------------------------ names
 
     def member(self, module: str, chain: Chain, seen: frozenset[Node] = frozenset()) -> set[Node]:
-        """What a dotted name within a module leads to: definitions, a whole module, or nothing that is first-party."""
+        """What a dotted name within a module refers to: definitions, a whole module, or nothing that is first-party."""
         if not self._first_party(module):
             return set()
         read = self.module(module)
@@ -282,13 +281,13 @@ class _Code:
         inner = f"{module}.{chain[0]}"
         if self.module(inner) is not None:
             return {(inner, ""), *self.member(inner, chain[1:], seen)}
-        if read is None:  # a namespace, or what there is no code of
+        if read is None:  # a namespace package, or a module without Python code
             return self.member(inner, chain[1:], seen) if len(chain) > 1 else set()
-        # A name that nothing in the file binds: by __getattr__, or from outside.
+        # A name that the file does not bind: it comes from __getattr__, or was set from outside.
         return {(module, "" if chain[0].startswith("__") else "*")}
 
     def look_up(self, module: Module, chain: Chain, seen: frozenset[Node] = frozenset()) -> set[Node]:
-        """What a dotted name in the code of a module leads to."""
+        """What a dotted name in the code of a module refers to."""
         node = (module.name, chain[0])
         if node in seen:
             return set()
@@ -303,7 +302,7 @@ class _Code:
         return self.member(target.module, (target.name, *rest) if target.name else rest, seen)
 
     def _only_imported(self, target: Import) -> set[Node]:
-        """What ``import``, or ``from ... import`` of something that is not a module, brings by itself."""
+        """What an import statement reaches by itself, even if the imported names are not used."""
         inner = f"{target.module}.{target.name}" if target.name else target.module
         modules = {(name, "") for name in (target.module, inner) if self.module(name) is not None}
         read = self.module(target.module)
@@ -323,12 +322,12 @@ class _Code:
         return module.units if node[1] == "*" else module.names.get(node[1], [])
 
     def digest(self, node: Node) -> str:
-        """Of the code of a definition; "" if there is none."""
+        """Digest of the code of a definition; "" if there is no code."""
         units = self._units(node)
         return hashlib.sha256("\n".join(unit.digest for unit in units).encode()).hexdigest() if units else ""
 
     def edges(self, node: Node) -> set[Node]:
-        """What the code of a definition looks up."""
+        """The definitions that the code of a definition looks up."""
         if node not in self._edges:
             module = self.module(node[0])
             found: set[Node] = set()
@@ -347,7 +346,7 @@ class _Code:
         return self._edges[node]
 
     def _brought(self, module: Module) -> set[Node]:
-        """The modules that are imported with a module."""
+        """The first-party modules that importing a module imports."""
         parts = module.name.split(".")
         parents = [".".join(parts[:end]) for end in range(1, len(parts))]
         return {(name, "") for name in (*parents, *module.imported) if self._first_party(name) and self.module(name)}
@@ -379,11 +378,11 @@ class _Code:
                     yield name
 
     def effects(self, module: Module) -> list[Unit]:
-        """What a module does wherever it is imported: statements that are no definitions, and definitions that put themselves
-        into something, such as a table of another module.
+        """The effects of a module on import: statements that are not definitions, and definitions that register themselves
+        elsewhere, such as in a table of another module.
         """
         if module.name not in self._effects:
-            self._effects[module.name] = []  # a circle of imports does nothing by itself
+            self._effects[module.name] = []  # ends the recursion for circular imports
             self._effects[module.name] = [unit for unit in module.units if unit.effect or self._registers(module, unit)]
         return self._effects[module.name]
 
@@ -406,7 +405,13 @@ class _Code:
         return self._writers[node]
 
     def closure(self, start: set[Node], *, annotated: bool = False, on_import: bool = True) -> set[Node]:
-        """All that is reached from ``start``; with what its annotations look up, and with what is done by importing."""
+        """Everything that is reached from ``start``.
+
+        Args:
+            start: definitions to start from.
+            annotated: whether to include what the annotations of functions in ``start`` look up.
+            on_import: whether to include the effects of imported modules.
+        """
         pending = set(start)
         if annotated:
             for name, definition in start:

@@ -1,4 +1,4 @@
-"""What a stage is made from, as its key has it: its step, its settings, its inputs, and the content of its sources."""
+"""The recipe of a stage, from which its key is computed: step, settings, inputs, and content of the sources."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FORMAT = 2
 def recipe_of(
     stage: Stage, schema: pa.Schema, made: Mapping[str, Artifact], store: Store, known: dict[str, tuple[str, str]]
 ) -> tuple[dict[str, Any], str]:
-    """The readable recipe of a stage, and the witness of the sources that it names.
+    """The readable recipe of a stage, and a digest of the witnesses of its sources.
 
     Args:
-        stage: which.
-        schema: of its rows.
-        made: the stages before it.
-        store: of the run.
-        known: sources that were read, see ``keys.fingerprint``.
+        stage: the stage.
+        schema: schema of its rows.
+        made: artifacts of earlier stages, by name.
+        store: store of the run.
+        known: fingerprints of sources that were read before, see ``keys.fingerprint``.
 
     Raises:
-        PlanError: a setting that is another one in every run, or a source and the run's folder that are one inside the other.
+        PlanError: a setting differs in every run, or a source folder contains the run's folder or is among its stages.
     """
     witnesses: list[str] = []
     for source in sources_among(stage).values():
@@ -76,12 +76,12 @@ def recipe_of(
 
 
 def missing_source(stage: Stage) -> str:
-    """The first path among the settings at which nothing is, or ""."""
+    """The first source path among the settings that does not exist, or ""."""
     return next((str(path) for path in sources_among(stage).values() if not _there(path)), "")
 
 
 def within(stage: Stage, store: Store) -> dict[str, str]:
-    """Settings whose source is in the run's own folder, such as votes: name -> place in it."""
+    """Settings whose source is in the folder of the run, such as votes: name -> path relative to that folder."""
     out = store.local
     if out is None:
         return {}
@@ -90,7 +90,7 @@ def within(stage: Stage, store: Store) -> dict[str, str]:
 
 
 def sources_among(stage: Stage) -> dict[str, Where]:
-    """Sources among the settings; a place that goes with rows not run yet has no name so far."""
+    """Sources among the settings, by name, except those whose path depends on rows (``WhereOfRows``)."""
     values = [each for step in stage.steps for each in step.all_settings().items()]
     return {name: value for name, value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)}
 
@@ -104,7 +104,7 @@ def _check_repeatable(stage: Stage, name: str, value: str) -> None:
 
 
 def _check_apart(stage: Stage, store: Store, path: str) -> None:
-    """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
+    """Raise ``PlanError`` if the run writes into a source folder, whose content would then change with each run."""
     out = store.local
     if out is None or "://" in path or not os.path.isdir(path):
         return

@@ -1,11 +1,11 @@
-"""What a run wrote next to its stages and its dataset: results, checkpoints, votes, what annotators were asked, the report.
+"""Records of the files that a run writes next to its stages and dataset: results, checkpoints, votes, questions, the report.
 
-Each folder of such files has a record, ``.files.json``, with size and SHA-256 of each, sealed as ``run.json`` is.
-``curation.files`` keeps it: whoever writes through that module, beneath a folder that holds a ``run.json``, is recorded, and
-cannot write through a link that leaves the run.
+Each folder of such files has a record, ``.files.json``, with the size and SHA-256 of each file, sealed in the same way as
+``run.json``. ``curation.files`` maintains it: every file that is written through that module, below a folder that contains a
+``run.json``, is recorded, and cannot be written through a link that leaves the run.
 
-A record is written before the file takes its place, with what was there and what will be, and after it with that alone. So a
-kill at any moment leaves a file that the record knows, and whoever writes the file again settles the entry.
+The record is written twice: before the file is replaced, with the file's old and new state, and afterwards with the new state
+only. So after a kill at any moment the record still matches the file, and the next write of the file settles the entry.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ from typing import Any, cast
 from .keys import canonical, sha256
 
 RECORD = ".files.json"
-"""The record of a folder, in it."""
+"""File name of the record of a folder."""
 
 TEMPORARY = ".tmp-"
-"""How names of files begin that have not taken their place."""
+"""Prefix of the names of temporary files, which are renamed once they are complete."""
 
 PUBLISHED = ("dataset", "unlabelled")
-"""Folders of a run that hold what is published: the dataset, and images without labels next to it where settings want them."""
+"""Folders of a run that are published: the dataset, and the images without labels if the settings request them."""
 
 _APART = ("stages", *PUBLISHED)
 """Folders of a run that have records of their own: ``artifact.json``, and ``dataset.json``."""
 
 _ANSWERS = "qa"
-"""Folder of a run in which commands alone write: what a stage reads there was recorded, too."""
+"""Folder of a run to which only commands write, so that every file that a stage reads from it is recorded."""
 
 _SEALED = ("run.json", ".fingerprints.json")
-"""Files of a run's folder that are sealed themselves."""
+"""Files of a run's folder that have a seal of their own."""
 
 _LOCK = ".lock"
-"""File of a run's folder that is empty."""
+"""Lock file of a run's folder, which is empty."""
 
 JOURNAL = "answers.jsonl"
-"""File of a round of questions that only grows: see ``curation.journal``. Its lines are sealed themselves."""
+"""Append-only file of a round of questions, whose lines are sealed one by one: see ``curation.journal``."""
 
 _LONGEST_LINE = 1 << 20
 
 FileState = Mapping[str, Any] | None
-"""Size and SHA-256 of a file; None if there is none."""
+"""Size and SHA-256 of a file; None if the file does not exist."""
 
 
 class LeavesRun(RuntimeError):
-    """Something in the folder of a run leads out of it, or is no file: nothing is written there, or read."""
+    """A link in a run's folder leads out of it, or an entry is neither file nor folder: it is neither read nor written."""
 
 
 class Damaged(ValueError):
-    """A sealed record is not what was written."""
+    """A sealed record is not what was written: it was damaged or edited."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Something that is not as its record says.
+    """A file or stage that does not match its record.
 
     Attributes:
-        place: which file or stage.
+        place: the file or stage.
         found: what was found.
         recorded: what the record says.
-        remove: file or folder that has to go so that the next run mends this; "" if it needs nothing to go, or cannot.
+        remove: file or folder to remove so that the next run repairs the problem; "" if nothing needs to, or can, be removed.
 
     >>> import benchwright as bw
     >>> from pathlib import Path
@@ -91,7 +91,7 @@ class Problem:
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in errors of the system that say none, such as those of a full disk."""
+    """Add the path to any ``OSError`` that names no file, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -104,15 +104,15 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with a digest of itself, ``seal``, so that an edit shows."""
+    """The record with its own digest added as ``seal``, so that later edits are detected."""
     return {**record, "seal": sha256(canonical(record))}
 
 
 def json_text(value: Any) -> bytes:
-    """JSON with sorted keys, as ``json.dumps`` indents it, which does so in Python at twice the cost."""
+    """JSON with sorted keys, indented as by ``json.dumps(indent=1)``, which takes twice as long."""
     try:
         text = _indented(value, "\n")
-    except TypeError:  # a key that is not a text
+    except TypeError:  # a key that is not a string
         text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     return (text + "\n").encode()
 
@@ -121,7 +121,7 @@ _compact = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _indented(value: Any, line: str) -> str:
-    """JSON of a value. ``line`` is what its last bracket begins a line with."""
+    """JSON of a value. ``line`` is the line break and indentation before its closing bracket."""
     if not value or not isinstance(value, (dict, list, tuple)):
         return _compact(value)
     inner = line + " "
@@ -139,7 +139,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
     """The record without its seal.
 
     Raises:
-        Damaged: where the seal does not fit, or the bytes are others than were written: ``1E5`` for ``1e5`` is damage, too.
+        Damaged: the seal does not match, or the bytes are not exactly what was written, such as ``1E5`` for ``1e5``.
     """
     raw: Any = None
     try:
@@ -155,12 +155,12 @@ def unsealed(data: bytes) -> dict[str, Any]:
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int, str]:
-    """Records of a journal without their seals, bytes up to the end of the last whole line, and its seal.
+    """Records of a journal without their seals, the size in bytes up to the end of the last complete line, and its seal.
 
-    A last line that is not whole was told to nobody, and counts for none.
+    An incomplete last line is ignored: its write was not confirmed to anybody.
 
     Raises:
-        Damaged: a line that is whole is not what was written.
+        Damaged: a complete line is not what was written.
     """
     records: list[dict[str, Any]] = []
     size, seal = 0, ""
@@ -182,7 +182,7 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int, str]:
 
 
 def line_of(record: Mapping[str, Any], before: str) -> tuple[bytes, str]:
-    """The line of a record in a journal, and its seal, which follows from that of the line before."""
+    """The line of a record in a journal, and its seal, which also covers the seal of the previous line (``before``)."""
     seal = sha256(before + canonical(record))[:16]
     return f"{canonical({**record, 'seal': seal})}\n".encode(), seal
 
@@ -191,17 +191,17 @@ def line_of(record: Mapping[str, Any], before: str) -> tuple[bytes, str]:
 
 
 def check_tree(out: str | os.PathLike[str]) -> None:
-    """Look through the folder of a run for what leads out of it, and for what is neither file nor folder.
+    """Check that no link in the folder of a run leads out of it, and that it contains only files and folders.
 
     Raises:
-        LeavesRun: for the first that is found. Such a folder was made by hand, perhaps by someone else.
+        LeavesRun: at the first violation. Such a folder was made by hand, perhaps by somebody else.
     """
     root = os.path.realpath(out)
     pending = [os.fspath(out)] if os.path.isdir(root) else []
     while pending:
         try:
             entries = sorted(os.scandir(pending.pop()), key=lambda each: each.name)
-        except FileNotFoundError:  # gone in between, as a run's own may
+        except FileNotFoundError:  # removed meanwhile, perhaps by the run itself
             continue
         for entry in entries:
             if entry.is_symlink():
@@ -223,14 +223,14 @@ def _within(path: str, root: str) -> bool:
 
 
 def is_recorded(path: Path) -> bool:
-    """Whether files at this place are recorded: whether it is in the folder of a run, outside of its stages and dataset.
+    """Whether a file at this path is recorded, because it is in the folder of a run, outside its stages and dataset.
 
     Raises:
-        LeavesRun: where the place is reached through a link that leaves a run, or is such a link.
+        LeavesRun: the path, or a folder above it, is a link that leaves a run.
     """
     names = os.path.abspath(path).split(
         "/"
-    )  # text: this is called for every file that is written, and a Path takes twice the time
+    )  # strings: this is called for every file that is written, and a Path takes twice the time
     nearest = 0
     for depth in range(len(names) - 1, 0, -1):
         root = "/".join(names[:depth])
@@ -239,7 +239,7 @@ def is_recorded(path: Path) -> bool:
             for end in range(depth + 1, len(names) + 1):
                 if os.path.islink(within := "/".join(names[:end])):
                     _check_link(within, os.path.realpath(root or "/"))
-    # Those of a run within this one are among the files that are not.
+    # The sealed files and the lock of a run are not recorded, nor are those of a run nested in it.
     return nearest > 0 and names[nearest] not in _APART and names[-1] not in (*_SEALED, _LOCK)
 
 
@@ -247,7 +247,7 @@ def is_recorded(path: Path) -> bool:
 
 
 def state_of(path: Path) -> FileState:
-    """What a file is now."""
+    """The current state of a file."""
     try:
         with naming(path), path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -258,7 +258,7 @@ def state_of(path: Path) -> FileState:
 
 @contextlib.contextmanager
 def changing(path: Path, new: FileState, *, sync: bool) -> Iterator[None]:
-    """Record that a file becomes another one, or goes (``new`` None), in the block."""
+    """Record that the block replaces a file, or removes it if ``new`` is None."""
     with _alone(path.parent):
         record = _read_anyhow(path.parent)
         old: list[FileState] = record.get(path.name, [None])
@@ -272,7 +272,7 @@ def changing(path: Path, new: FileState, *, sync: bool) -> Iterator[None]:
 
 
 def settle(folder: Path) -> None:
-    """Settle what a kill left open in the records of a folder and those below it."""
+    """Settle the entries that a kill left open in the records of a folder and of the folders below it."""
     for path in folder.rglob(RECORD):
         where = path.parent
         with _alone(where):
@@ -284,7 +284,7 @@ def settle(folder: Path) -> None:
 
 
 def adopt(path: Path) -> None:
-    """Record a file as it is, where nothing is recorded of it: one of an earlier version, that was just read and found good."""
+    """Record the current state of a file without an entry: a file of an earlier version that was just read and is valid."""
     with _alone(path.parent):
         record = _read_anyhow(path.parent)
         if path.name not in record and is_recorded(path):
@@ -292,18 +292,18 @@ def adopt(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Raise ``Damaged`` if a file is recorded, and is another."""
+    """Raise ``Damaged`` if a file is recorded and does not match its record."""
     states = _read_anyhow(path.parent).get(path.name)
     if states is not None and state_of(path) not in states:
         raise Damaged(f"{path} is not what was written: it was damaged or edited")
 
 
 def check_records(out: Path, known: Mapping[str, Any]) -> Iterator[Problem]:
-    """Compare all files of a run's folder, outside of its stages, its dataset and runs within it, with their records.
+    """Compare all files in a run's folder, outside its stages, its dataset and nested runs, with their records.
 
     Args:
         out: the folder.
-        known: places within it of files that somebody else answers for.
+        known: relative paths of files that are recorded elsewhere, such as in the recipe of the stage that read them.
     """
     for at, folders, files in os.walk(out):
         folders.sort()
@@ -318,7 +318,7 @@ def check_records(out: Path, known: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def runs_within(out: Path) -> Iterator[Path]:
-    """Folders of runs in the folder of a run, such as those of trainings that the engine carries out."""
+    """Folders of nested runs in the folder of a run, such as trainings that the engine runs."""
     for at, folders, _ in os.walk(out):
         where = Path(at)
         folders[:] = sorted(name for name in folders if not (where == out and name in _APART))
@@ -371,7 +371,7 @@ def _told(state: FileState) -> str:
 
 
 def _read(folder: Path) -> dict[str, list[FileState]]:
-    """Name -> what the file may be. Raises ``Damaged`` for a record that is not what was written."""
+    """File name -> the states that the file may have. Raises ``Damaged`` for a record that is not what was written."""
     path = folder / RECORD
     if not stat.S_ISREG(path.lstat().st_mode):
         raise Damaged("is not a regular file")
@@ -381,7 +381,7 @@ def _read(folder: Path) -> dict[str, list[FileState]]:
 def _read_anyhow(folder: Path) -> dict[str, list[FileState]]:
     try:
         return _read(folder)
-    except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check_records`` names them
+    except (OSError, Damaged):  # a new record is begun: entries of other files are lost, and ``check_records`` names these
         return {}
 
 

@@ -1,9 +1,9 @@
-"""Names that stand for code: built in, offered by an installed package, or written out as ``module:attribute``.
+"""Names of code: built in, provided by an installed package, or written out as ``module:attribute``.
 
 Wherever settings, the command line or Python name a benchmark, an encoder, a method, a model, ..., three forms work: a built-in
-name; a name that an installed package offers by an entry point of the group ``benchwright.<kind>s``; and
-``package.module:attribute`` or ``path/to/file.py:attribute``. Nothing is registered by being imported, and nothing is imported
-to find out what a name stands for.
+name; a name that an installed package provides by an entry point of the group ``benchwright.<kind>s``; and
+``package.module:attribute`` or ``path/to/file.py:attribute``. Importing a module registers nothing, and looking up a name
+imports nothing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _FITS = re.compile(r"^\s*Fits: (.+?)\.?$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a name stands for.
+    """The code that a name refers to.
 
     Attributes:
         kind: as in ``Registry``.
-        name: as settings have it; that of a file with the whole path.
+        name: the name as written in settings; for a file, with the absolute path.
         reference: ``package.module:attribute`` or ``/path/to/file.py:attribute``.
-        origin: ``built-in``, the package and version that offers it, or "" if the name says itself where the code is.
-        hidden: offered by a package, but not reachable by that name, since a built-in one has it.
-        fits: what it can be used for, where its docstring does not say.
+        origin: ``built-in``, the package and version that provides it, or "" if the name itself gives the location of the code.
+        hidden: provided by a package, but not reachable by this name, because a built-in entry has the same name.
+        fits: what it can be used for, if its docstring does not say so.
     """
 
     kind: str
@@ -55,14 +55,14 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Registry:
-    """All names of one kind of thing.
+    """All names of one kind.
 
     Attributes:
-        kind: what they are, in the singular: ``method``.
+        kind: the kind in the singular, such as ``method``.
         builtin: name -> ``package.module:attribute``.
-        fits: name -> what a built-in one fits, where its docstring does not say.
-        attribute: what a file or module is looked up for that is named without one.
-        former: names that were used before and still can be read -> the built-in ones.
+        fits: built-in name -> what it can be used for, if its docstring does not say so.
+        attribute: attribute to look up in a file or module that is named without one.
+        former: former name that is still accepted -> built-in name.
     """
 
     kind: str
@@ -73,32 +73,32 @@ class Registry:
 
     @property
     def group(self) -> str:
-        """The group of entry points by which packages offer more."""
+        """Name of the entry point group by which packages provide further names."""
         return f"benchwright.{self.kind}s"
 
     def only(self, *names: str) -> Registry:
-        """The same with some of the built-in ones."""
+        """The registry restricted to these built-in names."""
         return dataclasses.replace(self, builtin={name: self.builtin[name] for name in names})
 
     def entries(self) -> Iterator[Entry]:
-        """Every name that needs no path, the built-in ones first."""
+        """All built-in entries, then those that installed packages provide."""
         for name in self.builtin:
             yield self._builtin(name)
         yield from self._offered()
 
     def present(self, name: str) -> str:
-        """The name that something has now: of a former name, the one that took its place; any other as it is."""
+        """The current name for a former one; any other name unchanged."""
         return self.former.get(name, name)
 
     def find(self, name: str, *, base: str | Path = "") -> Entry:
-        """What a name stands for. Nothing is imported.
+        """Look up a name. Nothing is imported.
 
         Args:
-            name: in one of the three forms.
-            base: folder that the path of a file is relative to: that of the settings file, or the current one.
+            name: a name in one of the three forms.
+            base: folder that file paths are relative to: the folder of the settings file, or "" for the current folder.
 
         Raises:
-            UnknownName: where there is no such name, or no such file; and where several packages offer it.
+            UnknownName: the name or the file does not exist, or several packages provide the name.
         """
         name = self.present(name)
         if name in self.builtin:
@@ -147,7 +147,7 @@ def _entry_points(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def _as_it_is(folder: str) -> tuple[str, int]:
-    """A folder, and when packages came or went in it last."""
+    """Absolute path and modification time (ns) of a folder; the time changes when packages are installed or removed."""
     try:
         return os.path.abspath(folder), os.stat(folder or ".").st_mtime_ns
     except OSError:
@@ -156,21 +156,21 @@ def _as_it_is(folder: str) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=1)
 def _of_path(_path: tuple[tuple[str, int], ...]) -> dict[str, tuple[importlib.metadata.EntryPoint, ...]]:
-    """The entry points of all packages by their groups, which takes a file of each package: a run asks a hundred times."""
+    """Entry points of all packages by group. Cached: this reads a file of each package, and a run asks a hundred times."""
     points = importlib.metadata.entry_points()
     return {group: tuple(points.select(group=group)) for group in points.groups if group.startswith("benchwright.")}
 
 
-# Functions and not methods: what runs code would count in the keys of all that has a registry or an entry.
+# Functions, not methods: methods would make the code that they reach part of the key of everything with a registry or an entry.
 
 
 def load_name(registry: Registry, name: str, *, base: str | Path = "") -> Any:
-    """The function, class or value that a name stands for. Raises ``UnknownName`` if it stands for nothing."""
+    """Load the function, class or value that a name refers to. Raises ``UnknownName`` if there is none."""
     return load_entry(registry.find(name, base=base))
 
 
 def load_entry(entry: Entry) -> Any:
-    """The function, class or value. Raises ``UnknownName`` if the code cannot be loaded."""
+    """Load the function, class or value of an entry. Raises ``UnknownName`` if the code cannot be loaded."""
     try:
         return load(entry.reference)
     except UnknownName as error:
@@ -178,13 +178,13 @@ def load_entry(entry: Entry) -> Any:
 
 
 def file_of(entry: Entry) -> Path | None:
-    """The file of the code; None if there is none."""
+    """The file that contains the entry's code; None if there is none."""
     place = entry.reference.rpartition(":")[0]
     return Path(place) if place.endswith(".py") else source_file(place)
 
 
 def described(entry: Entry) -> tuple[str, str]:
-    """What it fits, and the first paragraph of its docstring as one line; it is read and not run."""
+    """What the entry can be used for, and the first paragraph of its docstring as one line. The code is read, not run."""
     place, _, attribute = entry.reference.rpartition(":")
     text = _docstring(file_of(entry), place, attribute)
     fits = _FITS.search(text)
@@ -193,7 +193,7 @@ def described(entry: Entry) -> tuple[str, str]:
 
 
 def _docstring(file: Path | None, module: str, attribute: str, depth: int = 0) -> str:
-    """The docstring of a function or class; the ``title`` of a value that is made with one, or the docstring of its module."""
+    """Docstring of a function or class; for a value, the ``title`` in its constructor call, or its module's docstring."""
     tree = _parsed(str(file)) if file is not None else None
     if tree is None:
         return ""
@@ -232,13 +232,15 @@ def _title(value: ast.expr | None) -> str:
 def check_arguments(
     function: Callable[..., Any], settings: Mapping[str, Any], *, given: Iterable[str] = (), partial: bool = False
 ) -> None:
-    """Raise ``ValueError`` if settings are unknown to a function, or it needs others: says the first, and which it takes.
+    """Raise ``ValueError`` if a function does not take one of the settings, or a required one is missing.
+
+    The message names the first such setting, and all settings that the function takes.
 
     Args:
-        function: what takes them, by name.
-        settings: its keyword arguments.
-        given: arguments that it is given besides.
-        partial: whether it may be given more later.
+        function: the function.
+        settings: keyword arguments for the function.
+        given: names of arguments that are passed in addition to the settings.
+        partial: whether further settings may be passed later, so that none counts as missing.
 
     >>> def ewc(*, strength: float, online: bool = False): ...
     >>> check_arguments(ewc, {"strength": 3.0})

@@ -1,4 +1,4 @@
-"""Which packages and devices stages will use, told before a run makes anything: read from the text of code that is not run."""
+"""Check, before a run makes anything, which packages and devices its stages need, from the text of their code."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NODES = (ast.Import, ast.ImportFrom)
 def check_packages(stages: Iterable[Stage]) -> None:
     """Raise ``NeedsPackage`` for the first stage that will import a package of ``EXTRAS`` that is not installed.
 
-    What its function, and functions and classes among its settings, import themselves counts, and what is imported with that.
-    Of the functions that these call nothing is said: they may need a package for one kind of file alone.
+    Only imports in the stage's function and in functions and classes among its settings count, with the modules that these
+    import. Functions that they call in other modules are ignored, because they may need a package only for one kind of file.
     """
     if not any(map(missing, EXTRAS)):
         return
@@ -39,10 +39,9 @@ def check_packages(stages: Iterable[Stage]) -> None:
 
 
 def check_devices(stages: Iterable[Stage]) -> None:
-    """Raise ``PlanError`` for the first stage that is to use a GPU which torch does not have in this process, or which the
-    backend of its encoder does not use.
+    """Raise ``PlanError`` for the first stage on a GPU that torch cannot use here, or that its encoder's backend does not use.
 
-    Of stages that use torch: encoders that run on the CPU alone are given a device, and do not look at it.
+    Whether torch can use the GPU is checked only for stages that use torch: encoders without torch ignore the device.
     """
     for stage in stages:
         device = _device(stage)
@@ -61,12 +60,12 @@ def check_devices(stages: Iterable[Stage]) -> None:
 
 
 def needs_gpu(stage: Stage) -> bool:
-    """Whether its setting ``device`` is a GPU."""
+    """Whether the setting ``device`` of the stage is a GPU."""
     return _device(stage).startswith("cuda")
 
 
 def resource_of(stage: Stage) -> str:
-    """The resource that a worker of a cluster must offer for the stage, as in ``dask worker --resources GPU=1``; "": none."""
+    """The resource that a cluster worker must offer for the stage, as in ``dask worker --resources GPU=1``; "" for none."""
     return stage.needs if stage.needs is not None else "GPU" if needs_gpu(stage) else ""
 
 
@@ -81,7 +80,7 @@ def _uses_torch(stage: Stage) -> bool:
 
 
 def _codes(stage: Stage) -> Iterator[Any]:
-    """Each function and class of a stage, or the name of one."""
+    """All functions and classes of a stage, or their names."""
     for step in stage.steps:
         yield step.function
         for value in step.settings.values():
@@ -96,12 +95,12 @@ def _names_in(code: Any) -> tuple[str, set[str]]:
     else:
         place, name, module = code.__module__, code.__qualname__, module_of(code)
     found = {*reached(code).definitions.get(module, ())}
-    # "*": what is looked up there is not told by the text, and may be anything.
+    # "*": the text does not show what is looked up in the module, so only the name itself is certain.
     return place, {name.partition(".")[0]} if "*" in found else found
 
 
 def _imports(name: str, definitions: set[str]) -> Iterator[tuple[str, str]]:
-    """(importing module, top-level package) of all that is imported with a module, and in the bodies of some definitions."""
+    """(importing module, top-level package) of everything imported with a module, and in the bodies of some definitions."""
     waiting, seen = [name], {name}
     while waiting:
         importer = waiting.pop()
@@ -126,7 +125,7 @@ def _inner(module: Module, definitions: set[str]) -> Iterator[str]:
 
 
 def _needed(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Import statements inside, except for those that are tried, or only a type checker sees."""
+    """Import statements inside a node, except those in ``try`` and ``if`` statements."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, _NODES):
             yield child

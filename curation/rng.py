@@ -1,4 +1,4 @@
-"""Random numbers that depend on (seed, stage, row key), never on which worker draws or when.
+"""Random numbers that depend on (seed, stage, row key), never on which worker draws them or when.
 
 Every draw comes from Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), a counter-based generator,
 keyed by (seed, stage, row key): chunk size, scheduler and number of workers cannot change it.
@@ -20,9 +20,9 @@ def rng(seed: int, stage: str, key: str = "") -> np.random.Generator:
     """A separate generator for one row of one stage.
 
     Args:
-        seed: the run's seed; there is no default.
-        stage: the purpose of the numbers, so that two stages never share a stream.
-        key: the row's key, or "" for a draw that concerns the whole stage.
+        seed: seed of the run; there is no default.
+        stage: name of the stage or purpose, so that two stages never share a stream.
+        key: key of the row, or "" for draws that concern the whole stage.
 
     >>> rng(0, "choose", "photo7").random(3).round(3)
     array([0.429, 0.383, 0.255])

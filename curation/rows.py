@@ -1,8 +1,8 @@
-"""What flows between stages: rows, the payloads that rows refer to, and the two ways in which a row is rejected.
+"""The data passed between stages: rows, the payloads that rows refer to, and the two ways to reject a row.
 
-A row is a frozen dataclass with a ``key`` (its own: ``stages/unique_keys.py`` rejects repeated ones) and one field a column.
+A row is a frozen dataclass with a unique ``key`` (``stages/unique_keys.py`` rejects repeated ones) and one field per column.
 Plain fields are ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``datetime``, lists and tuples of these, and any of them
-``| None``. Two kinds of field hold payloads, which live outside the table and are named in it by their digest:
+``| None``. Two kinds of field hold payloads, which are stored outside the table and referred to by their digest:
 
 * ``Blob``: bytes such as a JPEG, packed one after another in the part's ``.blobs`` file;
 * ``Annotated[np.ndarray, Shape(...)]``: an array of fixed shape and dtype, stacked in the part's ``.npy`` file, which is
@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*\Z")
-"""Names of stages, and reasons of rejects."""
+"""Pattern of stage names and reject reasons."""
 
 REJECTS = pa.schema([("key", pa.string()), ("reason", pa.string()), ("detail", pa.string())])
 """Columns of every table of rejects: the row's key, a fixed snake_case reason, and what was seen."""
@@ -67,8 +67,10 @@ class Reject(Exception):
 
 
 class MachineFault(RuntimeError):
-    """Work on a row was ended by the machine or from outside, which says nothing of the row: no row is rejected for it, and
-    the run stops. Its text is the line that is told: what happened, and what helps."""
+    """Processing of a row was stopped by the machine or from outside. The row is not rejected for this; the run stops.
+
+    The message is reported as it is: what happened, and what helps.
+    """
 
 
 def check_reason(reason: str) -> None:
@@ -96,13 +98,15 @@ class Rejected(NamedTuple):
 
 
 def is_text(name: str) -> bool:
-    """Whether the name was UTF-8, as read with ``surrogateescape``; of a text of JSON, whether it can be stored: an escape
-    such as ``\\ud800`` may stand there without its other half."""
+    """Whether the text has no lone surrogates, so that it can be encoded as UTF-8.
+
+    Lone surrogates come from file names that are not UTF-8 (``surrogateescape``), and from JSON escapes such as ``\\ud800``.
+    """
     return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def printable(text: str) -> str:
-    """The text with bytes that are no UTF-8, and half surrogate pairs, escaped, so that it can be stored and printed."""
+    """The text with lone surrogates escaped, so that it can be stored and printed."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -110,7 +114,7 @@ _UNSEEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u20
 
 
 def visible(text: str) -> str:
-    """The text with control characters, which terminals obey and XML forbids, and those that turn its direction, spelt out."""
+    """The text with control characters, which terminals obey and XML forbids, and bidirectional controls as escapes."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -118,12 +122,12 @@ _ADDRESS = re.compile(r"(<[^<>]* at )0x[0-9a-fA-F]+")
 
 
 def without_addresses(text: str) -> str:
-    """The text without the addresses in memory that Python names objects by, which are others in every run."""
+    """The text without the memory addresses in Python's object representations, which differ in every run."""
     return _ADDRESS.sub(r"\1...", text) if " at 0x" in text else text
 
 
 class Sifted(NamedTuple):
-    """What a ``table`` or ``whole`` step returns when it rejects rows: the kept rows, and a table of ``REJECTS``.
+    """Return value of a ``table`` or ``whole`` step that rejects rows: the kept rows, and a table of ``REJECTS``.
 
     >>> sift(pa.table({"key": ["a", "b"]}), {"too_small": [False, True]}).rejected.to_pylist()
     [{'key': 'b', 'reason': 'too_small', 'detail': ''}]
@@ -134,7 +138,7 @@ class Sifted(NamedTuple):
 
 
 def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None) -> Sifted:
-    """Split ``table`` by rules, the first broken rule giving the reason.
+    """Split ``table`` by rules; the first rule that a row breaks is the reason for its rejection.
 
     Args:
         table: rows with a ``key`` column.
@@ -142,7 +146,7 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
         detail: name of a column whose value is written as the detail.
 
     Returns:
-        The rows that break no rule, and the others as rejects, both in the order of ``table``.
+        The rows that break no rule, and the other rows as rejects, both in the order of ``table``.
 
     >>> table = pa.table({"key": ["a", "b", "c"], "width": [640, 8, 0]})
     >>> kept, rejected = sift(table, {"empty": [False, False, True], "too_small": [False, True, True]}, detail="width")
@@ -171,7 +175,7 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
 
 
 def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """``table`` with ``column`` as its last, in place of one of that name if there is one.
+    """``table`` with ``column`` as its last column; an existing column of that name is removed.
 
     >>> with_column(pa.table({"key": ["a", "b"], "task": [0, 0]}), "task", pa.array([3, 4])).to_pylist()
     [{'key': 'a', 'task': 3}, {'key': 'b', 'task': 4}]
@@ -242,7 +246,7 @@ class Blob:
 class Shape:
     """Annotation of an array column: ``Annotated[np.ndarray, Shape((512,), "float32")]``.
 
-    A dimension of -1 is settled by the first part (the width of an encoder, say); all rows must agree.
+    A dimension of -1 may have any size, such as the width of an encoder, but all rows must agree.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Pose:
@@ -274,7 +278,7 @@ def schema_of(row_type: type | pa.Schema) -> pa.Schema:
     Array columns carry ``shape`` and ``dtype`` in their field metadata.
 
     Raises:
-        TypeError: for what is neither, has no ``key``, or a field that a column cannot hold.
+        TypeError: ``row_type`` is neither, has no ``key``, or has a field that a column cannot hold.
 
     >>> @dataclasses.dataclass(frozen=True)
     ... class Photo:
@@ -334,7 +338,7 @@ def is_array(field: pa.Field) -> bool:
 
 
 def string_bytes(array: pa.Array) -> Any:
-    """The texts, or bytes, of an array, one after another."""
+    """Concatenated bytes of all values of a string or binary array."""
     _, offsets, data = array.buffers()
     if data is None:
         return b""

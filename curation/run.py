@@ -1,4 +1,4 @@
-"""Run a plan: skip what is there, make what is not, part by part, and write down what was made."""
+"""Run a plan: skip stages and parts that exist already, make the others part by part, and record what was made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run that ended: its artifacts in order, and what it waits for where it did not reach its end.
+    """A run that ended: its artifacts in order, and what it waits for if it stopped before its last stage.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py"), "words")
@@ -48,7 +48,7 @@ class Run:
         return self.artifacts[-1]
 
     def rows(self, stage: str | None = None) -> Rows:
-        """Rows of a stage; of the last by default."""
+        """Rows of a stage, by default of the last finished one. Raises ``KeyError`` if the stage is not finished."""
         artifact = next((a for a in self.artifacts if a.stage == stage), None) if stage else self.result
         if artifact is None:
             raise KeyError(f"no finished stage {stage!r}: there are {', '.join(a.stage for a in self.artifacts)}")
@@ -71,36 +71,36 @@ def run(
     add: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
-    """Make every stage of ``flow`` that is not there yet.
+    """Make every stage of ``flow`` that does not exist yet.
 
     Args:
         flow: the plan.
         out: folder or fsspec URL.
         scheduler: ``sync``, ``threads``, ``processes``, or the address of a ``dask.distributed`` scheduler
             (``tcp://host:8786``), whose workers must reach ``out``.
-        workers: threads or processes; as many as there are cores by default.
+        workers: number of threads or processes; by default the number of cores.
         pipeline: name for the record.
-        config: values for the record.
-        overrides: those of them that were given for this run alone.
-        code: names of what it uses that is not built in, for the record.
-        retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
-        keep_stale: stages to use as they are though their code changed since; recorded in them.
-        needs: stage -> resource that workers of a cluster must offer for it, in place of what the plan says; see ``Flow``.
-        add: leave the stages of earlier plans in the record, before those of this one: the folder gathers what several plans
-            made.
+        config: settings for the record.
+        overrides: the settings in ``config`` that apply to this run only.
+        code: names of the code that the run uses and that is not built in, for the record.
+        retry: reject reasons: parts that contain rejects for one of them are made again.
+        keep_stale: stages to use as they are although their code has changed; their artifacts record this.
+        needs: stage -> resource that cluster workers must offer for it, instead of what the plan says; see ``Flow``.
+        add: keep the stages of earlier plans in the record, before those of this plan: several plans then share a folder.
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, a folder that another pipeline filled or that the workers cannot
-            reach, or a device that is not there, before anything is made.
-        StoreError: where ``retry`` names a reason for which no row was rejected.
-        StepFailed: where a step raised something other than ``Reject``, or lost rows.
-        TooManyRejects: where a stage went over its budget.
-        NoRows: where a source has no rows left.
-        Busy: where another run is in progress in ``out``.
-        NeedsPackage: where a package is not installed that a stage imports, before anything is made as far as its code tells.
-        FileNotFoundError: where a source is not there, before anything is made.
-        ConnectionError: where a ``dask.distributed`` scheduler went away.
+        PlanError: the plan is inconsistent, another pipeline filled the folder, the workers cannot reach the folder, or a
+            device does not exist; raised before anything is made.
+        StoreError: ``retry`` names a reason for which no row was rejected.
+        StepFailed: a step raised something other than ``Reject``, or lost rows.
+        TooManyRejects: a stage exceeded its budget.
+        NoRows: a source yielded no rows, or a stage rejected all rows.
+        Busy: another run is in progress in ``out``.
+        NeedsPackage: a stage imports a package that is not installed; raised before anything is made if the stage's code shows
+            the import.
+        FileNotFoundError: a source does not exist; raised before anything is made.
+        ConnectionError: the connection to a ``dask.distributed`` scheduler was lost.
 
     >>> from words import count_words, read_texts
     >>> from benchwright import source, step, where
@@ -137,7 +137,7 @@ def run(
 
 
 def _check_sources(stages: Sequence[Stage]) -> None:
-    """Raise ``FileNotFoundError`` if a source is not there, such as weights of a late stage, before hours of work."""
+    """Raise ``FileNotFoundError`` if a source does not exist, such as the weights of a late stage, before hours of work."""
     for stage in stages:
         if not stage.waits and (missing := missing_source(stage)):
             raise MissingSource(missing)
@@ -152,7 +152,7 @@ def _make(
     on_progress: Callable[[Progress], None],
     made: dict[str, Artifact],
 ) -> str:
-    """Make the stages in order, and enter them in ``made``; returns what the run waits for, or ""."""
+    """Make the stages in order and add their artifacts to ``made``; return what the run waits for, or ""."""
     known = _known_fingerprints(store)
     recent: dict[str, pa.Table] = {}
     makers: list[StageMaker] = []
@@ -160,7 +160,7 @@ def _make(
     for index, stage in enumerate(stages):
         following = stages[index + 1] if index + 1 < len(stages) else None
         read_next = following is not None and stage.name in following.inputs()
-        # Sources need nothing of each other: those that stand together, and whose inputs are made, are made together.
+        # Sources do not depend on each other: consecutive sources whose inputs are finished are made at the same time.
         goes_on = following is not None and following.kind == "source" and made.keys() >= set(following.inputs())
         how = {"read_next": read_next, "keep_stale": stage.name in keep_stale, "outlived": pool.may_outlive}
         how["alone"] = not goes_on and not makers
@@ -181,7 +181,7 @@ def _make(
 
 
 def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
-    """Every stage in order, with its artifact where a run would use it as it is. Writes nothing.
+    """Every stage in order, with its artifact if a run would reuse it, otherwise None. Writes nothing.
 
     >>> from words import read_texts
     >>> from benchwright import source, step, where
@@ -206,14 +206,14 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
 
 
 def check_folder(store: Store, pipeline: str) -> RunRecord | None:
-    """The record of the run that is there, None if there is none or it is damaged.
+    """The record of the run in a folder; None if there is none or it is damaged.
 
     Raises:
-        PlanError: where another pipeline made it: a run would take the place of its dataset.
+        PlanError: another pipeline made the folder, and a run would replace its dataset.
     """
     try:
         earlier = load_run(store) if store.exists("run.json") else None
-    except StoreError:  # written again, like all that is damaged
+    except StoreError:  # a damaged record is written again
         return None
     if earlier is not None and earlier.pipeline not in ("", pipeline):
         raise PlanError(f"{store.url} was made by {earlier.pipeline!r}: choose another --out")
@@ -223,8 +223,9 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
 def lock(
     store: Store, busy: str = "another run is in progress in {}: wait for it to finish, or choose another --out"
 ) -> contextlib.AbstractContextManager[object]:
-    """Lets one run, or import of votes, at a time into a folder, local or of an object store; raises ``Busy`` if another is
-    at work.
+    """Lock a folder, local or in an object store, for one run or one import of votes at a time.
+
+    Entering raises ``Busy`` if another process holds the lock.
     """
     if store.is_bucket:
         return locked_bucket(store, busy.format(store.url))
@@ -232,7 +233,9 @@ def lock(
 
 
 def _check_no_links(store: Store) -> None:
-    """A run removes from its folders what it has not made: what a link points to may be anyone's."""
+    """Raise ``StoreError`` if a folder of the run is a link: a run removes unknown files from its folders, and the target may
+    belong to somebody else.
+    """
     if store.local is None:
         return
     for path in (*(store.local / name for name in ("stages", *PUBLISHED)), *store.local.glob("stages/*")):
@@ -245,20 +248,20 @@ def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
     try:
         known = read_sealed(store, FINGERPRINTS)["sources"] if store.exists(FINGERPRINTS) else {}
         return {path: (pair[0], pair[1]) for path, pair in known.items()}
-    except (StoreError, AttributeError, LookupError, TypeError):  # it only saves reading the sources again
+    except (StoreError, AttributeError, LookupError, TypeError):  # without it, the sources are only read again
         return {}
 
 
 def _forget_rejects(store: Store, reasons: Collection[str]) -> None:
-    """Take away the parts that hold rejects for one of ``reasons``: a run then makes these again, and no others.
+    """Remove the parts that contain rejects for one of ``reasons``, so that a run makes only these parts again.
 
-    A stage that is not finished, or whose record is damaged, is left as it is: a run looks at its parts itself.
+    A stage that is not finished, or whose record is damaged, is left unchanged: the run checks its parts itself.
 
     Raises:
-        TypeError: for one text in place of several.
-        StoreError: where no row was rejected for one of ``reasons``.
+        TypeError: ``reasons`` is a string instead of a collection of strings.
+        StoreError: no row was rejected for one of ``reasons``.
     """
-    if isinstance(reasons, str):  # its letters would be the reasons
+    if isinstance(reasons, str):  # its characters would be taken as the reasons
         raise TypeError(f"retry={reasons!r}: a list of reasons is needed")
     finished: dict[str, Artifact] = {}
     for stage in store.folders("stages"):
@@ -273,7 +276,7 @@ def _forget_rejects(store: Store, reasons: Collection[str]) -> None:
     for stage, artifact in finished.items():
         if not any(artifact.rejects.get(reason) for reason in reasons):
             continue
-        gone = [artifact_file(stage)]  # first: a stage that lacks a part must not say that it is finished
+        gone = [artifact_file(stage)]  # first: a stage with a missing part must not be recorded as finished
         for number, part in enumerate(artifact.parts):
             name = f"{part_name(number)}.rejects.parquet"
             if name not in part["files"]:

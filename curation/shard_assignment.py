@@ -1,4 +1,4 @@
-"""Which shard every row goes to: rows of the same values together, as many as a shard holds."""
+"""Assign rows to shards: rows with the same values share shards, each filled up to a limit."""
 
 from __future__ import annotations
 
@@ -42,20 +42,21 @@ def assign_shards(
     """Name the shard of every row in a column ``shard``, and bring the rows of a shard together.
 
     Rows with the same values of ``by`` share shards, filled in table order: ``bucket01-train-00000``. The result is sorted
-    by shard; inside a shard the rows keep their order. An integer column gives its name and the number, padded to the
-    widest in the table and two digits at least; a text column gives its value, with runs of characters other than
-    letters, digits and ``_`` turned into one ``_``.
+    by shard; inside a shard the rows keep their order. In the name of a shard, an integer column contributes its name and the
+    number, padded to the widest in the table and to at least two digits; a text column contributes its value, with runs of
+    characters other than letters, digits and ``_`` replaced by one ``_``.
 
     Args:
-        rows: a table; or what a ``whole`` stage receives, of which tables are given one after another. Memory: 24 bytes a row.
-        by: columns of integers or text, without nulls; none gives ``data-00000``.
-        max_samples: most samples a shard, at least 1.
-        max_bytes: most bytes a shard, headers and padding included; a larger sample gets a shard of its own.
-        sized_by: the columns whose sizes are summed for ``max_bytes``: ``Blob`` columns, or integers that say bytes.
-        order: columns by which rows with the same values of ``by`` are sorted first, or a number for each row, (n,).
+        rows: a table; or the input of a ``whole`` stage, for which tables are yielded one by one. Memory: 24 bytes per row.
+        by: columns of integers or text, without nulls; without columns, shards are named ``data-00000``.
+        max_samples: maximum number of samples in a shard, at least 1.
+        max_bytes: maximum size of a shard in bytes, including headers and padding; a larger sample gets a shard of its own.
+        sized_by: columns whose sizes are summed for ``max_bytes``: ``Blob`` columns, or integers in bytes.
+        order: columns by which to sort rows with the same values of ``by`` first, or a sort key for each row, (n,).
 
     Raises:
-        ValueError: a limit below 1, a null in ``by``, or two values that differ but give one name.
+        ValueError: a limit below 1, a null in ``by``, only one of ``max_bytes`` and ``sized_by``, or different values that give
+            the same name.
 
     >>> table = pa.table({"key": ["a", "b", "c", "d"], "bucket": [2, 1, 2, 2]})
     >>> placed = assign_shards(table, by=["bucket"], max_samples=2)
@@ -103,7 +104,7 @@ def _with_shard(table: pa.Table, shard: pa.Array) -> pa.Table:
 
 
 def _sequence(rows: StoredRows, group: np.ndarray, order: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Numbers of the rows by group, then by ``order``, then as they came."""
+    """Row numbers sorted by group, then by ``order``, then by their original order."""
     if not len(order):
         return stable_order(group.astype(np.int64))
     if isinstance(order, np.ndarray):

@@ -1,8 +1,8 @@
-"""WebDataset shards: a writer whose bytes depend on the samples alone, and the reading of samples.
+"""WebDataset shards: a writer whose bytes depend only on the samples, and readers of samples.
 
 A shard is a plain USTAR archive (``ustar.py``). A sample is a run of adjacent members ``<key>.<extension>``, sorted by
-name; the key ends at the first dot, as in webdataset. The archive is what ``tarfile`` would write for the same members,
-byte for byte, on every machine and in every run.
+name; the key ends at the first dot, as in webdataset. The archive is identical, byte for byte, to what ``tarfile`` would write
+for the same members, on every machine and in every run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .files import writing
 from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 
 MemberValue = bytes | Mapping[str, Any] | np.ndarray
-"""What a member may be made from: see ``encode_member``."""
+"""Value from which a member can be made: see ``encode_member``."""
 
 _KEY = re.compile(r"[^./\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+\Z")
 _EXTENSION = re.compile(r"[a-z0-9](?:[a-z0-9_+-]*[a-z0-9+-])?(?:\.[a-z0-9](?:[a-z0-9_+-]*[a-z0-9+-])?)*\Z")
@@ -30,10 +30,10 @@ _FLUSH = 1 << 20
 
 
 class SampleSpan(NamedTuple):
-    """Where a sample is in its shard.
+    """Location of a sample in its shard.
 
-    ``offset`` is the byte of its first header and ``size`` runs to the end of its last member's padding: both are
-    multiples of 512, and the bytes between are enough to read the sample. ``members`` are its extensions, in order.
+    ``offset`` is the byte of the sample's first header, and ``size`` extends to the end of its last member's padding: both are
+    multiples of 512, and these bytes suffice to read the sample. ``members`` are its extensions, in order.
     """
 
     key: str
@@ -43,7 +43,7 @@ class SampleSpan(NamedTuple):
 
 
 def row_values(row: Any, *, but: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a row by name, for a member ``json``, without those that are in members of their own."""
+    """The fields of a row by name, for a member ``json``, except those in ``but``, which have separate members."""
     return {name: value for name, value in vars(row).items() if name not in but}
 
 
@@ -57,8 +57,8 @@ def encode_member(extension: str, value: MemberValue) -> bytes:
             any shape and a plain dtype, written as .npy 1.0, C order, little-endian.
 
     Raises:
-        TypeError: the value is of another type, or a JSON key is no string.
-        ValueError: the extension does not suit the value, or JSON would hold NaN or an infinity.
+        TypeError: the value is of another type, or a JSON key is not a string.
+        ValueError: the extension does not suit the value, or the JSON would contain NaN or an infinity.
     """
     if isinstance(value, bytes):
         return value
@@ -98,7 +98,7 @@ def _canonical_json(extension: str, value: Mapping[str, Any]) -> bytes:
 
 
 def _check_json_keys(extension: str, value: Any) -> None:
-    # json.dumps turns 1 into "1", so {1: a, "1": b} would be written with one key twice.
+    # json.dumps turns 1 into "1", so {1: a, "1": b} would be written with a repeated key.
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -110,33 +110,34 @@ def _check_json_keys(extension: str, value: Any) -> None:
 
 
 def check_key(key: str) -> None:
-    """Raise ``ValueError`` unless ``key`` is not empty and holds no ``.``, ``/``, backslash or control character."""
+    """Raise ``ValueError`` if ``key`` is empty or contains ``.``, ``/``, a backslash, a control character or a surrogate."""
     if not _KEY.match(key):
         raise ValueError(f"key {key!r} cannot name a sample: it must not be empty nor hold . / \\ or control characters")
 
 
 def check_extension(extension: str) -> None:
-    """Raise ``ValueError`` unless ``extension`` is lower-case letters, digits, ``_ + -`` in parts joined by dots.
+    """Raise ``ValueError`` unless ``extension`` consists of parts of lower-case letters, digits, ``_ + -``, joined by dots.
 
-    webdataset reads extensions as lower case, and skips members that look like ``__meta__``: neither can be written.
+    Each part begins with a letter or digit and does not end with ``_``: webdataset skips members such as ``__meta__``, and it
+    converts extensions to lower case.
     """
     if not _EXTENSION.match(extension):
         raise ValueError(f"extension {extension!r} is not a-z, 0-9, _ + - in parts joined by dots")
 
 
 def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, MemberValue]]]) -> list[SampleSpan]:
-    """Write a whole shard, sample by sample in the order given; memory stays at one sample and about 1 MiB.
+    """Write a whole shard, sample by sample in the order of ``samples``, with memory for one sample and about 1 MiB.
 
     Args:
-        out: a binary stream, written from its start to the end of the archive and neither flushed nor closed.
-        samples: (key, {extension: value}); values are what ``encode_member`` takes.
+        out: a binary stream, which receives the whole archive and is neither flushed nor closed.
+        samples: (key, {extension: value}); values as for ``encode_member``.
 
     Returns:
-        One span a sample, in the same order.
+        One span per sample, in the same order.
 
     Raises:
-        ValueError: a key or extension breaks the rules, a key occurs twice, a sample has no member, or a name or size is
-            too large. What is in ``out`` by then is no archive: write to a temporary file.
+        ValueError: a key or extension is invalid, a key occurs twice, a sample has no member, or a name or size is too large.
+            ``out`` then contains an incomplete archive: write to a temporary file.
     """
     spans: list[SampleSpan] = []
     seen: set[str] = set()
@@ -185,7 +186,7 @@ def write_shard_file(path: str | Path, samples: Iterable[tuple[str, Mapping[str,
 def split_name(name: str) -> tuple[str, str] | None:
     """Key and extension by webdataset's rule: the key ends at the first dot of the last path component.
 
-    None if the name has no such dot (``Makefile``, ``.hidden``): webdataset passes over those, and so do we.
+    None if the name has no such dot (``Makefile``, ``.hidden``): webdataset skips these members, and so do readers here.
     """
     folder, slash, leaf = name.rpartition("/")
     stem, dot, extension = leaf.partition(".")
@@ -193,10 +194,10 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def scan_shard(tar: bytes | mmap.mmap, *, place: str) -> list[SampleSpan]:
-    """Spans of all samples of a whole shard, in order, without reading the payloads. It need not be of our writing.
+    """Spans of all samples of a whole shard, in order, without reading the payloads. Shards of other writers are accepted.
 
     Raises:
-        ShardError: as ``iter_members``; also a key that comes back after another key, or a member that occurs twice.
+        ShardError: as ``iter_members``; also if the members of a key are not adjacent, or a member occurs twice.
     """
     spans: list[SampleSpan] = []
     for key, members in samples_in(tar, place=place):
@@ -207,7 +208,7 @@ def scan_shard(tar: bytes | mmap.mmap, *, place: str) -> list[SampleSpan]:
 
 
 def samples_in(tar: bytes | mmap.mmap, *, place: str) -> Iterator[tuple[str, dict[str, Member]]]:
-    """Keys of all samples of a whole shard, in order, with the places of their members by extension.
+    """Keys of all samples of a whole shard, in order, each with its members by extension.
 
     Raises:
         ShardError: as ``scan_shard``.
@@ -237,13 +238,13 @@ def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, by
     """Members of one sample, extension -> bytes, from the bytes of its span.
 
     Args:
-        span: what is at ``SampleSpan.offset``, ``size`` bytes long.
-        key: the key that the index gives; another one in the span is an error.
-        place: the shard's name or path, for errors.
-        base: the span's offset in the shard, for errors.
+        span: the ``size`` bytes at ``SampleSpan.offset``.
+        key: key of the sample in the index; another key in the span is an error.
+        place: name or path of the shard, for errors.
+        base: offset of the span in the shard, for errors.
 
     Raises:
-        ShardError: as ``iter_members``; or the index and the shard disagree.
+        ShardError: as ``iter_members``; also if the index and the shard disagree.
     """
     members: dict[str, bytes] = {}
     for member in iter_members(span, place=place, base=base, whole=False):

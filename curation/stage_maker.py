@@ -1,4 +1,4 @@
-"""One stage of a run: its key, what of it is there already, its tasks, and its commit."""
+"""Make one stage of a run: its key, which parts exist already, its tasks, and its commit."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from .store import Store, StoreError
 from .tasks import PartTask, stage_tasks
 
 FINGERPRINTS = ".fingerprints.json"
-"""File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
+"""File of a run's folder with the fingerprints of sources that were read, so that unchanged files are not read again."""
 
 _RECORDED = (
     *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "faiss-cpu"),
     *("torch", "torchvision", "timm", "open_clip_torch", "onnxruntime"),
     *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
 )
-"""Packages on which the content of a stage may depend: their versions are in ``made.json``."""
+"""Packages on which the content of a stage may depend; their versions are recorded in ``made.json``."""
 
 StageState = Literal["stale", "running", "done", "reused", "waiting"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What ``on_progress`` is told after every part, and once at the end of every stage.
+    """Argument of ``on_progress``, which is called after every part, and once at the end of every stage.
 
-    ``rows`` counts rows taken in; ``rows_total`` is None if a source does not know yet. ``why`` says what a stage that is
-    there and yet recomputed is stale by. A stage that has just been made has ``bytes`` of its files, and its ``cost``: see
-    ``Meter.cost``.
+    ``rows`` is the number of input rows so far; ``rows_total`` is None if it is not known yet, as for a source. ``why`` is the
+    reason why an existing stage is stale. For a stage that has just been made, ``bytes`` is the size of its files, and ``cost``
+    its cost, see ``Meter.cost``.
     """
 
     stage: str
@@ -85,9 +85,10 @@ class StageJob:
 
     Attributes:
         task: what to make.
-        done: told its parts when it has ended, in the thread of the run. The last task of a stage commits it.
-        offer: told the rows of its parts, where they are in this process at hand.
-        meter: told what it used, where it was carried to another process.
+        done: called with the records of its parts when it has ended, in the thread of the run. The last call of a stage commits
+            it.
+        offer: called with the rows of its parts, if it runs in this process.
+        meter: receives the cost of the task.
     """
 
     task: PartTask
@@ -97,7 +98,7 @@ class StageJob:
 
 
 def _placed(stage: Stage, made: Mapping[str, Artifact]) -> Stage:
-    """The stage with the places that go with its rows: what these are is known once the stage before it is made."""
+    """The stage with the paths of sources that depend on its input rows, which are known once the stage before is made."""
     places = {name: value for name, value in stage.step.settings.items() if isinstance(value, WhereOfRows)}
     if not places or stage.after is None:
         return stage
@@ -106,7 +107,7 @@ def _placed(stage: Stage, made: Mapping[str, Artifact]) -> Stage:
 
 
 class StageMaker:
-    """Makes one stage: ``begin`` says what is to be done, and when that is done ``artifact`` is there."""
+    """Makes one stage: ``begin`` returns the jobs to run, and when these are done, ``artifact`` is available."""
 
     def __init__(
         self,
@@ -122,7 +123,20 @@ class StageMaker:
         outlived: bool = False,
         alone: bool = True,
     ) -> None:
-        """``outlived``: its parts are made by workers that may outlive the run. ``alone``: no other stage is made meanwhile."""
+        """Prepare a stage.
+
+        Args:
+            store: store of the run.
+            stage: the stage.
+            schema: schema of its rows.
+            made: artifacts of earlier stages, by name.
+            known: fingerprints of sources, see ``keys.fingerprint``; updated in place.
+            recent: parts of the previous stage that are still in memory, by file name; updated in place.
+            read_next: whether the next stage reads this one, so that its rows are kept in memory.
+            keep_stale: whether to use the existing artifact although its code has changed.
+            outlived: whether workers that make its parts may outlive the run.
+            alone: whether no other stage is made at the same time.
+        """
         self.store, self.stage, self.schema, self.made, self.known = store, _placed(stage, made), schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
         self.read_next, self.keep_stale, self.alone = read_next, keep_stale, alone
@@ -131,7 +145,7 @@ class StageMaker:
 
     @property
     def artifact(self) -> Artifact:
-        """What was made, or was there."""
+        """The artifact that was made or reused. Raises ``RuntimeError`` before."""
         if self._artifact is None:
             raise RuntimeError(f"stage {self.stage.name!r} has not run yet")
         return self._artifact
@@ -140,13 +154,13 @@ class StageMaker:
         return sha256(canonical([self.made[name].layout for name in self.stage.inputs()]))
 
     def reusable(self) -> Artifact | None:
-        """The artifact that is there, where it is what this plan would make, and whole."""
+        """The existing artifact if it is complete and what this plan would make, otherwise None."""
         return self._reusable(*recipe_of(self.stage, self.schema, self.made, self.store, self.known))
 
     def _there(self) -> Artifact | None:
         try:
             return load_artifact(self.store, self.stage.name)
-        except StoreError:  # a damaged record is as good as none: what is next to it is looked at part by part
+        except StoreError:  # a damaged record counts as none: the parts are then checked one by one
             return None
 
     def _reusable(self, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
@@ -156,13 +170,13 @@ class StageMaker:
         return artifact if self._whole(artifact, witness) else None
 
     def _whole(self, artifact: Artifact, witness: str) -> bool:
-        """Whether its sources and inputs are as they were, and its files there."""
+        """Whether the artifact's sources and inputs are unchanged, and its files exist with the recorded sizes."""
         if artifact.recipe["layouts"] != self._layouts() or self._witness() != witness.encode():
             return False
         return all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
 
     def _kept(self, recipe: Mapping[str, Any], witness: str) -> Artifact:
-        """The artifact that is there, marked as made by earlier code. Raises ``PlanError`` if more than code changed."""
+        """The existing artifact, marked as made by earlier code. Raises ``PlanError`` if more than the code has changed."""
         artifact = self._there()
         refused = f"stage {self.stage.name!r} cannot be kept"
         if artifact is None:
@@ -185,19 +199,19 @@ class StageMaker:
         return artifact
 
     def _why(self, artifact: Artifact, recipe: Mapping[str, Any], *, only_code: bool = True) -> str:
-        """What the stage that is there is stale by."""
+        """Why the existing stage is stale."""
         if not only_code or not (told := change(self.stage, artifact, self.store)):
             told = change_of_sources(recipe, artifact)
         return told or change(self.stage, artifact, self.store) or "a source or a file of the stage changed"
 
     def _witness(self) -> bytes:
-        """What is there, damaged or not: it is only compared."""
+        """Content of the file ``.witness``; empty if it is missing. It is only compared, so damage does no harm."""
         name = posixpath.join(folder(self.stage.name), ".witness")
         return self.store.read(name) if self.store.exists(name) else b""
 
     @one_look()
     def begin(self, report: Reporter) -> list[StageJob]:
-        """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
+        """Reuse what exists, and return the jobs that make the missing parts; the last one commits the stage."""
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
         recipe, witness = recipe_of(self.stage, self.schema, self.made, self.store, self.known)
@@ -207,9 +221,9 @@ class StageMaker:
         if artifact is None and self.keep_stale:
             artifact = self._kept(recipe, witness)
         if artifact is not None:
-            if artifact.kept and artifact.key == sha256(canonical(recipe)):  # the code is again what made it
+            if artifact.kept and artifact.key == sha256(canonical(recipe)):  # the code is again the one that made it
                 artifact = self._save(dataclasses.replace(artifact, kept={}))
-            self._check_rejects(artifact)  # the budget may be another, or was broken
+            self._check_rejects(artifact)  # the budget may have changed, or have been exceeded before
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
             return []
@@ -257,11 +271,11 @@ class StageMaker:
     ) -> list[StageJob]:
         tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
-        # A task that makes several parts is recomputed as a whole: only its end says that it had them all.
+        # A task that makes several parts is recomputed as a whole: only its end shows that all of them exist.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
-        # Rejects of parts that are recomputed are not shown meanwhile as if they were of this run.
+        # Rejects of parts that are recomputed must not be shown meanwhile as rejects of this run.
         self._forget_rejects_but({name for record in records.values() for name in record.files})
 
         left = len(todo)
@@ -272,7 +286,7 @@ class StageMaker:
         rows_checked = 0
 
         def check_budget() -> None:
-            """Of the parts up to the first that is missing: what is reported must not go by the order in which parts end."""
+            """Check the parts before the first missing one, so that errors do not depend on the order in which parts end."""
             nonlocal rows_checked
             while len(checked) in records:
                 record = records[len(checked)]
@@ -302,7 +316,7 @@ class StageMaker:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
 
     def _finished(self, task: PartTask, records: dict[int, PartRecord]) -> bool:
-        """Whether the part of an earlier, broken run is there and made from the same; if so, its record is noted."""
+        """Whether the part exists from an interrupted run with the same signature; if so, add its record to ``records``."""
         where = folder(self.stage.name)
         name = f"{part_name(task.number)}.parquet"
         if self.store.size(posixpath.join(where, name)) is None:
@@ -310,7 +324,7 @@ class StageMaker:
         try:
             footer = self.store.footer(posixpath.join(where, name))
             rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
-        except StoreError:  # damaged: recomputed
+        except StoreError:  # a damaged part is recomputed
             return False
         if footer["signature"] != task.signature():
             return False
@@ -358,10 +372,10 @@ class StageMaker:
             raise StepFailed(f"stage {stage.name!r} returned keys, as rows or rejects, that are not those of its input rows")
 
     def _check_rejects(self, artifact: Artifact) -> None:
-        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that rejected all of them."""
+        """Raise ``TooManyRejects``, or ``NoRows`` for a source without rows or a stage that rejected all of them."""
         files = artifact.reject_files()
         self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
-        # Where a stage exists to reject rows, it may reject all of them.
+        # A stage whose purpose is to reject rows (no limit) may reject all of them.
         counts = self.stage.budget.limit is not None and artifact.rows_in
         if counts or not (self.stage.after or self.stage.may_be_empty):
             check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files, sources_among(self.stage))
@@ -393,7 +407,7 @@ def _versions() -> dict[str, str]:
 
 
 def payload_layout(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
-    """Digest of where the payloads lie that a stage refers to: its own payload files, and the layouts of its inputs."""
+    """Digest of the locations of the payloads that a stage refers to: its own payload files, and the layouts of its inputs."""
     payloads = [file for part in parts for file in part["files"].items() if not file[0].endswith(".parquet")]
     return sha256(canonical([inputs, payloads]))
 

@@ -1,10 +1,10 @@
-"""Where stages lie: a folder or fsspec URL with one folder per stage, and the view of a stage's rows that steps are given.
+"""Storage of stages: a folder or fsspec URL with one folder per stage, and the view of a stage's rows that steps receive.
 
 ::
 
     OUT/run.json                         which pipeline, with which settings
-    OUT/stages/<stage>/artifact.json     recipe, digests, counts, files: the last thing that is written
-    OUT/stages/<stage>/made.json         when, by which versions, in what time: the only file that differs between equal runs
+    OUT/stages/<stage>/artifact.json     recipe, digests, counts, files: written after all parts, marks the stage as finished
+    OUT/stages/<stage>/made.json         date, versions, duration and cost: the only file that differs between equal runs
     OUT/stages/<stage>/code.json         the definitions that the stage's code reached, each with the start of its digest
     OUT/stages/<stage>/part-00000.parquet            the rows; its footer is the record of the part
     OUT/stages/<stage>/part-00000.blobs              byte payloads, one after another
@@ -51,10 +51,10 @@ class StoreError(RuntimeError):
 
 @contextlib.contextmanager
 def told_of(place: str) -> Iterator[None]:
-    """Name the place in what a remote file system raises, which names none, and is of any type.
+    """Turn the errors of a remote file system, which may have any type and name no file, into ``OSError`` with the place.
 
     Raises:
-        OSError: with the place; ``FileNotFoundError`` and ``FileExistsError`` as they are.
+        OSError: with the place; ``FileNotFoundError`` and ``FileExistsError`` are passed on unchanged.
     """
     try:
         yield
@@ -67,7 +67,7 @@ def told_of(place: str) -> Iterator[None]:
 
 
 class _Remote:
-    """A stream of a remote file, whose reading raises as ``told_of`` does."""
+    """Stream of a remote file; ``read`` raises as ``told_of`` does."""
 
     def __init__(self, stream: Any, place: str) -> None:
         self._stream, self._place = stream, place
@@ -87,14 +87,14 @@ class _Remote:
 
 
 def _filesystem(url: str) -> tuple[Any, str, Path | None]:
-    """File system, path in it, and the same as a folder of this machine where it is one."""
-    # A relative path is relative to where the process stands now, and not to where it stood when the name first came up.
+    """File system, path in it, and the path as a local folder, or None if it is not local."""
+    # A relative path is relative to the current folder, not to the one at the time of the first call with this path.
     return _opened(url, "" if "://" in url or url.startswith("/") else os.getcwd())
 
 
 @functools.cache
 def _opened(url: str, standing: str) -> tuple[Any, str, Path | None]:
-    # Others write here, too: a listing from before would say that what a worker has just written is missing.
+    # Other processes write here too: in a cached listing, the files that a worker has just written would be missing.
     fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     root = root.rstrip("/")
     return fs, root, Path(root) if "file" in _protocols(fs) else None
@@ -112,12 +112,12 @@ class Store:
 
     @property
     def shared(self) -> bool:
-        """Whether other processes see what is written."""
+        """Whether other processes can read what is written."""
         return "memory" not in _protocols(_filesystem(self.url)[0])
 
     @property
     def local(self) -> Path | None:
-        """The folder, where the store is on the local file system."""
+        """The folder if the store is on the local file system, otherwise None."""
         return _filesystem(self.url)[2]
 
     def path(self, name: str) -> str:
@@ -127,18 +127,18 @@ class Store:
         return posixpath.join(_filesystem(self.url)[1], name)
 
     def exists(self, name: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Whether a file or folder of that name exists."""
         if self.local:
             return os.path.exists(self.path(name))
         try:
             with self._told(name):
-                _filesystem(self.url)[0].info(self.path(name))  # some file systems' ``exists`` takes every error for a no
+                _filesystem(self.url)[0].info(self.path(name))  # ``exists`` of some file systems returns False for any error
         except FileNotFoundError:
             return False
         return True
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, None if there is none."""
+        """Size of a file in bytes; None if it does not exist."""
         try:
             if self.local:
                 return os.stat(self.path(name)).st_size
@@ -148,7 +148,7 @@ class Store:
             return None
 
     def list(self, folder: str) -> list[str]:
-        """Names of the files directly in ``folder``, sorted; empty where there is no such folder."""
+        """Names of the files directly in ``folder``, sorted; empty if the folder does not exist."""
         return [name for name, is_file in self._entries(folder) if is_file]
 
     def folders(self, folder: str) -> list[str]:
@@ -185,14 +185,14 @@ class Store:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
     def _plain(self, name: str) -> str:
-        """Full path of a local file. Raises ``StoreError`` for what is none: a pipe would be waited for, for ever."""
+        """Full path of a local file. Raises ``StoreError`` unless it is a regular file: reading a pipe could block forever."""
         path = self.path(name)
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise StoreError(f"{self.url}: {name} is not a regular file: remove it")
         return path
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
-        """Bytes of a file, or of a stretch of it. Raises ``StoreError`` if they are not all there."""
+        """Bytes of a file, or ``size`` bytes of it from ``start`` on. Raises ``StoreError`` if not all of them exist."""
         data = None if self.local or (start and size is None) or size == 0 else self._requested(name, start, size)
         if data is None:
             with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
@@ -203,8 +203,9 @@ class Store:
         return data
 
     def _requested(self, name: str, start: int, size: int | None) -> bytes | None:
-        """Bytes of a remote file, which is not opened: that requests its size, and fails if another process replaces the file
-        before its bytes are read. None if the request of a stretch fails, as it does past the end of the file.
+        """Bytes of a remote file, in one request; None if the request of a byte range fails, as it does past the end.
+
+        Opening the file would request its size first, and fail if another process replaced the file before the read.
         """
         stretch = {} if size is None else {"start": start, "end": start + size}
         try:
@@ -221,7 +222,7 @@ class Store:
     def writing(self, name: str, *, later: list[Written] | None = None) -> Iterator[IO[bytes]]:
         """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload).
 
-        ``later``, where it is given, takes a local file, for which the caller has the last two of these done.
+        With ``later``, a local file is appended to that list instead, and the caller does the fsync and the rename.
         """
         target = self.path(name)
         if self.local:
@@ -232,7 +233,7 @@ class Store:
         with tempfile.NamedTemporaryFile() as stream:
             yield stream  # type: ignore[misc]  # the wrapper has the methods of a binary file
             stream.flush()
-            if self.is_bucket:  # they have no folders, and would make a bucket of a mistyped name
+            if self.is_bucket:  # object stores have no folders, and makedirs would create a bucket from a mistyped name
                 try:
                     with self._told(name):
                         fs.put_file(stream.name, target)
@@ -249,7 +250,7 @@ class Store:
             stream.write(data)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a small file if there is none, in one step; False if there is one. Of object stores alone."""
+        """Write a small file atomically unless it exists; return whether it was written. Only for object stores."""
         try:
             with self._told(name):
                 _filesystem(self.url)[0].pipe_file(self.path(name), data, mode="create")
@@ -261,25 +262,25 @@ class Store:
 
     @property
     def is_bucket(self) -> bool:
-        """Whether it is in an object store."""
+        """Whether the store is in an object store."""
         return not _BUCKETS.isdisjoint(_protocols(_filesystem(self.url)[0]))
 
     def _no_bucket(self, target: str) -> StoreError:
         return StoreError(f"{self.url}: there is no bucket {target.split('/')[0]!r}: correct the name, or create the bucket")
 
     def write_json(self, name: str, value: Any) -> None:
-        """Write JSON with sorted keys, for people and programs."""
+        """Write indented JSON with sorted keys."""
         self.write(name, json_text(value))
 
     def read_json(self, name: str) -> Any:
-        """Read a JSON file. Raises ``StoreError`` if it is damaged."""
+        """Read a JSON file. Raises ``StoreError`` if it is missing or damaged."""
         try:
             return json.loads(self.read(name))
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self.url}: file {name} is not JSON: {error}") from None
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove files; those that are not there are left out."""
+        """Remove files; names that do not exist are ignored."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 if self.local:
@@ -289,7 +290,7 @@ class Store:
                     _filesystem(self.url)[0].rm_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder that is empty; one that is not, or is not there, is left. Object stores have none."""
+        """Remove a folder if it exists and is empty. Object stores have no folders."""
         fs = _filesystem(self.url)[0]
         with contextlib.suppress(OSError):
             if self.local:
@@ -298,7 +299,7 @@ class Store:
                 fs.rmdir(self.path(name))
 
     def remove_tree(self, name: str) -> None:
-        """Remove a folder with all that is in it, where it is there."""
+        """Remove a folder and its contents, if it exists."""
         if self.local:
             shutil.rmtree(self.path(name), ignore_errors=True)
             return
@@ -314,9 +315,9 @@ class Store:
         *,
         encoded: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows [start, stop) of a Parquet file; reads the row groups that hold them and no others.
+        """Rows [start, stop) of a Parquet file; reads only the row groups that contain them.
 
-        Text columns ``encoded`` come as dictionaries.
+        The text columns ``encoded`` are returned as dictionaries.
         """
         with self._parquet(name, encoded) as file:
             if missing := [column for column in columns or () if column not in file.schema_arrow.names]:
@@ -330,12 +331,12 @@ class Store:
                 yield pq.ParquetFile(stream, read_dictionary=list(encoded))
             except (pa.ArrowException, OSError, OverflowError, MemoryError, UnicodeDecodeError) as error:
                 if isinstance(error, OSError) and error.errno is not None and not self.local:
-                    raise  # of the network: nothing is known of the file
+                    raise  # a network error: the file may be intact
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
 
     def _arrow_file(self, name: str) -> Any:
-        # Through a file of Python's, Arrow's threads would hold objects of Python's: one that lets go of them while the
-        # interpreter ends aborts the process.
+        # Not a Python file object: Arrow's threads would hold Python objects, and releasing them while the interpreter
+        # shuts down aborts the process.
         if not self.local:
             return self.open(name)
         try:
@@ -344,7 +345,7 @@ class Store:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
     def footer(self, name: str) -> dict[str, Any]:
-        """The record that ``write_parquet`` put in the footer of a file."""
+        """The record that ``write_parquet`` stored in the footer of a file."""
         with self._parquet(name) as file:
             metadata = file.schema_arrow.metadata or {}
         try:
@@ -353,7 +354,7 @@ class Store:
             raise StoreError(f"{self.url}: file {name} has no record in its footer") from None
 
     def array(self, name: str) -> np.ndarray:
-        """A ``.npy`` file, memory-mapped where the store is local."""
+        """Array in a ``.npy`` file, memory-mapped if the store is local."""
         try:
             if self.local:
                 return np.load(self._plain(name), mmap_mode="r", allow_pickle=False)
@@ -362,7 +363,7 @@ class Store:
             raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None
 
     def blob(self, ref: Any) -> Blob:
-        """The payload that a reference column names; reading it raises ``StoreError`` if it is not what was written."""
+        """The payload of a value of a reference column; reading it raises ``StoreError`` if its SHA-256 does not match."""
         return Blob(ref=ref, fetch=self._fetch)
 
     def _fetch(self, ref: Any) -> bytes:
@@ -381,7 +382,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class PartInfo:
-    """One part of a finished stage: the name of its Parquet file within the store, and its number of rows."""
+    """One part of a finished stage: name of its Parquet file within the store, and number of rows."""
 
     name: str
     rows: int
@@ -389,13 +390,13 @@ class PartInfo:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """All rows of a finished stage, read part by part; what a ``whole`` step is given.
+    """All rows of a finished stage, read part by part; the input of a ``whole`` step.
 
     Attributes:
-        store: where they lie.
+        store: store that contains them.
         schema: their columns; payload columns hold references (``rows.BLOB``, ``rows.ARRAY``).
         parts: the parts in order.
-        recent: file name -> rows, of parts that are still in memory and need not be read.
+        recent: file name -> rows, for parts that are still in memory and need not be read.
 
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "year": [2004, 2005, 2004]}))
     >>> rows.num_rows, rows.column_names
@@ -411,7 +412,7 @@ class Rows:
 
     @classmethod
     def of(cls, table: pa.Table) -> Rows:
-        """Rows that are in memory, to try a ``whole`` step out without a run: its columns have no payloads.
+        """Rows of a table in memory, to try a ``whole`` step without a run. The table must have no payload columns.
 
         >>> Rows.of(pa.table({"key": ["a", "b"]})).slice(1, 2).to_pylist()
         [{'key': 'b'}]
@@ -429,7 +430,7 @@ class Rows:
         return list(self.schema.names)
 
     def repetitive(self) -> list[str]:
-        """Text columns that are stored as dictionaries, by the first part; of rows that are in memory alone none."""
+        """Text columns that are stored as dictionaries, judged by the first part; none if the rows are only in memory."""
         first = next((part.name for part in self.parts), None)
         if first is None or (first in self.recent and not self.store.exists(first)):
             return []
@@ -437,9 +438,9 @@ class Rows:
         return repetitive(self._part(first, texts, 0, SAMPLE))
 
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """One Arrow table a part, in order; never more than one part in memory.
+        """Yield one Arrow table per part, in order; never more than one part in memory.
 
-        Text columns ``encoded`` come as dictionaries.
+        The text columns ``encoded`` are returned as dictionaries.
         """
         for part in self.parts:
             yield self._part(part.name, columns, encoded=encoded)
@@ -464,11 +465,11 @@ class Rows:
                 )
             elif field.name in encoded:
                 column = table[index].dictionary_encode()
-                table = table.set_column(index, field.with_type(column.type), column)  # with what it says of nulls, as on disk
+                table = table.set_column(index, field.with_type(column.type), column)  # keeps ``nullable``, as on disk
         return table
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""
+        """All rows, of ``columns`` only, as one table. Without ``columns``, the table may not fit in memory."""
         schema = pa.schema([self.schema.field(name) for name in columns] if columns is not None else list(self.schema))
         return pa.concat_tables([schema.empty_table(), *(t.select(schema.names).cast(schema) for t in self.batches(columns))])
 
@@ -484,19 +485,19 @@ class Rows:
         return pa.concat_tables(pieces) if pieces else self.schema.empty_table().select(columns or self.schema.names)
 
     def arrays(self, column: str) -> Iterator[np.ndarray]:
-        """One array of shape (rows, *shape) a part, in the order of ``batches``; memory-mapped where it lies as stored."""
+        """Yield one array of shape (rows, *shape) per part, in the order of ``batches``; see ``gather_arrays``."""
         for table in self.batches([column]):
             yield gather_arrays(self.store, table[column])
 
     def gather(self, column: str, indices: Any) -> np.ndarray:
-        """Arrays of the rows at ``indices`` (int, shape (n,)), of shape (n, *shape), in that order."""
+        """Arrays of the rows at ``indices`` (int, shape (n,)), in that order, as one array of shape (n, *shape)."""
         wanted = np.asarray(indices, dtype=np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= self.num_rows):
             raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a stage of {self.num_rows} rows")
         order = np.argsort(wanted, kind="stable")
         ends = np.cumsum([part.rows for part in self.parts])
         pieces: list[pa.Table] = []
-        # Only the parts that hold a wanted row are read, so that a few rows of a large stage are cheap.
+        # Only the parts that contain a requested row are read, so that a few rows of a large stage are cheap.
         for number, at in enumerate(np.split(order, np.searchsorted(wanted[order], ends)[:-1])):
             if len(at):
                 table = self._part(self.parts[number].name, [column])
@@ -508,14 +509,17 @@ class Rows:
         return gather_arrays(self.store, pa.concat_tables(pieces)[column].take(pa.array(back)))
 
     def blobs(self, column: str) -> Iterator[Blob]:
-        """The payloads of a column in order, each read when asked for."""
+        """Yield the payloads of a column in order; each is read only when requested."""
         for table in self.batches([column]):
             for ref in table[column].to_pylist():
                 yield self.store.blob(ref)
 
 
 def gather_arrays(store: Store, refs: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """Arrays that a reference column names, as one array (rows, *shape): mapped, not copied, where they lie as stored."""
+    """Arrays of a reference column as one array of shape (rows, *shape).
+
+    If all of them are consecutive rows of one local file, the result is memory-mapped, not copied.
+    """
     refs = refs.combine_chunks() if isinstance(refs, pa.ChunkedArray) else refs
     if len(refs) == 0:
         return np.empty((0,), dtype=np.float32)

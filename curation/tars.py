@@ -1,5 +1,7 @@
-"""Tars of strangers, read to their last byte: an end mark ends nothing as long as members follow it, as for
-``tar --ignore-zeros``; what follows and is no member is told, with its size."""
+"""Read untrusted tars to their last byte.
+
+Members after an end-of-archive mark are read, as by ``tar --ignore-zeros``; other data there raise an error with their size.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from typing import IO, Any
 from .bounded_reading import decompressed
 
 TAR_ERRORS = (TarError, EOFError, OSError, ValueError, zlib.error, LZMAError, OverflowError, IndexError, KeyError)
-"""What reading a damaged tar raises."""
+"""Exceptions that reading a damaged tar may raise."""
 
 _COMPRESSED = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
 _EXTENSIONS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
@@ -23,8 +25,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 class _Member(TarInfo):
-    """A member's header. Where the file just stops, or a header is damaged, tarfile takes it for the end of the archive and
-    says nothing; here only zeros up to the end of the file are one."""
+    """A member's header. Only zeros up to the end of the file end the archive.
+
+    tarfile itself would also silently treat a truncated file or a damaged header as the end of the archive.
+    """
 
     @classmethod
     def fromtarfile(cls, tarfile: TarFile) -> _Member:
@@ -34,7 +38,7 @@ class _Member(TarInfo):
             blank, block = block, stream.read(512)
         at = stream.tell() - len(block)
         try:
-            # Without a block after zeros: their header, which is tarfile's mark of the end.
+            # If no block follows the zeros, pass a zero block, which tarfile takes as the end of the archive.
             member = typing.cast(Any, cls.frombuf(block or bytes(512 if blank else 0), tarfile.encoding, tarfile.errors))
             if member.size < 0 or (member.type in _EXTENSIONS and member.size > _MAX_EXTENSION_BYTES):
                 raise _unread(f"a header of type {member.type!r} that claims {member.size} bytes", stream, at)
@@ -48,7 +52,7 @@ class _Member(TarInfo):
 
 
 def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
-    """The error, with the number of bytes from ``at`` on."""
+    """The error for data from byte ``at`` on that cannot be read, with their size."""
     size = stream.tell() - at
     try:
         while data := stream.read(_CHUNK_BYTES):
@@ -59,16 +63,16 @@ def _unread(told: str, stream: IO[bytes], at: int) -> ReadError:
 
 
 def opened(stream: IO[bytes], name: str) -> IO[bytes]:
-    """The tar's own bytes, decompressed by its name's ending, with a ``seek`` that goes forward."""
+    """Stream of the plain tar, decompressed according to the ending of ``name``; ``seek`` works forward only."""
     return decompressed(stream, next((kind for ending, kind in _COMPRESSED.items() if name.lower().endswith(ending)), None))
 
 
 def members(plain: IO[bytes]) -> Iterator[tuple[int, TarInfo, TarFile]]:
-    """Number and header of every member from where the stream stands, with the archive to extract it from.
+    """Number and header of every member from the stream's position on, with the archive to extract it from.
 
-    Raises one of ``TAR_ERRORS``; of what is no header it says how many bytes, from which one on, are not read.
+    Raises one of ``TAR_ERRORS``; for an invalid header, the message says how many bytes are not read, and from which byte on.
     """
-    archive = tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member)  # noqa: SIM115  # holds nothing itself
+    archive = tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member)  # noqa: SIM115  # it holds no resources itself
     for number, member in enumerate(iter(archive.next, None)):
-        typing.cast(Any, archive).members = []  # tarfile would keep every header to the end
+        typing.cast(Any, archive).members = []  # otherwise tarfile would keep all headers in memory
         yield number, member, archive

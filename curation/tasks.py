@@ -1,4 +1,4 @@
-"""The tasks of a stage: what a worker is given to make a part, and which part of its input each of them takes."""
+"""The tasks of a stage: what a worker receives to make a part, and which input rows each task reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .store import Rows, Store
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """Rows [start, stop) of ``rows``, which are the upstream stage's from its row ``offset`` on."""
+    """Rows [start, stop) of ``rows``, which begin at row ``offset`` of the upstream stage."""
 
     start: int
     stop: int
@@ -38,16 +38,16 @@ class PartTask:
         store: where to write.
         stage: what to do.
         schema: columns of the stage, as planned.
-        key: recipe key, written into every part.
-        number: of the part; the first of the parts where the task makes several.
-        row_type: row dataclass that the step takes; None if it deals in tables.
+        key: digest of the recipe key and of the layouts of the inputs; part of ``signature``.
+        number: number of the part; of the first part if the task makes several.
+        row_type: row dataclass that the step takes; None if it takes tables.
         taken: columns of ``row_type``.
-        given: columns of the row dataclass that the step gives.
+        given: columns of the row dataclass that the step returns.
         span: rows to read; None for a source.
-        piece: what a split source reads.
+        piece: the piece to read, for a source with ``pieces``.
         others: rows of the stages that the settings refer to.
-        room: folder that belongs to the part while it is made, see ``keys.work_folder``; "" before.
-        begun: what ``BEGUN`` holds while the run is at work that asks for the part; "" if no worker outlives it.
+        room: work folder of the part while it is made, see ``keys.work_folder``; "" before.
+        begun: content of the file ``BEGUN`` while the run that requests the part is active; "" if no worker outlives the run.
     """
 
     store: Store
@@ -65,7 +65,7 @@ class PartTask:
     begun: str = ""
 
     def settings(self) -> dict[str, Any]:
-        """Keyword arguments of the step's call."""
+        """Keyword arguments for the call of the step."""
         return {name: self._given(value) for name, value in self.stage.step.settings.items()}
 
     def _given(self, value: Any) -> Any:
@@ -74,7 +74,7 @@ class PartTask:
         return self.others[value.name] if isinstance(value, StageRef) else plain(value)
 
     def in_its_room(self) -> contextlib.AbstractContextManager[PartTask]:
-        """The task with a folder of its own, where it asks for one."""
+        """Context manager that provides the task with a work folder, if its step asks for one."""
         return self._in_room() if self.stage.has_room else contextlib.nullcontext(self)
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ class PartTask:
             yield dataclasses.replace(self, room=room)
 
     def signature(self) -> list[Any]:
-        """What the part is made from; a part with another signature is recomputed."""
+        """Identifies what the part is made from; a part with another signature is recomputed."""
         span = self.span
         return [self.key, self.piece, [span.offset + span.start, span.offset + span.stop] if span else None]
 
@@ -100,12 +100,12 @@ def stage_tasks(
     """The tasks that make a stage.
 
     Args:
-        stage: which.
-        schema: of its rows.
-        key: what its parts are signed with.
-        made: the stages before it.
-        store: of the run.
-        recent: parts that are at hand, by their files.
+        stage: the stage.
+        schema: schema of its rows.
+        key: see ``PartTask``.
+        made: artifacts of earlier stages, by name.
+        store: store of the run.
+        recent: parts that are still in memory, by file name.
     """
     views = {name: made[name].rows_view(store, recent) for name in stage.inputs()}
     taken, given = row_types(stage)
@@ -125,7 +125,7 @@ def stage_tasks(
     else:
         total, each = upstream.num_rows, stage.rows_per_part
         bounds = [(start, min(start + each, total)) for start in range(0, total, each)] or [(0, 0)]
-    # A row may be compared with all rows of its own stage: the upstream itself is then a second input.
+    # A row may be compared with all rows of the upstream stage, which is then a second input as well.
     others = {ref.name: views[ref.name] for ref in stage.step.settings.values() if isinstance(ref, StageRef)}
     ends = np.cumsum([part.rows for part in upstream.parts])
     return [
@@ -135,7 +135,7 @@ def stage_tasks(
 
 
 def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
-    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` if a shard's rows do not stand together."""
+    """Ranges [start, stop) of rows with the same ``shard``. Raises ``StepFailed`` if the rows of a shard are not contiguous."""
     starts, names, at = list[int](), list[str](), 0
     for table in rows.batches(["shard"]):
         if not table.num_rows:
@@ -156,9 +156,9 @@ def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
 
 
 def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:
-    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small.
+    """Span of the rows [start, stop) with only the parts that contain them, so that a task stays small.
 
-    ``ends``, int64 of shape (parts,), says at which row each part ends.
+    ``ends``, int64 of shape (parts,), is the row at which each part ends.
     """
     low = int(np.searchsorted(ends, start, side="right"))
     high = int(np.searchsorted(ends, stop, side="left")) + 1

@@ -1,7 +1,7 @@
-"""USTAR archives (POSIX.1-1988), block by block: headers that depend on name and size alone, and a reader that checks.
+"""USTAR archives (POSIX.1-1988): headers that depend only on name and size, and a reader that checks every header.
 
-Python's ``tarfile`` spends most of the time of a shard on ``TarInfo`` objects; here a header is one ``join``. Times,
-owners and modes are constants, so a header is what ``tarfile`` would write for the same member, byte for byte.
+Python's ``tarfile`` spends most of the time for a shard on ``TarInfo`` objects; here a header is one ``join``. Times,
+owners and modes are constants, so a header is identical, byte for byte, to what ``tarfile`` would write for the same member.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 BLOCK = 512
 RECORD = 20 * BLOCK
 MAX_SIZE = 8**11 - 1
-"""Largest member in bytes: eleven octal digits, 8 GiB less one."""
+"""Maximum size of a member in bytes: eleven octal digits, 8 GiB less one."""
 MAX_NAME = 100
-"""Longest name in UTF-8 bytes. USTAR's second name field takes folders only, and members of a shard have none."""
+"""Maximum length of a name in UTF-8 bytes. USTAR's second name field is only for folders, which members of a shard lack."""
 
 _UNSAFE = re.compile(r"^$|^/|(?:^|/)\.\.(?:/|$)|[\\\x00-\x1f\x7f]")
 _OCTAL = re.compile(rb"[0-7]*\Z")
@@ -61,7 +61,7 @@ def member_header(name: str, size: int) -> bytes:
         size: bytes of data, at most 8 GiB less one.
 
     Raises:
-        ValueError: the name or the size does not fit.
+        ValueError: the name or the size is too large.
     """
     encoded = name.encode()
     if len(encoded) > MAX_NAME:
@@ -74,19 +74,20 @@ def member_header(name: str, size: int) -> bytes:
 
 
 def iter_members(tar: bytes | mmap.mmap, *, place: str, base: int = 0, whole: bool = True) -> Iterator[Member]:
-    """Regular files of a tar, each header checked. Reads USTAR, and the PAX and GNU forms of long names and sizes.
+    """Yield the regular files of a tar; every header is checked.
 
-    Folders are passed over; links, devices and sparse files are refused: to skip them would lose samples silently.
+    Reads USTAR, and the PAX and GNU forms of long names and sizes. Folders are skipped; links, devices and sparse files are
+    errors, because skipping them would lose samples silently.
 
     Args:
         tar: the archive, or with ``whole=False`` a run of complete members from it.
-        place: the shard's name or path, for errors.
-        base: byte of the shard at which ``tar`` starts; added to the offsets in errors only.
-        whole: require the end marker of two zero blocks, and nothing but zeros after it.
+        place: name or path of the shard, for errors.
+        base: byte of the shard at which ``tar`` starts; added only to the offsets in errors.
+        whole: whether to require the end marker of two zero blocks, and only zeros after it.
 
     Raises:
-        ShardError: bad checksum, truncation, a size beyond the end, a name that leaves the folder, a kind of member
-            that is not read.
+        ShardError: wrong checksum, truncation, a size beyond the end, a name that leaves the folder, or an unsupported type of
+            member.
     """
     end = len(tar)
     position = start = 0
@@ -132,7 +133,7 @@ def _error(place: str, offset: int, rule: str) -> ShardError:
 
 
 def _checksum_holds(block: bytes) -> bool:
-    # The low half of Adler-32 is 1 + the sum of the bytes, modulo 65521: thirty times faster than sum(block).
+    # The low half of Adler-32 is 1 + the sum of the bytes, modulo 65521, and thirty times as fast as sum(block).
     field = block[148:156]
     digits = field.strip(b" \x00")
     total = (zlib.adler32(block) & 0xFFFF) - 1 - sum(field) + 8 * 0x20
@@ -151,7 +152,7 @@ def _size(block: bytes, place: str, offset: int) -> int:
 
 def _ustar_path(block: bytes) -> bytes:
     name = block[:100].split(b"\x00", 1)[0]
-    # Only POSIX has a prefix; old GNU archives (magic "ustar  ") keep times in its place.
+    # Only POSIX has a prefix; old GNU archives (magic "ustar  ") store times there.
     prefix = block[345:500].split(b"\x00", 1)[0] if block[257:263] == b"ustar\x00" else b""
     return prefix + b"/" + name if prefix else name
 

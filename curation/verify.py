@@ -1,4 +1,4 @@
-"""Check that a folder holds what its records say, and distinguish two runs row by row."""
+"""Check that a run's folder matches its records, and compare two runs row by row."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .stage_maker import payload_layout
 from .store import Store, StoreError
 
 DATASET, UNLABELLED = PUBLISHED
-"""Folders of a run that hold what is published."""
+"""Folders of a run that are published."""
 
 _COMPARED = 1 << 16
-"""Rows that ``compare`` holds as Python's values at a time."""
+"""Number of rows that ``compare`` converts to Python values at a time."""
 
 _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
 
 def mending(problems: Sequence[Problem]) -> list[str]:
-    """Lines that say how to mend what is damaged; none if nothing has to be removed for that."""
+    """Lines that say how to repair the problems; none if nothing has to be removed for that."""
     names = sorted({problem.remove for problem in problems if problem.remove})
     of_run = [name for name in names if name.split("/")[0] in ("stages", *PUBLISHED)]
     others = [name for name in names if name not in of_run]
@@ -49,17 +49,17 @@ def mending(problems: Sequence[Problem]) -> list[str]:
 
 
 def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> list[Problem]:
-    """Check every file, digest, count and link of the chain of a run.
+    """Check all files, digests and counts of a run, and that each stage was made from the present rows of its inputs.
 
     Args:
-        url: the run's folder.
-        on_stage: told the name of each stage before it is checked.
+        url: folder of the run.
+        on_stage: called with the name of each stage before it is checked.
 
     Returns:
-        What is wrong, in the order of the stages; empty where all files match their records.
+        The problems, in the order of the stages; empty if all files match their records.
 
     Raises:
-        StoreError: where ``url`` holds no run, or its ``run.json`` does not match its seal.
+        StoreError: ``url`` contains no run, or its ``run.json`` does not match its seal.
 
     >>> import benchwright as bw
     >>> bw.verify("out")  # every byte matches its record
@@ -80,7 +80,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             artifacts[stage] = artifact
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
-            # Without its record a stage is looked at part by part, and recorded again.
+            # Without its record, a stage is checked part by part in the next run, and recorded again.
             problems.append(Problem(f"stage {stage}", str(error), "that it is complete", artifact_file(stage)))
     if pending:
         place = f"stage {pending[0]}" if len(pending) == 1 else f"{len(pending)} stages, {', '.join(pending)}"
@@ -111,7 +111,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
 
 
 def _verify_within(name: str, url: str) -> Iterator[Problem]:
-    """The problems of a run that is in the folder of another, under ``name``."""
+    """The problems of a run nested in the folder of another run, at ``name``."""
     try:
         found = verify(url)
     except StoreError as error:
@@ -123,7 +123,10 @@ def _verify_within(name: str, url: str) -> Iterator[Problem]:
 
 
 def _with_mending(out: Path, problem: Problem) -> Problem:
-    """Of a file outside of the stages and the dataset. What people gave can be made by no command, and is not to be removed."""
+    """The problem of a file outside the stages and the dataset, with what to remove to repair it.
+
+    Files in ``qa`` are not removed, since no command can make people's answers again.
+    """
     place = problem.place
     if place.startswith("qa/"):
         return problem
@@ -152,7 +155,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     if store.exists(code_file(artifact.stage)):
         read_sealed(store, code_file(artifact.stage))
     elif "code" in made:  # earlier versions did not record it
-        # Without the stage's record its parts are taken as they are, and all its records are written again.
+        # If the stage's record is removed, the next run reuses its parts and writes all its records again.
         yield Problem(code_file(artifact.stage), "the file is missing", str(made["code"])[:12], artifact_file(artifact.stage))
     if damaged:
         return
@@ -172,7 +175,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
 
 
 def _check_witness(store: Store, where: str, made: Mapping[str, Any]) -> Iterator[Problem]:
-    """``.witness`` says as of when the sources are known; ``made.json`` has it, too."""
+    """Check that ``.witness``, the digest of the state of the sources, matches the copy in ``made.json``."""
     recorded = made.get("witness")
     name = posixpath.join(where, ".witness")
     found = store.read(name).decode("utf-8", "replace") if store.exists(name) else "missing"
@@ -189,7 +192,7 @@ def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Pro
 
 
 def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:
-    """Sources that are in the run's own folder, such as votes."""
+    """Check sources that are in the folder of the run, such as votes."""
     settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
     for name, place in artifact.recipe.get("within", {}).items():
         recorded = str(settings[name]["content"])
@@ -200,7 +203,7 @@ def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:
 
 
 def reject_counts(store: Store, artifact: Artifact) -> dict[str, int]:
-    """Reason -> rows, counted from the tables of rejects."""
+    """Reason -> number of rows, counted in the tables of rejects."""
     counts: dict[str, int] = {}
     for name in artifact.reject_files():
         for item in pc.value_counts(store.read_parquet(name, ["reason"])["reason"]).to_pylist():
@@ -220,7 +223,7 @@ def _check_files(store: Store, files: Mapping[str, Mapping[str, Any]]) -> Iterat
 
 
 def file_sha256(store: Store, name: str) -> str:
-    """SHA-256 of a file, read in stretches."""
+    """SHA-256 of a file, read in chunks."""
     digest = hashlib.sha256()
     with store.open(name) as stream:
         while chunk := stream.read(1 << 22):
@@ -245,7 +248,7 @@ def _check_published(store: Store, within: str, published: str) -> Iterator[Prob
 
 
 def made_again(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
-    """Make the whole run again in ``scratch`` and compare every file of every stage with what ``url`` records."""
+    """Repeat the whole run in ``scratch`` and compare every file of every stage with the records in ``url``."""
     store = Store(url)
     problems: list[Problem] = []
     for again in run(flow, scratch, **how_to_run).artifacts:
@@ -269,14 +272,14 @@ class Difference:
     """How one stage differs between two runs.
 
     Attributes:
-        stage: its name.
-        rows: rows in the first and in the second run.
-        only_first: keys that only the first has.
-        only_second: keys that only the second has.
-        changed: column -> keys of rows that both have with another value.
+        stage: name of the stage.
+        rows: number of rows in the first and in the second run.
+        only_first: keys that only the first run has.
+        only_second: keys that only the second run has.
+        changed: column -> keys of the common rows whose values differ.
         moved: whether the common rows are in a different order.
-        columns: columns that only one of them has.
-        only_in: "first" or "second", where one run alone has such a stage; the rest is empty then.
+        columns: columns that only one run has.
+        only_in: "first" or "second" if only that run has the stage; all other fields are then empty.
 
     >>> Difference("counted", (3, 2), ["short"], [], {}, moved=False, columns=[]).same
     False
@@ -293,24 +296,25 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether the two are equal, rows and order."""
+        """Whether the stage has the same rows, in the same order, in both runs."""
         return not (self.only_first or self.only_second or self.changed or self.moved or self.columns or self.only_in)
 
 
 def compare(first: str, second: str, *, stage: str | None = None) -> list[Difference]:
-    """Compare the stages of two runs, or one of them, joined by key.
+    """Compare the stages of two runs, or one stage, by joining rows on their keys.
 
     Args:
         first: folder of a run.
-        second: folder of another.
-        stage: one stage that both have; by default every stage.
+        second: folder of another run.
+        stage: a stage that both runs have; by default every stage.
 
     Returns:
-        One difference a stage, in the order of the first run, then those that the second alone has; stages of equal digest
-        are not read: it is looked whether their files are there, with the sizes that they had.
+        One difference per stage, in the order of the first run, then those of stages that only the second run has. Stages with
+        the same digest are not read; only the existence and sizes of their files are checked.
 
     Raises:
-        StoreError: where a folder holds no run, a stage is not in both, or a file is missing or cut off.
+        StoreError: a folder contains no run, the runs share no stage, ``stage`` is not in both, a common stage is not finished,
+            or a file is missing or has the wrong size.
 
     >>> import benchwright as bw
     >>> for name, least in (("loose", 1), ("strict", 3)):
@@ -343,7 +347,7 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
     one, other = (artifact for artifact in artifacts if artifact is not None)
     counts = (one.rows, other.rows)
     if one.digest == other.digest:
-        # They are not read, but what is gone or cut off is no artifact of that digest.
+        # The rows are not read, but missing or truncated files do not have that digest.
         for store, artifact in zip(stores, (one, other), strict=True):
             for name, facts in artifact.files().items():
                 if store.size(name) != facts["size"]:
@@ -374,7 +378,7 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
 
 
 def _unlike(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Iterator[int]:
-    """Places at which two columns of equal length differ. A missing value is like another, and NaN like NaN."""
+    """Rows at which two columns of the same length differ. Nulls are equal to each other, and so are NaNs."""
     for start in range(0, len(one), _COMPARED):
         left, right = one.slice(start, _COMPARED), other.slice(start, _COMPARED)
         if not left.equals(right):
@@ -383,7 +387,7 @@ def _unlike(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Iterator[int]:
 
 
 def _comparable(table: pa.Table) -> pa.Table:
-    """Payloads by their digests: where they lie is no difference."""
+    """The table with payloads replaced by their digests, since their locations do not matter."""
     for index, field in enumerate(table.schema):
         if is_blob(field) or is_array(field):
             table = table.set_column(index, field.name, pc.struct_field(table[field.name], "sha256"))

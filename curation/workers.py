@@ -1,6 +1,6 @@
-"""Who makes the parts of stages: threads, processes, or a cluster of dask.distributed.
+"""Workers that make the parts of stages: threads, processes, or a dask.distributed cluster.
 
-A task makes one part and returns a small record, never rows.
+Workers in other processes return small records, never rows.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from .stage_maker import StageJob
 from .tasks import PartTask
 
 _BEHIND = 4
-"""Parts a worker that wait for the disk while it makes others, so many that a slow one holds it up less. Their payloads have
-left its memory."""
+"""Number of parts per worker that may wait for the disk while it makes others, so that a slow disk delays it less. Their
+payloads are no longer in memory."""
 
 IN_PROCESS = ("sync", "threads")
 
 _LOGGER = logging.getLogger("benchwright")
 
 _SILENCE = 2.0
-"""Seconds without the end of a part after which we ask whether there is a worker."""
+"""Seconds without a finished part after which to check whether any worker is available."""
 
 _ANSWER = 5.0
-"""Seconds that the scheduler of a cluster has to answer."""
+"""Timeout in seconds for an answer of the scheduler of a cluster."""
 
 _TRIES = 3
-"""So often a part is tried at workers of a cluster whose machines fail at it; each time at another, if there is one."""
+"""Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
 
 
 class Workers:
-    """Carries tasks to where they are made; keeps its pool over all stages, so that a worker loads a model once."""
+    """Runs tasks on workers. The pool is kept for all stages, so that a worker loads a model only once."""
 
     def __init__(self, scheduler: str, workers: int | None) -> None:
         if scheduler not in ("sync", "threads", "processes") and "://" not in scheduler:
@@ -71,7 +71,7 @@ class Workers:
         _keep_freed_memory()
         _end_at_once()
         if threading.current_thread() is threading.main_thread():
-            # polars has calls restarted that a signal interrupts, and the wait for a worker would not hear of Ctrl-C.
+            # polars makes interrupted system calls restart, so that waiting for a worker would not notice Ctrl-C.
             signal.siginterrupt(signal.SIGINT, True)
         return self
 
@@ -81,17 +81,17 @@ class Workers:
         self._disk.shutdown()
         if self._client is not None:
             log = logging.getLogger("distributed.client")
-            log.disabled = self._client.status != "running"  # that the scheduler is gone is told in one line, and not in forty
+            log.disabled = self._client.status != "running"  # a lost scheduler is reported in one line instead of forty
             self._client.close()
             log.disabled = False
 
     @property
     def may_outlive(self) -> bool:
-        """Whether workers may continue when the run has ended: those of a cluster are no children of it."""
+        """Whether workers may continue after the run has ended: cluster workers are not its child processes."""
         return "://" in self._scheduler
 
     def run(self, jobs: Sequence[StageJob]) -> None:
-        """Run the jobs, and tell of each as it ends. Of several that fail, the first in their order ends the call."""
+        """Run the jobs and call ``done`` of each when it ends. If several fail, the error of the first in order is raised."""
         if self._scheduler == "sync":
             self._run_in_turn(jobs)
         elif jobs and self.may_outlive:
@@ -116,7 +116,7 @@ class Workers:
                 raise
             records = _records_of(made, job)
             behind.append((job, records, self._disk.submit(place, made.written)))
-            rejects = any(record.rejects for record in records)  # they may end the stage before its next part
+            rejects = any(record.rejects for record in records)  # these may end the stage before its next part
             while len(behind) > (0 if rejects else _BEHIND):
                 end_first()
         while behind:
@@ -135,14 +135,14 @@ class Workers:
                 behind.release()
 
         def written(number: int, future: Future[Made]) -> None:
-            """A part waits for the disk while the worker makes others."""
+            """Put a finished part in place in another thread, while the worker makes other parts."""
             if future.cancelled() or future.exception() is not None:
                 ended.put((number, future))
                 return
             behind.acquire()
             try:
                 placing = self._disk.submit(put_in_place, future.result())
-            except RuntimeError:  # another part failed, and the run has ended
+            except RuntimeError:  # the pool is shut down: another part failed, and the run has ended
                 put_in_place(future.result())
             else:
                 placing.add_done_callback(lambda placed: ended.put((number, placed)))
@@ -195,7 +195,7 @@ class Workers:
             CancelledError,
             CommClosedError,
             ClosedClientError,
-        ):  # a client that loses its connection cancels what it asked for
+        ):  # a client that loses its connection cancels its futures
             raise ConnectionError(
                 f"the scheduler at {self._scheduler} is gone; finished parts are kept: run again when it is back"
             ) from None
@@ -204,11 +204,11 @@ class Workers:
                 self._client.cancel([future for future in futures if not future.cancelled()])
 
     def _workers(self) -> dict[str, dict[str, Any]]:
-        """What the scheduler says of each worker, by address."""
+        """The scheduler's information on each worker, by address."""
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
     def _idle(self, stages: Iterable[Stage]) -> str:
-        """Why nobody is at work at these stages; "" if somebody may be."""
+        """Why no worker can make parts of these stages; "" if one may be doing so."""
         workers = self._workers().values()
         if not workers:
             return f"no worker is connected to {self._scheduler}: the run waits until one is"
@@ -224,10 +224,10 @@ class Workers:
     def _as_they_end(
         self, jobs: Sequence[StageJob], futures: list[Any], submit: Callable[..., Any]
     ) -> Iterator[tuple[int, Any]]:
-        """The futures as they end, with their numbers; warns once where nothing ends since nobody is there who works.
+        """Yield the futures as they end, with their numbers; warn once if nothing ends because no worker is available.
 
-        A part that failed for reasons of a machine is submitted again, and its new future takes the place of the old. One that
-        was told of is released: the scheduler would have its part recomputed where the worker that made it is lost.
+        A part that failed because of a machine is submitted again, and its new future replaces the old one. Futures are
+        released once they are yielded: otherwise the scheduler would recompute a part if the worker that made it is lost.
         """
         from distributed import as_completed
         from distributed.comm import CommClosedError
@@ -258,7 +258,7 @@ class Workers:
                 raise CommClosedError
             if time.monotonic() - heard > _SILENCE:
                 heard = time.monotonic()
-                with contextlib.suppress(OSError):  # a lost scheduler ends the futures
+                with contextlib.suppress(OSError):  # if the scheduler is lost, the futures end anyway
                     self._let_anywhere([futures[number].key for number, at in failed.items() if at])
                     left = (jobs[number].task.stage for future, number in numbers.items() if future.status == "pending")
                     if not warned and (told := self._idle(left)):
@@ -266,9 +266,9 @@ class Workers:
                         warned = True
 
     def _tried_again(self, job: StageJob, future: Any, failed: list[str], submit: Callable[..., Any]) -> Any:
-        """The future of another try where a machine failed at the part, at a worker that has not, if there is one; else None.
+        """The future of a retry if the part failed because of a machine, on another worker if possible; otherwise None.
 
-        ``failed``: addresses of the workers that have failed at the part so far; the worker of this time is added.
+        ``failed`` are the addresses of the workers that have failed at the part so far; the current worker is added.
         """
         error = future.exception() if future.status == "error" else None
         if not isinstance(error, _AtWorker) or len(failed) + 1 == _TRIES:
@@ -280,12 +280,12 @@ class Workers:
             resource = resource_of(job.task.stage)
             able = [at for at, worker in self._workers().items() if not resource or resource in worker["resources"]]
             others = [address for address in able if address not in failed]
-            # Not with allow_other_workers: once these are gone, the scheduler would take any, whatever it offers.
+            # Not with allow_other_workers: if these workers are gone, the scheduler would ignore the required resource.
             return submit(job, workers=others or None)
         return submit(job)
 
     def _let_anywhere(self, keys: Sequence[str]) -> None:
-        """Allow parts to be tried at all workers where those that were to try them are gone, or paused."""
+        """Allow parts to be retried on any worker if the workers that were chosen for them are gone or paused."""
 
         def lift(dask_scheduler: Any) -> None:
             stuck = {task.key: None for task in dask_scheduler.unrunnable if task.key in keys}
@@ -296,7 +296,7 @@ class Workers:
             self._client.run_on_scheduler(lift)
 
     def _count_retries(self, jobs: Sequence[StageJob], ended: Sequence[tuple[int, Any]]) -> None:
-        """Note how often a worker was lost that was at a part: the scheduler knows while the futures are held."""
+        """Count how often a worker was lost while it made a part, which the scheduler knows until the future is released."""
         keys = [future.key for _, future in ended]
 
         def lost(dask_scheduler: Any) -> list[int]:
@@ -322,10 +322,10 @@ def _connected(address: str) -> Any:
     runner = LoopRunner()
     runner.start()
     try:
-        # A client would wait for ever for the greeting of a server of another kind.
+        # A client would wait forever for the greeting of a server of another kind.
         sync(cast(Any, runner.loop), greet, callback_timeout=2 * _ANSWER)
         return Client(address, timeout=_ANSWER, set_as_default=False)
-    except (OSError, TypeError, ValueError) as error:  # also an address that cannot be, and tls:// without certificates
+    except (OSError, TypeError, ValueError) as error:  # also for an invalid address, and tls:// without certificates
         told = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"scheduler {address!r} does not answer: {told}") from error
     finally:
@@ -333,7 +333,7 @@ def _connected(address: str) -> Any:
 
 
 class _AtWorker(Exception):
-    """A part failed for reasons of a machine; says at which worker."""
+    """A part failed because of the machine of ``worker``."""
 
     def __init__(self, worker: str, cause: Exception) -> None:
         super().__init__(worker, cause)
@@ -341,23 +341,23 @@ class _AtWorker(Exception):
 
 
 def _make_at_worker(worker: str, task: PartTask, code: Definitions, files: Mapping[str, str]) -> Made | str:
-    """``make_parts_apart`` at a worker of a cluster; one line where its code is another one: see ``code_changes.to_check``."""
+    """``make_parts_apart`` on a cluster worker; returns a message if its code differs: see ``code_changes.to_check``."""
     if told := differs(code, files):
         return f"worker {worker}: {told}: update it there, and restart the worker"
     try:
         return make_parts_apart(task, elsewhere=True)
-    except Exception as error:  # the border between processes
+    except Exception as error:  # any exception, since this is the boundary between processes
         if not of_machine(error):
             raise
         failed = error
-    raise _AtWorker(worker, failed)  # out here, where it has no context that would be carried along
+    raise _AtWorker(worker, failed)  # outside the handler, so that it has no context, which would be pickled too
 
 
 def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tuple[int, Any]]) -> None:
-    """Tell of each job as its future ends, which comes with its number.
+    """Call ``done`` of each job when its future ends; ``ended`` yields the futures with their numbers.
 
-    What is reported of several that fail must not go by which of them failed first: those before the first are waited for, and
-    those after it that have not begun are not begun.
+    If several jobs fail, the error must not depend on which failed first in time: jobs before the first failed one in order are
+    awaited, and jobs after it that have not started are cancelled.
     """
     waiting = set(range(len(futures)))
     failed: dict[int, Exception] = {}
@@ -376,7 +376,7 @@ def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[tu
 
 
 def _records_of(made: Made | str, job: StageJob) -> list[PartRecord]:
-    """The records of a job, when what comes with them has been passed on."""
+    """The records of a job, after passing on its cost and warnings. Raises ``StepFailed`` if the result is a message."""
     if isinstance(made, str):
         raise StepFailed(f"stage {job.task.stage.name!r}: {made}")
     if made.use is not None:
@@ -387,7 +387,7 @@ def _records_of(made: Made | str, job: StageJob) -> list[PartRecord]:
 
 
 class _ByCloudpickle:
-    """Arrives in a worker process as the task, with the code of a user's own file, which the worker could not import."""
+    """Pickles a task by cloudpickle, so that it includes the code of a user's file, which a worker process cannot import."""
 
     def __init__(self, task: PartTask) -> None:
         self._task = task
@@ -397,16 +397,17 @@ class _ByCloudpickle:
 
 
 def _packed(value: Any) -> bytes:
-    """With the code of a user's own file, which workers could not import."""
+    """Pickle a value with the code of a user's file, which workers cannot import."""
     import cloudpickle
 
     return cloudpickle.dumps(value)
 
 
 def _opener() -> Callable[[Callable[[bytes], Any], bytes], Any]:
-    """Makes a task of ``_packed`` at a worker of a cluster; gives one line in place of records where the worker cannot.
+    """Function that unpacks and runs a task of ``_packed`` on a cluster worker; it returns a message if unpacking fails.
 
-    A task that a worker cannot read would leave us waiting for ever. So this is read without importing anything of ours.
+    The run would wait forever for a task that a worker cannot unpickle, so this function can be unpickled without importing
+    benchwright.
     """
 
     def make(read: Callable[[bytes], Any], packed: bytes) -> Any:
@@ -431,8 +432,9 @@ def _stages_of(jobs: Sequence[StageJob]) -> str:
 
 
 def _keep_freed_memory() -> None:
-    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it again takes a fifth of the
-    time of large tables. The environment's choice stands.
+    """Let Arrow reuse freed memory, unless the environment chooses an allocator.
+
+    The default allocator returns memory so soon that clearing new memory takes a fifth of the time for large tables.
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
@@ -440,14 +442,15 @@ def _keep_freed_memory() -> None:
 
 @functools.cache
 def _end_at_once() -> None:
-    """Spare the collector a search of all objects when the process ends: with the libraries at work here they are 300,000, and
-    it takes an eighth of a second. Python gives no promise to end objects that are still there.
+    """Skip the garbage collection at the end of the process, which takes an eighth of a second for the 300,000 objects here.
+
+    Python does not guarantee that objects that still exist then are finalised.
     """
     atexit.register(gc.freeze)
 
 
 def _begin_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, and ends when its parent is gone, even by kill -9."""
+    """Initialise a worker process, which ignores Ctrl-C and ends when its parent is gone, even by kill -9."""
     _keep_freed_memory()
     _end_at_once()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

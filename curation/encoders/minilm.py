@@ -1,7 +1,7 @@
 """Sentence embeddings of the packaged all-MiniLM-L6-v2, without sentence-transformers, whose import takes seconds.
 
-The network is BERT (Devlin et al., NAACL 2019) with 6 layers of width 384; a sentence is the mean of its tokens' last states,
-normalised (Reimers and Gurevych, "Sentence-BERT", EMNLP 2019).
+The network is BERT (Devlin et al., NAACL 2019) with 6 layers of width 384; a sentence embedding is the normalised mean of the
+last hidden states of its tokens (Reimers and Gurevych, "Sentence-BERT", EMNLP 2019).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .one_thread import one_thread
 WIDTH = 384
 _LAYERS = 6
 _HEADS = 12
-_MAX_TOKENS = 256  # sentence_bert_config.json: what the model was trained with; the rest of a longer text is dropped
+_MAX_TOKENS = 256  # as in sentence_bert_config.json, from training; the rest of a longer text is dropped
 _BLOCK = 32
 
 
@@ -29,7 +29,7 @@ class MiniLM:
     """Sentence encoder.
 
     Args:
-        folder: holds ``model.safetensors`` and ``tokenizer.json``.
+        folder: folder with ``model.safetensors`` and ``tokenizer.json``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,8 +41,8 @@ class MiniLM:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Unit vectors, float32 of shape (n, 384).
 
-        Texts of one length in tokens go through together, in blocks that are always full: nothing is padded inside a text,
-        and no text's vector depends on the others.
+        Texts with the same number of tokens are encoded together, in blocks of constant size: no text is padded, and no vector
+        depends on other texts.
         """
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
         by_length: dict[int, list[int]] = {}
@@ -58,7 +58,7 @@ class MiniLM:
         return unit_rows(vectors)
 
     def _forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Mean of the last states: token ids of shape (n, length) to float32 of shape (n, 384)."""
+        """Mean of the last hidden states, float32 of shape (n, 384), of token ids of shape (n, length)."""
         weights = self._weights
         x = weights["embeddings.word_embeddings.weight"][ids]
         x = x + weights["embeddings.position_embeddings.weight"][: ids.shape[1]]

@@ -1,5 +1,7 @@
-"""One torch thread a call, because the order in which several threads add up changes the last bits of a sum: for encoders, and
-for trainings, whose steps are small, so that more threads gain little, and lose much where cores are shared."""
+"""Run torch on one thread, since with several threads the order of additions, and so the last bits of sums, may change.
+
+For encoders and for trainings. Training steps are small, so more threads would gain little, and lose much on shared cores.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ _before = 1
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch's kernels on the calling thread alone; more cores are used by calling from more threads or processes.
+    """Run torch's kernels on the calling thread only; to use more cores, call from several threads or processes.
 
-    torch keeps this number partly a process (MKL) and partly a thread (OpenMP), so it is set in every thread that enters
-    and given back only when the last one leaves. What other threads compute meanwhile is right, but slower.
+    torch keeps the number of threads partly per process (MKL) and partly per thread (OpenMP), so it is set in every thread that
+    enters and restored only when the last one leaves. Meanwhile, other threads compute correctly, but more slowly.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""Encoders of somebody's own: a class or function that gives an object with ``encode_image`` and ``encode_text``.
+"""A user's own encoder: a class or function that returns an object with ``encode_image`` and, optionally, ``encode_text``.
 
-``encode_image(pixels)`` takes upright RGB pixels, uint8 of shape (height, width, 3), and ``encode_text(text)`` a text; each
-gives a vector of any length but zero, all of one width. Images and texts are encoded one by one, so that a vector does not
-depend on those next to it. An object that has ``encode_prepared`` is taken for an ``encoder.Encoder`` as it is.
+``encode_image(pixels)`` takes upright RGB pixels, uint8 of shape (height, width, 3), and ``encode_text(text)`` takes a text;
+each returns a vector of any non-zero norm, and all vectors have the same dimension. Images and texts are encoded one by one, so
+that no vector depends on others. An object that has ``encode_prepared`` is used as an ``encoder.Encoder`` directly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .encoder import Encoder, MakeEncoder, unit_rows
 
 
 class WrappedEncoder:
-    """``Encoder`` around an object of somebody's own."""
+    """``Encoder`` that wraps a user's own object."""
 
     def __init__(self, name: str, inner: Any) -> None:
         self.name = name
@@ -31,21 +31,21 @@ class WrappedEncoder:
 
     @property
     def width(self) -> int:
-        """Length of a vector, of a grey square."""
+        """Dimension of the vectors, found by encoding a grey square."""
         square = self.prepare(np.full((64, 64, 3), 128, np.uint8))
         return int(self._vector(self._inner.encode_image(square)).shape[0])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """The pixels, through the object's own ``prepare`` where it has one."""
+        """The pixels, passed through the object's own ``prepare`` if it has one."""
         pixels = decode_rgb(image) if isinstance(image, bytes) else image
         return self._inner.prepare(pixels) if hasattr(self._inner, "prepare") else pixels
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """One by one, then normalised."""
+        """Encode images one by one, then normalise."""
         return self._unit([self._inner.encode_image(each) for each in prepared])
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """One by one, then normalised. Raises ``ValueError`` if there are none."""
+        """Encode texts one by one, then normalise. Raises ``ValueError`` if the object has no ``encode_text``."""
         if not hasattr(self._inner, "encode_text"):
             raise ValueError(f"encoder {self.name} has no encode_text: texts need one")
         return self._unit([self._inner.encode_text(text) for text in texts])
@@ -67,11 +67,13 @@ class WrappedEncoder:
 
 
 def load_own(make: MakeEncoder, checkpoint: str, device: str, stamp: tuple[int, ...] = ()) -> Encoder:
-    """The encoder that ``make`` gives, called once a process for the same settings, with ``checkpoint`` and ``device`` where it
-    has arguments of these names. ``stamp`` tells a checkpoint from the one that was at its place before.
+    """The encoder that ``make`` returns, cached for the same settings in a process.
+
+    ``checkpoint`` and ``device`` are passed if ``make`` has arguments of these names. ``stamp`` distinguishes a checkpoint from
+    an earlier one at the same path.
 
     Raises:
-        ValueError: where it is called with settings that it does not have, or gives no encoder.
+        ValueError: ``make`` does not take these settings, or does not return an encoder.
     """
     function, settings = (make.func, make.keywords) if isinstance(make, functools.partial) else (make, {})
     return _load_own(function, canonical(settings), checkpoint, device, stamp)

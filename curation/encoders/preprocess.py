@@ -1,8 +1,8 @@
-"""From an image file to an encoder's input: what torchvision's Resize, CenterCrop and ToTensor do, three times as fast.
+"""From an image file to an encoder's input, as by torchvision's Resize, CenterCrop and ToTensor, but three times as fast.
 
-libjpeg-turbo decodes (``stages/decode.py``), torch's uint8 antialiased resampling scales. Against Pillow's resampling,
-which open_clip's own transform uses, pixels differ by 0.003 grey levels in the mean and 1 at most. EXIF's rotation is applied,
-which open_clip's transform does not do: people see, caption and judge the upright picture.
+libjpeg-turbo decodes (``stages/decode.py``), and torch's uint8 antialiased resampling scales. Compared with the resampling of
+Pillow, which open_clip's own transform uses, pixels differ by 0.003 grey levels on average and by at most 1. Unlike in
+open_clip's transform, the EXIF rotation is applied: people see, caption and judge the upright picture.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _MAX_ASPECT = 64
 
 @dataclass(frozen=True)
 class Crop:
-    """Scaling and cutting of one encoder.
+    """Scaling and centre crop of one encoder.
 
     Attributes:
         resize_px: length of the shorter side after scaling, in pixels.
-        side_px: side of the square that is cut from the centre.
+        side_px: side of the square centre crop, in pixels.
         interpolation: ``bicubic`` or ``bilinear``, both antialiased.
-        squash: scale both sides to ``resize_px``, whatever the aspect.
-        scaled_decode: let large JPEGs be decoded at a smaller scale, with sides at least twice ``resize_px``.
+        squash: scale both sides to ``resize_px``, whatever the aspect ratio.
+        scaled_decode: decode large JPEGs at a smaller scale, with sides of at least twice ``resize_px``.
     """
 
     resize_px: int
@@ -44,7 +44,7 @@ class Crop:
 
 
 def prepare(image: bytes | np.ndarray, crop: Crop) -> np.ndarray:
-    """Decode, scale and cut one image.
+    """Decode, scale and crop one image.
 
     Args:
         image: an image file, or upright RGB pixels, uint8 of shape (height, width, 3).
@@ -68,19 +68,19 @@ def _cut(image: np.ndarray, crop: Crop) -> np.ndarray:
     if max(image.shape[:2]) > _MAX_ASPECT * min(image.shape[:2]):
         raise Reject("too_elongated", f"{image.shape[1]}x{image.shape[0]} pixels: aspect above {_MAX_ASPECT}")
     height, width = _scaled_size(image.shape[0], image.shape[1], crop)
-    # A channels-last view of the decoder's own memory: torch has a fast path for it, and nothing is copied.
+    # A channels-last view of the decoder's memory: torch has a fast path for it, and nothing is copied.
     pixels = torch.from_numpy(np.require(image, requirements=["C", "W"])).permute(2, 0, 1)[None]
     if (height, width) != image.shape[:2]:
         pixels = torch.nn.functional.interpolate(
             pixels, size=(height, width), mode=crop.interpolation, align_corners=False, antialias=True
         )
-    # Halves go to the even number, as torchvision's CenterCrop has it: one pixel of shift is worth 6.7 grey levels.
+    # Halves are rounded to even, as in torchvision's CenterCrop: a shift by one pixel would change pixels by 6.7 grey levels.
     top, left = round((height - crop.side_px) / 2), round((width - crop.side_px) / 2)
     return np.ascontiguousarray(pixels[0, :, top : top + crop.side_px, left : left + crop.side_px].numpy())
 
 
 def _scaled_size(height: int, width: int, crop: Crop) -> tuple[int, int]:
-    """torchvision's Resize: the shorter side is exact, the longer one is cut to a whole number, not rounded."""
+    """Size after torchvision's Resize: the shorter side is exact, the longer one is truncated to an integer, not rounded."""
     if crop.squash:
         return crop.resize_px, crop.resize_px
     if height <= width:
@@ -89,12 +89,12 @@ def _scaled_size(height: int, width: int, crop: Crop) -> tuple[int, int]:
 
 
 def scaled(image: np.ndarray, px: int, *, edge: Literal["shorter", "longer"]) -> np.ndarray:
-    """The whole picture with one edge of ``px``; the other is cut to a whole number, as torchvision's Resize has it.
+    """The whole picture, scaled to ``px`` on one edge; the other is truncated to an integer, as in torchvision's Resize.
 
     Args:
         image: upright RGB, uint8 of shape (height, width, 3).
-        px: length of that edge.
-        edge: which.
+        px: length of the edge after scaling, in pixels.
+        edge: the edge that ``px`` refers to.
 
     Returns:
         uint8 of shape (3, height, width).
@@ -117,22 +117,24 @@ def scaled(image: np.ndarray, px: int, *, edge: Literal["shorter", "longer"]) ->
 
 
 def cut_centre(pixels: np.ndarray, side_px: int) -> np.ndarray:
-    """(3, side_px, side_px) of (3, height, width): the centre, as torchvision's CenterCrop has it: what is missing is black.
+    """Centre crop of shape (3, side_px, side_px) from (3, height, width), padded with black, as by torchvision's CenterCrop.
 
-    Halves go to the even number, and down where black is added.
+    Halves are rounded to even for cropping, and down for padding.
     """
     lengths = pixels.shape[1:]
     return _cut_at(pixels, side_px, [round((n - side_px) / 2) if n >= side_px else (side_px - n) // 2 for n in lengths])
 
 
 def cut_window(pixels: np.ndarray, side_px: int, down: float, across: float) -> np.ndarray:
-    """The same of the square that two numbers in [0, 1) choose."""
+    """As ``cut_centre``, but with the position of the square chosen by two numbers in [0, 1)."""
     pairs = zip(pixels.shape[1:], (down, across), strict=True)
     return _cut_at(pixels, side_px, [int(number * (abs(length - side_px) + 1)) for length, number in pairs])
 
 
 def _cut_at(pixels: np.ndarray, side: int, chosen: Sequence[int]) -> np.ndarray:
-    """The square that begins so far within the picture; or, where this is smaller, that it begins so far within."""
+    """Square of the picture; ``chosen`` are the offsets (y, x) of the square in the picture, or, along an edge on which the
+    picture is smaller, of the picture in the square.
+    """
     sides = zip(pixels.shape[1:], chosen, strict=True)
     (top, y, rows), (left, x, columns) = ((at, 0, side) if length >= side else (0, at, length) for length, at in sides)
     if rows == columns == side:
@@ -143,11 +145,12 @@ def _cut_at(pixels: np.ndarray, side: int, chosen: Sequence[int]) -> np.ndarray:
 
 
 def normalise(prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """(x / 255 - mean) / std by channel, as ToTensor and Normalize have it, to the last bit or two.
+    """(x / 255 - mean) / std by channel, equal to ToTensor and Normalize up to the last bit or two.
 
     Args:
         prepared: n arrays, uint8 of shape (3, side, side).
-        mean: of red, green, blue, where white is 1; so is ``std``.
+        mean: means of red, green and blue, in units in which white is 1.
+        std: standard deviations of the channels, in the same units.
 
     Returns:
         float32 of shape (n, 3, side, side).

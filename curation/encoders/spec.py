@@ -1,7 +1,7 @@
-"""What an encoder is: small frozen records that can be written as JSON, keyed, and read from a TOML file.
+"""Specs of encoders: small frozen records that can be written as JSON, used in keys, and read from a TOML file.
 
-A spec says everything that decides the vectors and nothing that does not: where a checkpoint lies, on which device it runs
-and with how many threads are arguments of ``load_encoder`` and of the stage.
+A spec contains everything that determines the vectors and nothing else: the path of a checkpoint, the device and the number of
+threads are arguments of ``load_encoder`` and of the stage.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _BACKENDS = ("torch", "onnxruntime", "auto")
 
 
 _CONVOLUTIONAL = ("RN", "convnext")
-"""How the names of open_clip's models begin that ONNX Runtime computes faster than torch on processors without AVX-512."""
+"""Prefixes of the open_clip models that are faster in ONNX Runtime than in torch on CPUs without AVX-512."""
 
 
 def _can(flag: str) -> bool:
-    """Whether this machine's processor has what Linux calls so: ``amx_bf16`` multiplies matrices in bfloat16."""
+    """Whether this machine's CPU has a feature, by its flag in Linux; ``amx_bf16`` multiplies matrices in bfloat16."""
     try:
         return flag in Path("/proc/cpuinfo").read_text().split()
     except OSError:
@@ -40,7 +40,7 @@ class OpenClip:
             with AMX, between twice as fast and slower on others, with different vectors (cosine to float32 about 0.9999).
             ``auto`` is ``bf16`` if this machine's CPU has AMX, otherwise ``float32``.
         backend: library that computes the vectors of images: ``torch``, or ``onnxruntime`` on CPUs in float32: faster for some
-            models after a start-up of some seconds, with cosines of at least 0.9999 to torch's vectors. ``auto`` is
+            models after a start-up of a few seconds, with cosines of at least 0.9999 to torch's vectors. ``auto`` is
             ``onnxruntime`` if ``precision`` is ``float32``, onnx and onnxruntime are installed, and the model is a ResNet or
             ConvNeXt or the CPU has AVX-512; otherwise ``torch``. The choice of ``auto`` is part of the key and is recorded; it
             is not based on measurements, which ``benchmarks/bench_encode.py`` makes.
@@ -84,7 +84,7 @@ class Conse:
     embeddings", ICLR 2014).
 
     Attributes:
-        top_classes: T of the paper's eq. 3: how many of the likeliest ImageNet classes are combined.
+        top_classes: number of most likely ImageNet classes that are combined, T in eq. 3 of the paper.
         scaled_decode: as in ``OpenClip``.
     """
 

@@ -1,4 +1,4 @@
-"""torchvision beside a torch of another build, which it would otherwise not survive importing."""
+"""Make torchvision importable with a build of torch for which its extension cannot be loaded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @functools.cache
 def ensure_torchvision() -> Any:
-    """Make ``import torchvision`` work, so also ``import open_clip``; call it before any such import, in every process.
+    """Make ``import torchvision`` and so ``import open_clip`` work; call it before any such import, in every process.
 
-    torchvision's wheels on PyPI are linked to CUDA. Beside a CPU build of torch their extension cannot be loaded, and
-    the import dies with "operator torchvision::nms does not exist" (pytorch/vision#9077), though nothing here uses such
-    an operator. Where the extension loads, or the operators are already defined, nothing is done.
+    torchvision's wheels on PyPI are linked to CUDA. With a CPU build of torch their extension cannot be loaded, and the
+    import fails with "operator torchvision::nms does not exist" (pytorch/vision#9077), though nothing here uses such an
+    operator. If the extension loads, or the operators are already defined, nothing is done.
 
     Returns:
-        The ``torch.library.Library`` that holds the definitions, or None; they last as long as it does.
+        The ``torch.library.Library`` with the definitions, which exist as long as it does; None if nothing was done.
     """
     import torch
 
