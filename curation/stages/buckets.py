@@ -60,8 +60,8 @@ def divide(count: int, parts: int) -> np.ndarray:
     """Divide ``count`` items into ``parts`` runs; the first ``count % parts`` get one item more (``more_itertools.divide``).
 
     Returns:
-        Bounds: int64 of shape (parts + 1,), from 0 to ``count``; run i is [bounds[i], bounds[i + 1]). If there are fewer items
-        than parts, the last runs are empty.
+        The bounds, int64 of shape (parts + 1,), from 0 to ``count``; run i is [bounds[i], bounds[i + 1]). If there are fewer
+        items than parts, the last runs are empty.
 
     Raises:
         ValueError: less than one part, or a negative count.
