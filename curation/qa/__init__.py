@@ -1,1 +1,1 @@
-"""Quality assurance by people: what is sent to annotators, what comes back, and what the votes decide."""
+"""Quality assurance by people: questions to annotators, import of their answers, and decisions by votes."""

@@ -1,4 +1,4 @@
-"""How far annotators agree: Fleiss' kappa, and a table of workers."""
+"""Agreement of annotators: Fleiss' kappa, and a table of workers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import pyarrow.compute as pc
 from .votes import QuestionForm, people_of
 
 _MIN_VOTES = 10
-"""Workers with fewer are not flagged."""
+"""Minimum number of votes or gold answers for a flag."""
 
 
 def votes_kappa(votes: pa.Table, *, form: QuestionForm) -> float:
     """Fleiss' kappa of one form: agreement beyond chance among several raters (Fleiss, "Measuring nominal scale agreement
     among many raters", 1971). A category is one answer: Yes or No, or the exact set of classes chosen.
 
-    Images may have unequal numbers of votes; then the form of Gwet (Handbook of Inter-Rater Reliability, 4th ed. 2014,
-    ch. 2) is used, which is Fleiss' own where they are equal: the observed agreement is the mean, over the images with
-    at least two votes, of the share of agreeing pairs; the share of a category is the mean over all images of its share there.
+    Images may have different numbers of votes: this is the generalisation of Gwet (Handbook of Inter-Rater Reliability,
+    4th ed. 2014, ch. 2), which equals Fleiss' kappa for equal numbers. The observed agreement is the mean, over the images
+    with at least two votes, of the share of agreeing pairs; the share of a category is the mean of its shares over all images.
 
     Args:
         votes: ``votes.VOTES``.
 
     Returns:
-        (P - P_e) / (1 - P_e), at most 1; 0 is what chance gives. NaN where no image has two votes, or where all votes name
+        (P - P_e) / (1 - P_e), at most 1; 0 is the level of chance. NaN if no image has two votes, or if all votes are in
         one category (P_e = 1).
     """
     asked = people_of(votes.filter(pc.equal(votes["form"], form)))
@@ -41,7 +41,7 @@ def votes_kappa(votes: pa.Table, *, form: QuestionForm) -> float:
     observed = float(np.mean(agreeing[several] / (ratings[several] * (ratings[several] - 1))))
     shares = np.bincount(categories, weights=counts / ratings[items]) / len(ratings)
     expected = float(np.sum(shares**2))
-    # All votes in one category: 1 - P_e is zero up to rounding, and kappa is not defined.
+    # If all votes are in one category, 1 - P_e is zero up to rounding, and kappa is undefined.
     return (observed - expected) / (1 - expected) if len(shares) > 1 else float("nan")
 
 
@@ -51,20 +51,19 @@ def worker_table(
     gold: Mapping[str, str] | None = None,
     background: str = "",
 ) -> pa.Table:
-    """One row per worker, those with the most label votes first.
+    """Statistics of each worker, one row per worker, those with the most label votes first.
 
     Args:
-        votes: ``votes.VOTES``, those on gold questions included.
+        votes: ``votes.VOTES``, including votes on gold questions.
         gold: key -> right class of the gold questions; the background class means none of the above.
         background: the background class.
 
     Returns:
-        ``worker``; ``num_labels``, ``num_sensitive``; ``agreement``: share of their label votes that equal the answer
-        of more than half of the image's voters, over images if there is one; ``num_gold``, ``gold_right``,
-        ``gold_accuracy``;
-        ``yes_rate`` on the sensitive form; ``median_seconds`` of both forms; ``flags``: list of ``low_agreement``
-        (below a half), ``low_gold`` (below 0.7) and ``fast`` (less than two seconds), each of those with ten votes or gold
-        answers at least. Shares are in [0, 1], null where nothing was counted.
+        ``worker``; ``num_labels``, ``num_sensitive``; ``agreement``: share of the worker's label votes that equal the
+        majority answer of the image (more than half of its votes, at least two), over images that have one; ``num_gold``,
+        ``gold_right``, ``gold_accuracy``; ``yes_rate`` on the sensitive form; ``median_seconds`` of both forms; ``flags``:
+        list of ``low_agreement`` (below 0.5), ``low_gold`` (below 0.7) and ``fast`` (median below two seconds), each only
+        with at least ten votes or gold answers. Shares are in [0, 1], null if nothing was counted.
     """
     votes = people_of(votes)
     of, workers = _numbered(votes["worker"])
@@ -113,13 +112,16 @@ def _answers(votes: pa.Table) -> pa.ChunkedArray:
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """The number of every text among all that there are, in their order, and these."""
+    """Number of each text among the sorted distinct texts, and the distinct texts."""
     names = pc.unique(column).sort()
     return pc.index_in(column, value_set=names).to_numpy().astype(np.int64), names
 
 
 def _with_majority(keys: pa.ChunkedArray, answers: pa.ChunkedArray, votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each vote: is its answer that of more than half of its item's votes, two or more; and has its item such an answer?"""
+    """For each vote: whether it equals the majority answer of its item, and whether the item has a majority answer.
+
+    A majority answer has more than half of the item's votes, and at least two.
+    """
     (items, _), (categories, names) = _numbered(keys), _numbered(answers)
     items, categories = items[votes], categories[votes]
     cells, cell, counts = np.unique(items * len(names) + categories, return_inverse=True, return_counts=True)
@@ -133,7 +135,7 @@ def _with_majority(keys: pa.ChunkedArray, answers: pa.ChunkedArray, votes: np.nd
 
 
 def _medians(of: np.ndarray, seconds: pa.ChunkedArray, workers: int) -> np.ndarray:
-    """(workers,) median of what is known, NaN where nothing is."""
+    """Median of the known seconds of each worker, (workers,); NaN for workers without any."""
     known = seconds.is_valid().to_numpy()
     order = np.argsort(of[known], kind="stable")
     edges = np.searchsorted(of[known][order], np.arange(1, workers))

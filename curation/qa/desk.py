@@ -1,8 +1,8 @@
-"""Who is asked what in the browser: each annotator's order and share of a round's questions, and what has been answered so far.
+"""Assignment of a round's questions to annotators in the browser: which questions, in which order, and the answers so far.
 
-A question has as many seats as it needs votes. A draw by seed, annotator and image says who takes them, also those of people
-who were removed. The order of an annotator's questions is another such draw. Both depend on the seed, the names and the answers
-alone: after a restart they are what they were.
+Each question needs a number of votes. A random draw by seed, annotator and image decides who is asked; if an annotator is
+removed, others are asked instead. The order of an annotator's questions is another such draw. Both depend only on the seed,
+the names and the answers, so that a restart does not change them.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .served import Answer, Answers
 MOST_ANNOTATORS = 200
 LONGEST_NAME = 60
 GOLD_EVERY = 20
-"""Questions of which one is a gold question."""
+"""One question in this many is a gold question."""
 
 _SPARE = 1000
-"""Records of an annotator beyond four for each question: whoever answers and takes back for ever is stopped."""
+"""Number of records allowed per annotator in addition to four per question; stops endless changes of answers."""
 
 
 class NotPossible(ValueError):
-    """What an annotator or the requester wants cannot be done, and why."""
+    """A request of an annotator or the requester cannot be fulfilled; the message says why."""
 
 
 class Desk:
-    """A round that is being asked, for the threads of a server.
+    """A round in progress; safe for concurrent use by the threads of a server.
 
     Args:
         asked: the round.
-        keys: of the images that are asked about.
-        gold: of the gold questions.
-        every: of so many questions one is a gold question.
-        journal: open for writing.
-        records: what it holds so far.
-        salt: secret text, so that nobody can guess a link.
+        keys: keys of the images that are asked about.
+        gold: keys of the gold questions.
+        every: one question in this many is a gold question.
+        journal: journal, open for writing.
+        records: existing records of the journal.
+        salt: secret text that makes links unguessable.
         version: digest of the rows that are asked about.
     """
 
@@ -77,7 +77,7 @@ class Desk:
     # ------------------------------------------------------------------------------------------------------ annotators
 
     def invite(self, name: str) -> None:
-        """Let somebody answer, under a name that nobody has."""
+        """Add an annotator under a name that is not taken yet."""
         with self._alone:
             taken = {each.casefold() for each in self.answers.invited}
             rule = text_rule(name) or (f"it has more than {LONGEST_NAME} characters" if len(name) > LONGEST_NAME else "")
@@ -90,7 +90,7 @@ class Desk:
             self._record({"invited": name})
 
     def remove(self, name: str, *, discard: bool = False) -> None:
-        """Ask an annotator no more; discard: their answers count no longer."""
+        """Remove an annotator; ``discard``: their answers no longer count."""
         with self._alone:
             if name not in self.answers.invited:
                 raise NotPossible(f"there is no annotator {name[:LONGEST_NAME]!r}")
@@ -98,16 +98,16 @@ class Desk:
             self._recount()
 
     def people(self) -> list[str]:
-        """All who are invited, or have answered."""
+        """All annotators who are invited or have answered."""
         with self._alone:
             return [*dict.fromkeys([*self.answers.invited, *filter(None, self.answers.stands)])]
 
     def token(self, name: str = "") -> str:
-        """What is in the link of an annotator; of nobody in that with which people give themselves a name."""
+        """Token in the link of an annotator; without a name, that of the link by which people choose their own name."""
         return self._keyed(f"{self.answers.invited[name]}\0{name}" if name else "join")
 
     def bearer(self, token: str) -> str | None:
-        """Whose token it is, "" for that of nobody; None if it is none."""
+        """Annotator of a token; "" for that of the link to join; None for an invalid token."""
         with self._alone:
             names, given = ("", *self.answers.invited), token.encode("utf-8", "replace")
             return next((name for name in names if hmac.compare_digest(self.token(name).encode(), given)), None)
@@ -115,17 +115,17 @@ class Desk:
     # ------------------------------------------------------------------------------------------------------- questions
 
     def id_of(self, key: str) -> str:
-        """What stands for an image in addresses: it tells nobody which questions are gold."""
+        """Id of an image in addresses, which does not reveal gold questions."""
         return self._ids[key]
 
     def key_of(self, told: str) -> str:
-        """The image that an address names."""
+        """Key of the image with an id."""
         if told not in self._keys:
             raise NotPossible("this question is no longer open")
         return self._keys[told]
 
     def ahead(self, name: str, count: int) -> list[str]:
-        """The next questions of an annotator; those that were put off come last."""
+        """The next questions of an annotator; postponed ones come last."""
         with self._alone:
             if name not in self.answers.invited:
                 return []
@@ -147,20 +147,20 @@ class Desk:
             return (found + last)[:count]
 
     def left(self, name: str) -> int:
-        """How many questions an annotator still has, gold questions not counted."""
+        """Number of questions left for an annotator, without gold questions."""
         with self._alone:
             return int(self._open(name).sum()) if name in self.answers.invited else 0
 
     def done(self, name: str) -> int:
-        """How many images an annotator has answered."""
+        """Number of images that an annotator has answered."""
         return int(self._voted_by(name).sum())
 
     def complete(self) -> int:
-        """How many images have all their votes."""
+        """Number of images that have all their votes."""
         return int((self._count >= self.asked.workers).sum())
 
     def answer_of(self, name: str, key: str) -> Answer | None:
-        """What stands, or what was taken back."""
+        """The current answer of an annotator for an image, or else the one that was undone."""
         with self._alone:
             held = (self.answers.stands, self.answers.undone)
             return next((found for each in held if (found := each.get(name, {}).get(key)) is not None), None)
@@ -168,7 +168,7 @@ class Desk:
     # --------------------------------------------------------------------------------------------------------- answers
 
     def answer(self, name: str, key: str, labels: Sequence[str], sensitive: bool | None, seconds: float | None) -> None:
-        """Take an answer, or a new answer to the same question. It is on disk when this returns; duplicates are stored once."""
+        """Record an answer, or a changed answer. It is on disk when this returns; an unchanged answer is not stored again."""
         with self._alone:
             self._check_invited(name)
             before = self.answers.stands.get(name, {}).get(key)
@@ -183,12 +183,12 @@ class Desk:
             self._mark(name, key, voted=True)
 
     def last(self, name: str) -> str | None:
-        """The image that an annotator has answered last; None if there is none."""
+        """The image that an annotator answered last; None if there is none."""
         with self._alone:
             return next((key for key in reversed(self.answers.stands.get(name, {})) if key in self._ids), None)
 
     def undo(self, name: str, key: str) -> None:
-        """Take an answer back; once, if this occurs twice."""
+        """Undo an answer; no effect if it is already undone."""
         with self._alone:
             self._check_invited(name)
             if key in self.answers.stands.get(name, {}):
@@ -196,7 +196,7 @@ class Desk:
                 self._mark(name, key, voted=False)
 
     def put_off(self, name: str, key: str) -> None:
-        """Ask it at the end."""
+        """Postpone a question to the end."""
         with self._alone:
             self._check_invited(name)
             later = self._later.setdefault(name, {})
@@ -204,7 +204,7 @@ class Desk:
             later[key] = None
 
     def decide(self, key: str, labels: Sequence[str] | None, sensitive: bool | None) -> None:
-        """Let the requester's word stand for the votes of an image, on the forms that are not None."""
+        """Record the requester's decision, which replaces the votes of an image on the forms that are not None."""
         with self._alone:
             before = self.answers.stands.get("", {}).get(key, Answer(None, None))
             decided = {
@@ -214,7 +214,7 @@ class Desk:
             self._record({"by": "", "key": key, **decided, "seconds": None})
 
     def snapshot(self) -> Answers:
-        """The answers as they are now, for one who looks at them while others answer."""
+        """A copy of the current answers, which later answers do not change."""
         with self._alone:
             copy = Answers()
             copy.length, copy.invited = self.answers.length, dict(self.answers.invited)
@@ -251,7 +251,7 @@ class Desk:
         return self._voted.setdefault(name, np.zeros(len(self.keys), dtype=np.bool_))
 
     def _open(self, name: str) -> NDArray[np.bool_]:
-        """Images at which a seat is an annotator's: fewer of the others who may still answer are drawn before."""
+        """Images that an annotator may answer: fewer others with smaller draws may still answer them than votes are missing."""
         before = np.zeros(len(self.keys), dtype=np.int64)
         for other in self.answers.invited:
             if other != name:
@@ -276,6 +276,6 @@ class Desk:
         return [self.gold[place] for place in np.argsort(draws, kind="stable")]
 
     def _gold_place(self, name: str, number: int) -> int:
-        """After how many other questions an annotator's gold question of that number comes."""
+        """Number of other questions before the gold question with this number of an annotator."""
         (draw,) = uniform(self.asked.seed, "qa_gold_place", [f"{name}\0{number}"])
         return (self._every - 1) * number + int((self._every - 1) * draw)

@@ -1,4 +1,4 @@
-"""Answers of annotators as they come back: votes are added to those that the run looks for."""
+"""Import of annotators' answers: adds their votes to the votes file of a round."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _REJECTS = "import.rejects.csv"
 """File of a round that lists the answers that the last import rejected."""
 
 _MARK = b"benchwright.salt"
-"""Metadata of the votes: by what their workers' ids were hashed, itself hashed."""
+"""Metadata key of a votes file: a hash of the salt of its worker hashes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """What an import of votes gave.
+    """Result of an import of votes.
 
     Attributes:
-        votes: how many there are in all.
-        votes_file: where they lie.
-        added: how many of them this import brought.
-        withdrawn: how many of earlier imports it took back, because their assignments count no longer.
-        gold: the rows of ``worker_table`` of those who answered gold questions, the worst first.
-        gold_again: answers to gold questions that count no second time.
-        known: answers that earlier imports brought, which came again.
-        rejects: reason -> answers that it rejected.
-        rejects_file: where these are listed.
-        missing: images short of votes.
+        votes: total number of votes.
+        votes_file: path of the votes file.
+        added: number of votes added by this import.
+        withdrawn: number of earlier votes withdrawn because their assignments no longer count.
+        gold: rows of ``worker_table`` of the workers who answered gold questions, lowest accuracy first.
+        gold_again: number of repeated answers to gold questions, which were not counted again.
+        known: number of answers that were imported before.
+        rejects: reason -> number of rejected answers.
+        rejects_file: path of the list of rejected answers.
+        missing: images with too few votes.
         kappas: Fleiss' kappa by form.
     """
 
@@ -67,28 +67,28 @@ class Imported:
 
 def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, replace: bool = False) -> Imported:
     """Read MTurk result files, Label Studio exports (``.json``) or the journal of ``benchwright qa serve`` (``.jsonl``), and
-    add their votes to those that the run looks for.
+    add their votes to the votes file of the round.
 
-    Votes of MTurk's assignments that these files call rejected are taken back.
+    Votes of MTurk assignments that are rejected in these files are withdrawn.
 
     Args:
         asked: the round.
-        out: the run.
+        out: folder of the run.
         results: files of the label form and of the sensitive form, any number of batches.
-        salt: secret text that goes into the hashes of the workers' ids.
-        replace: forget the votes of earlier imports.
+        salt: secret text for the hashes of worker ids.
+        replace: discard the votes of earlier imports.
 
     Raises:
-        ValueError: for files that are no results, damaged votes, or another salt than that of earlier imports.
-        Busy: where another import, or a run, is in progress in ``out``.
+        ValueError: files that are not results, damaged votes, or a salt that differs from that of earlier imports.
+        Busy: another import, or a run, is in progress in ``out``.
     """
     store, rows = asked_rows(asked, out)
     questions = questions_of(asked, rows)
     path, rejects_file = posixpath.join(out, asked.votes_file), posixpath.join(asked.folder, _REJECTS)
     mark = {_MARK: hash_worker("", salt).encode()}
-    with lock(store, BUSY):  # imports add to what they read: one that another overtakes would lose its votes
+    with lock(store, BUSY):  # an import reads the votes and writes them again: concurrent imports would lose votes
         earlier = VOTES.empty_table() if replace or not store.exists(asked.votes_file) else read_votes(path)
-        # A worker would have another hash, and an answer that comes again would count twice.
+        # With another salt, workers would have other hashes, and repeated answers would count twice.
         if (earlier.schema.metadata or mark).get(_MARK) not in (None, mark[_MARK]):
             raise ValueError(
                 f"{path}: its worker ids were hashed with another salt: give the same --salt, or --replace the votes"
@@ -117,7 +117,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
 
 
 def workers_of(asked: Round, out: str, votes: pa.Table) -> pa.Table:
-    """The table of a round's workers (``agreement.worker_table``), their answers to gold questions included."""
+    """The ``agreement.worker_table`` of a round, including answers to gold questions."""
     return worker_table(votes, gold=gold_key(Store(out), asked.folder), background=asked.background)
 
 
@@ -130,8 +130,8 @@ def read_results(
     gold: Collection[str] = (),
     forms: Sequence[str] = FORMS,
 ) -> Votes:
-    """The votes of result files of MTurk (all ``.csv``), of exports of Label Studio (all ``.json``), or of a journal of answers
-    (one ``.jsonl``).
+    """Read votes from MTurk result files (all ``.csv``), Label Studio exports (all ``.json``), or a journal of answers (one
+    ``.jsonl``).
     """
     endings = {Path(name).suffix.lower() for name in results}
     if endings == {".json"}:
@@ -145,7 +145,7 @@ def read_results(
 
 
 def in_order(votes: pa.Table) -> pa.Table:
-    """The votes in the order in which a run keeps them."""
+    """Sort votes as in the votes file: by form, key and worker."""
     return votes.take(pc.sort_indices(votes, [("form", "ascending"), ("key", "ascending"), ("worker", "ascending")]))
 
 
@@ -158,16 +158,16 @@ def _rejects_csv(rejects: pa.Table) -> bytes:
 
 
 def own_salt(out: str) -> str:
-    """Secret text for worker hashes, made once a run and kept next to it, readable by its owner alone.
+    """Secret salt for worker hashes, created once per run and stored in its folder, readable only by its owner.
 
     Raises:
-        ValueError: where the file is empty or no text.
-        Busy: where it does not exist yet, and another process is in progress in ``out``.
+        ValueError: the file is empty or not text.
+        Busy: the file does not exist yet, and another process is in progress in ``out``.
     """
     path = Path(out) / FOLDER / "salt"
     if not path.is_file():
         with lock(Store(out), BUSY):
-            if not path.is_file():  # nobody made it in the meantime: votes that were hashed with it could not be added to
+            if not path.is_file():  # not created meanwhile: replacing it would make votes hashed with it unusable
                 with replacing(path) as temporary:
                     temporary.touch(mode=0o600)
                     temporary.write_text(secrets.token_hex(16))
@@ -175,5 +175,5 @@ def own_salt(out: str) -> str:
     salt = path.read_bytes().decode("utf-8", "replace")
     if not salt.strip() or clean(salt) != salt or "\ufffd" in salt:
         raise ValueError(f"{path}: the salt is empty or no text: put it back, or remove the file and import all with --replace")
-    adopt(path)  # of an earlier version, which kept no records
+    adopt(path)  # written by an earlier version, which kept no records
     return salt

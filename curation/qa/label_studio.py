@@ -1,8 +1,8 @@
-"""Label Studio instead of Mechanical Turk: tasks and labelling config out, its JSON export in, to the same votes.
+"""Label Studio instead of Mechanical Turk: write tasks and labelling config, read the JSON export to the same votes.
 
-Formats: https://labelstud.io/guide/tasks and https://labelstud.io/guide/export (form "JSON", with all annotations of a
-task; the short forms such as JSON_MIN keep one answer a task and are refused). Label Studio has no exclusive choice: an
-answer of "None of the above" beside a class is a reject on import.
+Formats: https://labelstud.io/guide/tasks and https://labelstud.io/guide/export (format "JSON", with all annotations of a
+task; short formats such as JSON_MIN keep only one answer per task and raise an error). Label Studio has no exclusive choice:
+an answer of "None of the above" together with a class is rejected on import.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ from .votes import FORMS
 
 
 class Project(NamedTuple):
-    """The two files of a Label Studio project: ``tasks.json`` for Import, ``config.xml`` for Labeling Interface,
-    Code.
-    """
+    """The two files of a Label Studio project: ``tasks.json`` for Import, ``config.xml`` for Labeling Interface, Code."""
 
     tasks: Path
     config: Path
@@ -57,18 +55,18 @@ def export_tasks(
 ) -> Project:
     """Write ``folder/tasks.json`` and ``folder/config.xml``.
 
-    A task shows the image and asks both questions. It carries ``image``, ``key`` and ``bucket``, and not the class:
-    annotators can look at a task's data. Set the project's annotations per task to the number of workers.
+    A task shows the image and asks the questions of ``forms``. It contains ``image``, ``key`` and ``bucket``, but not the
+    class, since annotators can see the data of a task. Set the project's annotations per task to the number of workers.
 
     Args:
         table: ``key``, ``bucket`` and, without ``images``, ``url``.
         options: the choices, as for ``mturk.export_batches``.
-        images: key -> bytes or ``Blob``: put thumbnails into the tasks rather than URLs.
+        images: key -> bytes or ``Blob``: put thumbnails into the tasks instead of URLs.
         thumbnail_px: longest side of a thumbnail.
         instructions: plain text above the question.
         prompt: the question about the classes; "" for CLEAR's.
-        medium: what the URLs are of.
-        forms: those that are asked.
+        medium: type of the URLs.
+        forms: the forms to ask.
     """
     needs = ["key", "bucket"] + ([] if images is not None else ["url"])
     check_needs(table, "images", needs)
@@ -98,7 +96,7 @@ def labelling_config(
     medium: Medium = "image",
     forms: Sequence[str] = FORMS,
 ) -> str:
-    """The labelling interface as XML. Answers come back under ``alias``, the option's name."""
+    """The labelling interface as XML. Answers contain the ``alias`` of a choice, which is the name of its option."""
     check_options(options, background=background)
     view = ET.Element("View")
     ET.SubElement(view, _TAGS[medium], name="image", value="$image")
@@ -121,7 +119,7 @@ def labelling_config(
 
 
 def choice_config(names: Sequence[str]) -> str:
-    """The interface, as XML, of a project that asks for one class of each image; the answer comes back under ``class``.
+    """Labelling interface, as XML, of a project that asks for one class per image; the answer is named ``class``.
 
     >>> choice_config(["disc", "square"]).count("<Choice ")
     2
@@ -146,23 +144,23 @@ def read_label_studio(
     earlier: pa.Table | None = None,
     forms: Sequence[str] = FORMS,
 ) -> Votes:
-    """Votes of one or more JSON exports; each annotation gives a label vote and a sensitive vote.
+    """Read the votes of one or more JSON exports; each annotation gives one vote per form.
 
     Args:
         paths: files exported as "JSON".
         options, salt: as for ``mturk_results.read_mturk_results``; the worker is ``completed_by``.
-        keys: the images asked about; None takes whatever comes.
-        earlier: votes read before with the same salt, of which none counts again: the same answer is known, another one of
-            the same worker a repeated one.
-        forms: those that were asked.
+        keys: the images asked about; None accepts any image.
+        earlier: votes read before with the same salt. The same answer again counts as known; a different answer of the same
+            worker is rejected as ``duplicate_worker``.
+        forms: the forms that were asked.
 
     Returns:
-        Votes in file order (label votes and sensitive votes of an annotation next to one another), and rejects:
+        Votes in file order (label vote and sensitive vote of an annotation next to each other), and rejects:
         ``no_image``, ``unknown_image``, ``annotation_cancelled``, ``no_worker``, ``duplicate_worker``,
         ``empty_answer``, ``malformed_answer``, ``unknown_label``, ``none_with_others``.
 
     Raises:
-        ValueError: for a file that is no such export.
+        ValueError: a file is not such an export.
     """
     check_salt(salt)
     classes = answers_to_classes(options)
@@ -198,7 +196,7 @@ def _first_votes(
     keys: Mapping[str, Any] | None,
     forms: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """The votes of an annotation as if nobody had voted before; none if it is rejected all the same."""
+    """The votes of an annotation as if nobody had voted before; [] if it is rejected for another reason."""
     try:
         return _votes(key, annotation, classes, salt, keys, set(), forms)
     except Reject:
@@ -225,7 +223,7 @@ def _votes(
     voted: set[tuple[str, str]],
     forms: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """The votes of an annotation, one a form, as rows of ``VOTES``; raises ``Reject``."""
+    """The votes of an annotation, one per form, as rows of ``VOTES``; raises ``Reject``."""
     if not key:
         raise Reject("no_image", "data.key is empty")
     if clean(key) != key or (keys is not None and key not in keys):
@@ -260,7 +258,7 @@ def _votes(
 def _seconds(lead_time: Any) -> float | None:
     try:
         seconds = float(lead_time) if isinstance(lead_time, int | float) else math.nan
-    except OverflowError:  # a whole number of hundreds of digits
+    except OverflowError:  # an integer of hundreds of digits
         return None
     return seconds if math.isfinite(seconds) else None
 

@@ -1,12 +1,12 @@
-"""What a requester uploads to Amazon Mechanical Turk: two HTML forms and the batch CSVs that fill them.
+"""Files to upload to Amazon Mechanical Turk: two HTML forms and the batch CSVs that fill them.
 
-One HIT shows one image. Both forms take the same CSV, whose columns are those of CLEAR's own batches (``image_url, ID,
-bucket_index, query``). The label form answers ``Answer.taskAnswers`` = ``[{"image": {"labels": [...]}}]``, the
-sensitive form ``Answer.image-contains.label`` = ``Yes`` or ``No``: what ``mturk_results.read_mturk_results`` reads.
+One HIT shows one image. Both forms use the same CSV, with the columns of CLEAR's own batches (``image_url, ID,
+bucket_index, query``). The label form returns ``Answer.taskAnswers`` = ``[{"image": {"labels": [...]}}]``, the
+sensitive form ``Answer.image-contains.label`` = ``Yes`` or ``No``, which ``mturk_results.read_mturk_results`` reads.
 
-Nothing that a user or a photographer wrote reaches a form unescaped: names are escaped by jinja2, ``$`` becomes a
+No text of users or photographers reaches a form unescaped: names are escaped by jinja2, ``$`` becomes a
 character reference (MTurk would substitute ``${...}``), URLs are percent-encoded, and a CSV field that a spreadsheet
-would run as a formula gets a leading apostrophe, which the import takes off again.
+would run as a formula gets a leading apostrophe, which the import removes.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from .options import LABELS_PROMPT, NONE_OF_THE_ABOVE, SENSITIVE_PROMPT, Option,
 from .votes import FORMS
 
 TaskImages = Mapping[str, bytes | Blob]
-"""Key -> the bytes of an image file, in memory or referred to."""
+"""Key -> bytes of an image file, or a ``Blob`` that refers to them."""
 
 _QUALITIES = (85, 75, 60, 45, 30)
 
 
 def data_uri(images: TaskImages, key: str, *, side_px: int, limit_bytes: int | None = None) -> str:
-    """A JPEG thumbnail of image ``key`` whose longer side has at most ``side_px`` pixels; smaller images keep their
-    size.
+    """Return a JPEG thumbnail of image ``key`` as ``data:`` URI; its longer side has at most ``side_px`` pixels, and smaller
+    images keep their size.
 
     Args:
-        limit_bytes: longest URI allowed. The JPEG quality goes down from 85 to 30 to meet it.
+        limit_bytes: maximum length of the URI. The JPEG quality is reduced from 85 down to 30 to meet it.
 
     Raises:
-        ValueError: where the image is missing or does not decode, or where the URI is too long even at quality 30.
+        ValueError: the image is missing or does not decode, or the URI is too long even at quality 30.
     """
     from PIL import Image
 
@@ -79,17 +79,17 @@ def data_uri(images: TaskImages, key: str, *, side_px: int, limit_bytes: int | N
 
 COLUMNS = ("image_url", "ID", "bucket_index", "query")
 FIELD_LIMIT_BYTES = 65_535
-"""Largest question that MTurk takes: the form with its variables filled in."""
+"""Maximum size of a question in MTurk: the form with its variables filled in."""
 
 Medium = Literal["image", "video", "page"]
-"""What is behind an address: an image, a video file, or a page that is opened next to the form."""
+"""Type of an address: an image, a video file, or a page that is opened next to the form."""
 
 _FORMS = Path(__file__).parent / "forms"
 _FORMULA = ("=", "+", "-", "@")
 
 
 class Export(NamedTuple):
-    """What ``export_batches`` wrote: the files to upload; and the gold questions among them, key -> right class."""
+    """Result of ``export_batches``: the files to upload, and the gold questions in them, key -> right class."""
 
     forms: tuple[Path, ...]
     batches: tuple[Path, ...]
@@ -97,12 +97,12 @@ class Export(NamedTuple):
 
 
 class Gold(NamedTuple):
-    """Questions whose answer is known, mixed into every batch to see how carefully a worker answers.
+    """Gold questions: questions with known answers, mixed into every batch to measure the accuracy of workers.
 
     Args:
         table: ``key``, ``concept`` (the right class, or the background class), and ``url`` unless thumbnails are used.
-        per_batch: how many of them each batch gets; each batch takes other ones as long as there are any.
-        images: ``key`` -> bytes where thumbnails are used.
+        per_batch: number of gold questions per batch; they repeat only after all have been used.
+        images: ``key`` -> bytes, if thumbnails are used.
     """
 
     table: pa.Table
@@ -131,23 +131,22 @@ def export_batches(
     Args:
         table: ``key`` (string), ``bucket`` (int), ``concept`` (class name) and, without ``images``, ``url`` (http or
             https).
-        folder: new or empty, or an earlier export, which is replaced.
+        folder: a new or empty folder, or one with an earlier export, which is replaced.
         options: the choices of the label form, in the order in which workers see them; one for every class of
             ``table``.
         background: the class whose right answer is "None of the above".
-        seed: draws which gold questions a batch gets and where they stand.
-        batch_size: most images of a batch, gold questions not counted; None makes one batch of every bucket.
-        images: ``key`` -> bytes or ``Blob``: show thumbnails inside the CSV (``data:`` URIs) rather than URLs.
+        seed: seed for the choice and positions of gold questions.
+        batch_size: maximum number of images per batch, without gold questions; None makes one batch per bucket.
+        images: ``key`` -> bytes or ``Blob``: put thumbnails into the CSV (``data:`` URIs) instead of URLs.
         thumbnail_px: longest side of a thumbnail, in pixels.
-        gold: questions with known answers. Their keys are in ``private/gold_key.json`` alone, which is not for
-            upload.
+        gold: gold questions. Only ``private/gold_key.json``, which is not for upload, lists their keys and right answers.
         instructions: plain text above the question.
         prompt: the question about the classes; "" for CLEAR's.
-        medium: what the addresses are of.
-        forms: those that are asked.
+        medium: type of the addresses.
+        forms: the forms to ask.
 
     Raises:
-        ValueError: for a missing column, a class without option, an address that is no http(s) URL, a key that occurs
+        ValueError: a missing column, a class without option, an address that is not an http(s) URL, a key that occurs
             twice or cannot be written, a form that is too large with its image, or a folder that holds other files.
     """
     check_options(options, background=background)
@@ -166,7 +165,7 @@ def export_batches(
         raise ValueError(f"the form has {size}: ask in Label Studio (--tool label-studio)")
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
-    shutil.rmtree(staging, ignore_errors=True)  # of an interrupted export
+    shutil.rmtree(staging, ignore_errors=True)  # left by an interrupted export
     try:
         for name, text in pages.items():
             sums[name] = _write(staging / "upload" / name, text)
@@ -191,9 +190,9 @@ def export_batches(
 def render_form(
     name: str, options: Sequence[Option], *, instructions: str = "", prompt: str = "", medium: Medium = "image"
 ) -> bytes:
-    """The HTML of form ``labels`` or ``sensitive``, as pure ASCII (other characters are references).
+    """Render the HTML of form ``labels`` or ``sensitive``, as pure ASCII (other characters become references).
 
-    ``${image_url}`` stands where MTurk puts the image; any other ``$`` is written as ``&#36;``.
+    MTurk replaces ``${image_url}`` by the image; any other ``$`` is written as ``&#36;``.
     """
     import jinja2
     import markupsafe
@@ -218,7 +217,7 @@ def render_form(
 
 
 def read_json_file(path: Path) -> Any:
-    """The content of a JSON file. Raises ``ValueError`` naming the file where it is none, or too large."""
+    """Read a JSON file. Raises ``ValueError`` naming the file if it is not JSON or too large."""
     with path.open("rb") as stream:
         data = read_stream(stream, str(path))
     try:
@@ -228,7 +227,7 @@ def read_json_file(path: Path) -> Any:
 
 
 def guard_formula(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet would run as a formula. ``unguard_formula`` takes it off."""
+    """Put an apostrophe before text that a spreadsheet would run as a formula. ``unguard_formula`` removes it."""
     return "'" + text if text.lstrip("'").startswith(_FORMULA) else text
 
 
@@ -264,7 +263,7 @@ def _check_gold(gold: Gold, table: pa.Table) -> None:
 
 
 def _earlier_files(root: Path) -> list[Path]:
-    """The files of an earlier export in the folder. Raises ``ValueError`` if others lie there alone."""
+    """The files of an earlier export in the folder. Raises ``ValueError`` if the folder has files but no export."""
     record = root / "export.json"
     if not record.is_file():
         if root.is_dir() and any(root.iterdir()):
@@ -277,7 +276,7 @@ def _earlier_files(root: Path) -> list[Path]:
 
 
 def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
-    """Put the finished export in the place of an earlier one; other files in the folder stay."""
+    """Replace an earlier export by the finished one; other files in the folder stay."""
     for path in earlier:
         if path.is_file():
             remove(path)
@@ -308,7 +307,7 @@ def _gold_rows(gold: Gold, number: int, bucket: int, seed: int) -> list[dict[str
 
 
 def _mix(lines: list[list[str]], golden: list[list[str]], where: str, seed: int) -> list[list[str]]:
-    """Put the gold lines at places drawn by their key; the others keep their order."""
+    """Insert the gold lines at positions drawn by their key; the other lines keep their order."""
     places = uniform(seed, "qa_gold_place", [f"{where} {line[1]}" for line in golden]) * (len(lines) + 1)
     after: dict[int, list[list[str]]] = {}
     for place, line in zip(places.astype(int).tolist(), golden, strict=True):
@@ -334,11 +333,11 @@ def _line(row: dict[str, Any], images: TaskImages | None, thumbnail_px: int, roo
 
 
 def web_address(key: str, url: str | None) -> str:
-    """An address as a page may hold it. Raises ``ValueError`` if it is none of http or https."""
+    """An address, escaped for use in a page. Raises ``ValueError`` if it is not http or https."""
     parts = urllib.parse.urlsplit(url or "")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"image {key!r}: {url!r:.80} is not an http(s) URL; give images= to send thumbnails instead")
-    # What is legal in a URL stays; quotes, angle brackets, spaces, `$` and `{` would leave the attribute or be filled in.
+    # Legal characters of a URL stay; quotes, angle brackets and spaces could end the attribute, `${` would be substituted.
     return urllib.parse.quote(parts.geturl(), safe=":/?#[]@!&()*+,;=%-._~")
 
 
@@ -355,7 +354,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> str:
-    """Write the file and return its SHA-256."""
+    """Write a file and return its SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
         path.write_bytes(data)

@@ -1,8 +1,8 @@
-"""Result CSVs of Amazon Mechanical Turk, as downloaded by the requester, to one table of votes.
+"""Read result CSVs of Amazon Mechanical Turk, as downloaded by the requester, to one table of votes.
 
-A row is an assignment. Rows that are no vote become rejects with a reason; only a file that is not a result file of these
-forms, or that cannot be read as CSV at all, is an error. Worker ids are hashed with a salt at the door: they name
-people.
+A row is an assignment. Rows that are not valid votes become rejects with a reason; an error is raised only for a file that
+is not a result file of these forms, or cannot be read as CSV. Worker ids, which identify people, are hashed with a salt as
+they are read.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ _FORMS = {"labels": LABELS_COLUMN, "sensitive": SENSITIVE_COLUMN}
 NEEDED = ("AssignmentId", "WorkerId", "AssignmentStatus", "Input.ID", "Input.query")
 
 _COUNTED = ("Approved", "Submitted")
-"""Values of ``AssignmentStatus`` of work that counts."""
+"""Values of ``AssignmentStatus`` of assignments that count."""
 
 _ANSWER_LIMIT = 20_000
-"""Longest answer that is parsed, in characters: the form's own answers have some hundred."""
+"""Maximum length of an answer, in characters; answers of the form have a few hundred."""
 
 
 class Votes(NamedTuple):
-    """What an import gives.
+    """Votes read from results.
 
     Attributes:
-        votes: ``votes.VOTES``.
-        rejects: what was rejected: ``key`` (the image, "" if it cannot be told), ``reason``, and ``detail`` (file,
-            line, what was seen).
-        withdrawn: row numbers of the earlier votes whose assignments count no longer.
-        gold_again: answers of a worker to a gold question that the worker had answered before: one of them counts.
-        known: answers that an earlier import brought, which come again.
+        votes: the new votes, ``votes.VOTES``.
+        rejects: rejected answers: ``key`` (the image, "" if unknown), ``reason``, and ``detail`` (file, line, cause).
+        withdrawn: row numbers of the earlier votes that no longer count.
+        gold_again: number of answers to gold questions that the same worker had answered before; only the first counts.
+        known: number of answers that are among the earlier votes.
     """
 
     votes: pa.Table
@@ -57,7 +56,7 @@ class Votes(NamedTuple):
 
 
 def votes_of(added: Collection[tuple[Any, ...]], rejects: Collection[tuple[str, str, str]], **more: Any) -> Votes:
-    """``Votes`` of rows in the order of the columns of ``VOTES`` and of ``REJECTS``; ``more`` is what else there is to say."""
+    """Build ``Votes`` from rows with the columns of ``VOTES`` and of ``REJECTS``; ``more`` are its other attributes."""
     tables = (
         pa.table([*map(list, zip(*rows, strict=True))] if rows else [[]] * len(schema), schema=schema)
         for rows, schema in ((added, VOTES), (rejects, REJECTS))
@@ -74,29 +73,28 @@ def read_mturk_results(
     earlier: pa.Table | None = None,
     gold: Collection[str] = (),
 ) -> Votes:
-    """Read result files of the label form, of the sensitive form or of both, any number of batches, in the order given.
+    """Read result files of the label form, of the sensitive form or of both, any number of batches, in the given order.
 
     Args:
-        paths: CSV files. Where a vote occurs twice, the first one counts; of the status of an assignment, the last one does,
-            so that a vote is withdrawn whose assignment is rejected later.
-        options: the choices of the label form as exported: answers are turned into their classes.
-        salt: secret text mixed into the workers' hashes: the same worker has the same hash in all files read with one
-            salt, and the ids cannot be found again by hashing a list of known ids.
-        queries: image key -> class, for all images asked about, gold questions included. None takes whatever comes.
-        earlier: votes read before with the same salt; an answer of theirs that comes again, in the same assignment, is known,
-            and another one of the same worker a repeated one.
-        gold: keys of gold questions. Several batches may ask a worker the same one.
+        paths: CSV files. If a vote occurs twice, the first one counts. The last status of an assignment counts: if it is
+            rejected later, its vote is withdrawn.
+        options: the choices of the label form as exported; answers are mapped to their classes.
+        salt: secret text for the worker hashes: a worker has the same hash in all files read with the same salt, and
+            the ids cannot be recovered by hashing a list of known ids.
+        queries: image key -> class, for all images asked about, including gold questions. None accepts any image.
+        earlier: votes read before with the same salt; the same answer of the same assignment again counts as known, another
+            answer of the same worker is rejected as ``duplicate_worker``.
+        gold: keys of gold questions, which a worker may be asked in several batches.
 
     Returns:
-        The votes in file order, what came of earlier ones, and the rejects: ``bad_encoding``, ``wrong_field_count``,
+        The votes in file order, changes to earlier votes, and the rejects: ``bad_encoding``, ``wrong_field_count``,
         ``assignment_not_counted`` (neither approved nor submitted, or marked in the column ``Reject``), ``no_image``,
-        ``unknown_image``,
-        ``query_mismatch``, ``empty_answer``, ``answer_too_long``, ``malformed_answer``, ``unknown_label``,
+        ``unknown_image``, ``query_mismatch``, ``empty_answer``, ``answer_too_long``, ``malformed_answer``, ``unknown_label``,
         ``none_with_others``, ``no_worker``, ``duplicate_assignment``, ``duplicate_worker``.
 
     Raises:
-        ValueError: naming file and line, for a file without the needed columns or with one twice, or that is no CSV, or for
-            more rejects than ``MAX_BAD_ROWS``.
+        ValueError: a file that is not CSV, lacks a needed column or has a column twice, or more rejects than
+            ``MAX_BAD_ROWS``; the message names file and line.
     """
     if not paths:
         raise ValueError("no result files to read")
@@ -123,7 +121,7 @@ def read_mturk_results(
 
 
 def check_salt(salt: str) -> None:
-    """Raise ``ValueError`` if there is none."""
+    """Raise ``ValueError`` if the salt is empty."""
     if not salt:
         raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
 
@@ -136,13 +134,13 @@ def hash_worker(worker: str, salt: str) -> str:
 
 @dataclasses.dataclass
 class _Reader:
-    """Turns rows into votes, and remembers who has voted on what.
+    """Converts rows to votes, and keeps track of who has voted on which image.
 
     Attributes:
-        added: the votes by their numbers, which continue from those of the earlier votes.
-        withdrawn: numbers of the earlier votes that count no longer.
-        gold_again: answers to gold questions that came again.
-        known: answers of earlier votes that came again.
+        added: number -> new vote; numbers continue after those of the earlier votes.
+        withdrawn: numbers of the earlier votes that no longer count.
+        gold_again: number of repeated answers to gold questions.
+        known: number of answers that are among the earlier votes.
     """
 
     classes: Mapping[str, str]
@@ -157,7 +155,7 @@ class _Reader:
     _assignments: set[tuple[str, str]] = dataclasses.field(default_factory=set)
 
     def __post_init__(self, earlier: pa.Table) -> None:
-        # Who voted on what -> the vote's number and its assignment.
+        # (worker, image, form) -> number and assignment of the vote.
         self._voted: dict[tuple[str, str, str], tuple[int, str | None]] = {}
         columns = (earlier[name].to_pylist() for name in ("worker", "key", "form", "assignment"))
         for number, (worker, key, form, assignment) in enumerate(zip(*columns, strict=True)):
@@ -186,12 +184,12 @@ class _Reader:
             raise Reject("assignment_not_counted", message + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
 
     def _withdraw(self, key: str, row: Mapping[str, str]) -> bool:
-        """Take back what the assignment of a row voted before; whether there was a vote."""
+        """Withdraw earlier votes of a row's assignment; return whether there were any."""
         assignment = self._assignment(row)
         withdrawn = False
         for form, column in _FORMS.items():
             voter = (self._worker(row), key, form)
-            # The same worker may have voted on the image in another assignment; of old votes the assignment is not known.
+            # The worker may have voted on the image in another assignment; the assignment of old votes may be unknown (None).
             if column not in row or voter not in self._voted or self._voted[voter][1] not in (assignment, None):
                 continue
             number, _ = self._voted.pop(voter)
@@ -234,7 +232,7 @@ class _Reader:
 
     def _add(self, key: str, row: Mapping[str, str], answers: dict[str, list[str] | bool]) -> None:
         worker = self._worker(row)
-        if key in self.gold:  # a question for one and the same worker in several batches
+        if key in self.gold:  # several batches may ask a worker the same gold question
             again = [form for form in answers if (worker, key, form) in self._voted]
             self.gold_again += len(again)
             answers = {form: answer for form, answer in answers.items() if form not in again}
@@ -256,7 +254,7 @@ class _Reader:
             self._next += 1
 
     def _is_known(self, voter: tuple[str, str, str], assignment: str | None) -> bool:
-        """Whether an earlier import brought the answer of this assignment."""
+        """Whether the answer of this assignment is among the earlier votes."""
         number, before = self._voted.get(voter, (self._first, None))
         return number < self._first and before is not None and before == assignment
 
@@ -269,10 +267,10 @@ class _Reader:
 
 
 def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Line number, header and fields of every row after the header; bytes that are not UTF-8 come as surrogates.
+    """Yield line number, header and fields of every row after the header; bytes that are not UTF-8 become surrogates.
 
     Raises:
-        ValueError: naming file and line, for what is no CSV; and what ``check_header`` raises.
+        ValueError: the file is not CSV (the message names file and line), or an error of ``check_header``.
     """
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.reader(text_lines(file, str(path)), strict=True)
@@ -304,10 +302,10 @@ def _seconds(text: str) -> float | None:
 
 
 def clean(text: str) -> str:
-    """The text with question marks for what Arrow and files cannot hold: halves of characters, and NUL."""
+    """Replace characters that Arrow and files cannot hold, lone surrogates and NUL, by question marks."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
 
 
 def _shown(text: str) -> str:
-    """Text of a stranger in a message: quoted, escaped, cut."""
+    """Untrusted text for a message: quoted, escaped, truncated."""
     return ascii(text if len(text) <= 60 else text[:57] + "...")

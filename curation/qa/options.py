@@ -1,4 +1,4 @@
-"""What a worker may answer, and which class each answer stands for."""
+"""Answers that a worker can choose, and the class that each answer stands for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE_OF_THE_ABOVE = "None of the above"
 
 LABELS_PROMPT = f"Select one or more elements in this image. Or select '{NONE_OF_THE_ABOVE}'."
 SENSITIVE_PROMPT = "Does this image contain sensitive content (e.g., pornography, abuse, hate speech, etc.)?"
-"""What the two forms ask, where a round has no question of its own."""
+"""Default questions of the two forms, for rounds without their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Option:
     """One choice of the label form.
 
     Args:
-        name: the word that the worker reads and that the answer carries, such as ``computer``.
-        class_name: the class that it stands for in the table, such as ``laptop``; "" means the same as ``name``.
-        hint: what is in brackets behind the name, such as ``laptop/tablet/desktop/keyboard/etc.``.
+        name: the word that the worker reads and that the answer contains, such as ``computer``.
+        class_name: the class in the table that it stands for, such as ``laptop``; "" means the same as ``name``.
+        hint: text in brackets after the name, such as ``laptop/tablet/desktop/keyboard/etc.``.
 
     >>> Option("computer", class_name="laptop", hint="or a desktop").shown
     'computer (or a desktop)'
@@ -34,20 +34,20 @@ class Option:
 
     @property
     def stands_for(self) -> str:
-        """The class of an image for which this is the right answer."""
+        """The class of the images for which this is the right answer."""
         return self.class_name or self.name
 
     @property
     def shown(self) -> str:
-        """What the worker reads, the name with its hint in brackets."""
+        """Text that the worker reads: the name with its hint in brackets."""
         return f"{self.name} ({self.hint})" if self.hint else self.name
 
 
 def check_options(options: Sequence[Option], *, background: str) -> None:
     """Raise ``ValueError`` if an answer would be ambiguous or could not be shown.
 
-    Two options may not share a name, a shown text or a class; none may be called "None of the above" or stand for the
-    background class; names are non-empty, without control characters and without white space around them.
+    Two options may not share a name, a shown text or a class; no option may be called "None of the above" or stand for the
+    background class; names must be non-empty, without control characters and without white space around them.
 
     >>> check_options([Option("disc"), Option("square", class_name="disc")], background="")
     Traceback (most recent call last):
@@ -75,7 +75,7 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for text that ``text_rule`` has something against.
+    """Raise ``ValueError`` for text that violates ``text_rule``.
 
     >>> check_text(" disc", "option")
     Traceback (most recent call last):
@@ -87,7 +87,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def text_rule(text: str) -> str:
-    """What is wrong with text that is empty, has white space around it or has control characters in it; else "".
+    """Describe the fault of text that is empty, has white space around it or contains control characters; "" for valid text.
 
     >>> text_rule("disc"), text_rule(" disc")
     ('', 'it must not be empty nor have white space around it')
@@ -100,7 +100,7 @@ def text_rule(text: str) -> str:
 
 
 def answers_to_classes(options: Sequence[Option]) -> dict[str, str]:
-    """Answer -> class. An answer may be the bare name or the name with its hint, as forms of both kinds return.
+    """Answer -> class. An answer is the name alone or the name with its hint, since forms of both kinds exist.
 
     >>> answers_to_classes([Option("computer", class_name="laptop", hint="or a desktop")])
     {'computer': 'laptop', 'computer (or a desktop)': 'laptop'}
@@ -109,7 +109,7 @@ def answers_to_classes(options: Sequence[Option]) -> dict[str, str]:
 
 
 def classes_to_answers(options: Sequence[Option]) -> Mapping[str, str]:
-    """Class -> the name that workers answer.
+    """Class -> name of its option.
 
     >>> classes_to_answers([Option("computer", class_name="laptop")])
     {'laptop': 'computer'}
@@ -118,15 +118,15 @@ def classes_to_answers(options: Sequence[Option]) -> Mapping[str, str]:
 
 
 def read_answer(answers: object, classes: Mapping[str, str]) -> list[str]:
-    """The classes of one answer, sorted and without repetition; [] is none of the above.
+    """Return the classes of one answer, sorted and without repetition; [] is none of the above.
 
     Args:
-        answers: what the form returned: a list of names, or [] or ``["None of the above"]``.
-        classes: ``answers_to_classes``.
+        answers: value that the form returned: a list of names, or [] or ``["None of the above"]``.
+        classes: answer -> class, from ``answers_to_classes``.
 
     Raises:
-        Reject: ``malformed_answer`` (not a list of strings), ``unknown_label`` (a name that is no option),
-            ``none_with_others`` ("None of the above" beside a class).
+        Reject: ``malformed_answer`` (not a list of strings), ``unknown_label`` (a name that is not an option),
+            ``none_with_others`` ("None of the above" together with a class).
 
     >>> classes = answers_to_classes([Option("computer", class_name="laptop"), Option("bus")])
     >>> read_answer(["computer", "bus"], classes)

@@ -1,7 +1,7 @@
-"""Rounds of questions to people: about which rows, what goes out to them, and where their votes are looked for.
+"""Rounds of questions to people: the rows asked about, the export of questions, and the location of the votes.
 
-A pipeline that waits for people describes each round with a ``Round`` and has ``ask`` in its plan, which adds the stage that
-counts the votes. The answers come in by ``imports``, or by ``answers`` where they are SIMULATED.
+A pipeline that waits for people describes each round with a ``Round`` and calls ``ask`` on its plan, which adds the stage that
+counts the votes. Answers are imported by ``imports``; SIMULATED answers are made by ``simulated.answer``.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ from .options import Option
 from .votes import FORMS, QuestionForm, Sensitive, Voted, VoteRule, count_votes, missing_votes, read_votes
 
 FOLDER = "qa"
-"""What the rounds of a run leave in its folder, and the salt of their workers' ids."""
+"""Subfolder of a run with the files of its rounds and the salt of the worker hashes."""
 
 SIMULATED = "votes-SIMULATED-"
-"""How the names of files of simulated votes begin."""
+"""Prefix of the names of files of simulated votes."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _TAKEN = ("export", "salt", "simulated")
-"""Names in ``qa/`` that are those of the files of a round without a name."""
+"""Names in ``qa/`` that are used by the files of the unnamed round."""
 
 
 POOL = 20
-"""Simulated workers, where no other number is given."""
+"""Default number of simulated workers."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRates:
-    """Chances, each in [0, 1], that one simulated answer goes wrong. They exclude one another: their sum is at most 1.
+    """Probabilities, each in [0, 1], that one simulated answer is wrong. Those of the label form are exclusive: their sum is
+    at most 1.
 
     Args:
-        none: "None of the above" on an image of a class.
-        extra: the right class and another one (on a background image: a class).
+        none: "None of the above" for an image of a class.
+        extra: the right class and another one (for a background image: a class).
         wrong: another class.
-        sensitive: Yes on an image that is not sensitive, or No on one that is (a chance of its own).
+        sensitive: Yes for an image that is not sensitive, or No for one that is (independent of the others).
     """
 
     none: float = 0.05
@@ -67,12 +68,12 @@ class ErrorRates:
 
 @dataclasses.dataclass(frozen=True)
 class Simulated:
-    """SIMULATED annotators answer, for demonstrations and tests.
+    """Settings of SIMULATED annotators, for demonstrations and tests.
 
     Attributes:
-        truth: where the right class of an image stands (null: none of the above): a text column of the rows, or a label of
-            their column ``labels``, which holds the JSON objects that image sources give.
-        errors: chances of wrong answers.
+        truth: source of the right class of an image (null: none of the above): a text column of the rows, or a key of the
+            JSON objects in their column ``labels``, as image sources provide it.
+        errors: probabilities of wrong answers.
 
     >>> Simulated("concept").errors  # chances of wrong answers
     ErrorRates(none=0.05, extra=0.04, wrong=0.03, sensitive=0.0)
@@ -89,21 +90,21 @@ class Round:
     Attributes:
         stage: the stage whose rows are asked about, one question each.
         options: the classes to choose from, in the order in which annotators see them.
-        seed: draws where gold questions stand, and simulated answers.
-        name: snake_case; "" if the pipeline has no other round. Its files are in ``qa/``, those of a named one in
-            ``qa/<name>/``.
-        workers: votes that an image needs on each form.
+        seed: seed for the choice and positions of gold questions, and for simulated answers.
+        name: snake_case; "" if the pipeline has no other round. The files of an unnamed round are in ``qa/``, those of a named
+            round in ``qa/<name>/``.
+        workers: number of votes that an image needs on each form.
         background: the class whose right answer is "None of the above"; "" for none.
-        question: text column: the class that an image is believed to show.
-        image: column of the encoded images; "" if there are addresses alone.
-        address: column of the images' addresses, for ``qa export --urls``.
-        medium: what is behind an address: an image, a video file, or a page that annotators open next to the form.
-        forms: of ``votes.FORMS``, those that are asked.
-        thumbnail_px: longest side of the images that annotators are shown.
-        group: column of whole numbers that divides the rows into batches; "" puts all into one.
+        question: text column with the class that an image is believed to show.
+        image: column of the encoded images; "" if the rows have only addresses.
+        address: column of the image addresses, for ``qa export --urls``.
+        medium: type of the addresses: an image, a video file, or a page that annotators open next to the form.
+        forms: the forms to ask, a subset of ``votes.FORMS``.
+        thumbnail_px: longest side of the images shown to annotators.
+        group: integer column that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
-        simulated: who answers in the place of people; None if people do.
-        prompt: the question about the classes, in a line; "" for CLEAR's.
+        simulated: simulated annotators; None if people answer.
+        prompt: the question about the classes, in one line; "" for CLEAR's.
 
     >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0, name="shape")
     >>> asked.votes_file
@@ -137,17 +138,17 @@ class Round:
 
     @property
     def folder(self) -> str:
-        """Where its files lie within the folder of a run."""
+        """Folder of the round's files, relative to the folder of a run."""
         return posixpath.join(FOLDER, self.name) if self.name else FOLDER
 
     @property
     def votes_file(self) -> str:
-        """Where the votes of people lie within the folder of a run."""
+        """File of people's votes, relative to the folder of a run."""
         return posixpath.join(self.folder, "votes.parquet")
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """Name of the round in messages."""
         return f"round of questions {self.name!r}" if self.name else "the round of questions"
 
 
@@ -160,16 +161,16 @@ def ask(
     sensitive: Sensitive | int = "as_released",
     rule: VoteRule = "majority_exact",
 ) -> Flow:
-    """The plan with the stage that waits for the votes of a round and counts them: ``voted``, or ``voted_<name>``.
+    """Add to a plan the stage that waits for the votes of a round and counts them: ``voted``, or ``voted_<name>``.
 
     Args:
-        flow: a plan that ends with the stage that is asked about.
+        flow: a plan that ends with the stage whose rows are asked about.
         asked: the round.
-        out: the run.
+        out: folder of the run.
         majority, sensitive, rule: which images stay, see ``votes.aggregate_votes``.
 
     Raises:
-        PlanError: where the plan ends with another stage, or that stage has not the columns that the round names.
+        PlanError: the plan ends with another stage, or that stage lacks columns that the round names.
 
     >>> import benchwright as bw
     >>> import shapes
@@ -207,9 +208,9 @@ def ask(
 
 
 def votes_place(asked: Round, out: str) -> str:
-    """Where the votes of a round lie, as a setting of a step. Those of people stay in one file.
+    """File of the votes of a round, as a setting of a step. People's votes are always in the same file.
 
-    Simulated votes have a file for all that they depend on: the settings, and the rows that were asked about.
+    The file name of simulated votes depends on everything that determines them: the settings and the rows asked about.
     """
     simulated = asked.simulated
     if simulated is None:
@@ -220,7 +221,7 @@ def votes_place(asked: Round, out: str) -> str:
 
 
 def votes_of(asked: Round, out: str) -> pa.Table | None:
-    """The votes that a run counts in a round, None if there are none yet."""
+    """The votes that a run counts in a round; None if there are none yet."""
     place = votes_place(asked, out)
     if isinstance(place, WhereOfRows):
         artifact = load_artifact(Store(out), asked.stage)
@@ -229,7 +230,7 @@ def votes_of(asked: Round, out: str) -> pa.Table | None:
 
 
 def unanswered(asked: Round, out: str) -> dict[str, int]:
-    """Key -> answers that are still wanted, of every row that is short of them on the label form."""
+    """Key -> number of missing answers, for every row with too few answers on the label form."""
     _, rows = asked_rows(asked, out)
     keys, votes = rows.table(["key"])["key"].to_pylist(), votes_of(asked, out)
     if votes is None:
@@ -239,11 +240,11 @@ def unanswered(asked: Round, out: str) -> dict[str, int]:
 
 
 def asked_rows(asked: Round, out: str) -> tuple[Store, Rows]:
-    """The rows that annotators are asked about.
+    """Return the store of a run and the rows that annotators are asked about.
 
     Raises:
-        StoreError: where the run has not made them yet.
-        PlanError: where they have not the columns that the round names.
+        StoreError: the run has not made the rows yet.
+        PlanError: the rows lack columns that the round names.
     """
     store = Store(out)
     artifact = load_artifact(store, asked.stage)
@@ -289,15 +290,15 @@ def export_questions(
 
     Args:
         asked: the round.
-        out: the run.
-        folder: where the files go.
-        tool: who asks: MTurk, or Label Studio.
-        batch_size: most images a batch; a batch a group by default.
-        thumbnails: put images into the batches, rather than their addresses.
-        gold: CSV file of questions whose answer is known (MTurk only): ``class_name`` and ``file``, a path next to the CSV, or
-            ``url`` where addresses are sent. Their right answers are in ``private/``, which is not for upload, and beside the
-            run, where the import looks for them.
-        gold_per_batch: how many of them each batch gets.
+        out: folder of the run.
+        folder: output folder.
+        tool: annotation tool: MTurk or Label Studio.
+        batch_size: maximum number of images per batch; default: one batch per group.
+        thumbnails: put images into the batches instead of their addresses.
+        gold: CSV file of gold questions (MTurk only): ``class_name`` and ``file``, a path relative to the CSV, or ``url`` if
+            addresses are sent. The right answers are written to ``private/``, which is not for upload, and to the folder of
+            the run, where the import reads them.
+        gold_per_batch: number of gold questions per batch.
 
     Returns:
         The files to upload.
@@ -333,7 +334,7 @@ def export_questions(
 
 
 def _questions(asked: Round, rows: Rows, *, addresses: bool) -> pa.Table:
-    """The columns of a batch, under the names that ``export_batches`` gives them."""
+    """The columns of a batch, with the names that ``export_batches`` expects."""
     names = {"key": "key", "bucket": asked.group, "concept": asked.question, **({"url": asked.address} if addresses else {})}
     table = rows.table([*dict.fromkeys(name for name in names.values() if name)])
     one = pa.array([0] * table.num_rows, pa.int64())
@@ -341,12 +342,12 @@ def _questions(asked: Round, rows: Rows, *, addresses: bool) -> pa.Table:
 
 
 def images_of(asked: Round, rows: Rows) -> dict[str, Blob]:
-    """Key -> image, of the rows that are asked about."""
+    """Key -> image of the rows that are asked about."""
     return dict(zip(rows.table(["key"])["key"].to_pylist(), rows.blobs(asked.image), strict=True))
 
 
 def addresses_of(asked: Round, rows: Rows) -> dict[str, str]:
-    """Key -> address, of the rows that are asked about. Raises ``ValueError`` if it is none of http or https."""
+    """Key -> address of the rows that are asked about. Raises ``ValueError`` for an address that is not http or https."""
     table = rows.table(["key", asked.address]).to_pydict()
     return {key: web_address(key, url) for key, url in zip(table["key"], table[asked.address], strict=True)}
 
@@ -360,18 +361,18 @@ def questions_of(asked: Round, rows: Rows) -> dict[str, str]:
 BUSY = "another import or run is in progress in {}: wait for it, and import again"
 
 _KEY = "gold_key.json"
-"""File of a round that has the key of all gold questions that were exported."""
+"""File of a round with the right answers to all exported gold questions."""
 
 
 def gold_questions(path: str, per_batch: int, classes: Collection[str], *, thumbnails: bool) -> Gold:
-    """The questions of a CSV file, see ``rounds.export_questions``. Raises ``ValueError`` for the first line that is none."""
+    """Read gold questions from a CSV file, see ``export_questions``. Raises ``ValueError`` for the first invalid line."""
     place = "file" if thumbnails else "url"
     folder = Path(os.path.realpath(path)).parent
     asked: dict[str, tuple[str, bytes]] = {}
     for line, row in _lines(path, ("class_name", place), classes):
         name, where_from = row["class_name"], f"{path} line {line}"
         what = _file(folder, row[place], where_from).read_bytes() if thumbnails else row[place].encode()
-        # Named after what is asked: another file of gold questions may be in use later, while answers to this one still come.
+        # The key depends on the content: answers may still arrive when another file of gold questions is in use.
         key = f"gold{sha256(name.encode() + bytes(1) + what)[:16]}"
         if key in asked:
             raise ValueError(f"{where_from}: this question appears twice")
@@ -385,7 +386,7 @@ def gold_questions(path: str, per_batch: int, classes: Collection[str], *, thumb
 
 
 def _lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and fields of the gold questions. Raises ``ValueError`` for the first line that is none."""
+    """Line number and fields of each gold question. Raises ``ValueError`` for the first invalid line."""
 
     def check_header(path: Path, header: list[str]) -> None:
         if any(header.count(name) != 1 for name in needed):
@@ -413,8 +414,8 @@ def _file(folder: Path, name: str, place: str) -> Path:
 
 
 def gold_key(store: Store, folder: str) -> dict[str, str]:
-    """Key -> right class of all gold questions of a round's exports; empty where there were none. Raises ``ValueError`` or
-    ``StoreError`` where the file is damaged."""
+    """Key -> right class of all gold questions that a round has exported; empty if there were none. Raises ``ValueError`` or
+    ``StoreError`` if the file is damaged."""
     name = posixpath.join(folder, _KEY)
     if store.local:
         check_file(store.local / name)
@@ -429,7 +430,7 @@ def gold_key(store: Store, folder: str) -> dict[str, str]:
 
 
 def add_to_gold_key(store: Store, folder: str, placed: Mapping[str, str]) -> None:
-    """Add questions to the key next to the run. Those of earlier exports stay: their answers may still come."""
+    """Add gold questions to the file of right answers. Those of earlier exports stay: their answers may still arrive."""
     name = posixpath.join(folder, _KEY)
     with lock(store, BUSY):
         store.write_json(name, {**gold_key(store, folder), **placed})

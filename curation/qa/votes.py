@@ -1,4 +1,4 @@
-"""What the votes decide: counts per image, which images stay, and the stage that says so.
+"""Decisions by votes: count the votes per image, decide which images stay, and the stage that does so.
 
 A vote is one answer of one person to one of two questions about one image (``VOTES``). CLEAR asks three people each
 (Lin et al., "The CLEAR Benchmark", NeurIPS 2021 Datasets and Benchmarks, appendix on crowd-sourcing).
@@ -35,20 +35,20 @@ VOTES = pa.schema(
         ("assignment", pa.string()),
     ]
 )
-"""Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
-null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
-of MTurk's assignment (null if there is none)."""
+"""Image key; ``labels`` or ``sensitive``; keyed hash of the worker; the classes chosen (sorted, [] = none of the above;
+null on the sensitive form); Yes or No (null on the label form); seconds of work (null if unknown); keyed hash of the MTurk
+assignment (null for none)."""
 
 QuestionForm = Literal["labels", "sensitive"]
 
 FORMS: tuple[QuestionForm, ...] = ("labels", "sensitive")
-"""The questions: which classes does the image show, and is it sensitive?"""
+"""The two questions: which classes does the image show, and is it sensitive?"""
 
 ADJUDICATOR = "adjudicator"
-"""The worker of a decision of the requester, which stands for all votes of its image and form. Hashes are of other letters."""
+"""Worker of a requester's decision, which replaces all votes of its image and form. Unlike worker hashes not hexadecimal."""
 
 MAX_VOTES = 1 << 24
-"""Most votes of a file."""
+"""Maximum number of votes in a file."""
 
 _MAX_BYTES = 1 << 30
 _MAX_VOTE_BYTES = 1 << 16
@@ -60,14 +60,12 @@ COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sens
 _FORM_OF: dict[str, str] = {
     name: "num_sensitive" if name.endswith("sensitive") else "num_labels" for name in (*COUNTS, "num_labels", "num_sensitive")
 }
-"""Count -> the number of answers on its form."""
+"""Name of a count -> name of the number of answers on its form."""
 
 
 @dataclass(frozen=True)
 class Voted:
-    """Columns that ``count_votes`` adds: label votes by kind (see ``aggregate_votes``) and Yes answers on the sensitive
-    form.
-    """
+    """Columns that ``count_votes`` adds: label votes by kind (see ``aggregate_votes``) and Yes votes on the sensitive form."""
 
     key: str
     votes_exact: int
@@ -91,29 +89,30 @@ def aggregate_votes(
     sensitive: Sensitive | int = "as_released",
     rule: VoteRule = "majority_exact",
 ) -> pa.Table:
-    """Count the votes of every image and judge it.
+    """Count the votes of every image and decide whether it stays.
 
-    A label vote is *exact* (the image's class alone), *extra* (its class and others), *wrong* (others only) or *none*
-    (none of the above). An image of the background class has no exact vote: its right answer is none.
+    A label vote is *exact* (only the class of the image), *extra* (its class and others), *wrong* (only others) or *none*
+    (none of the above). An image of the background class has no exact votes: its right answer is none.
 
     Args:
-        images: ``key``, ``concept`` (class, or the background class). Votes about other keys (gold questions) are left
-            out.
-        votes: ``VOTES``. A decision (``ADJUDICATOR``) is judged as if all ``workers`` had given it; the counts remain those
-            of the votes.
-        workers: votes that an image must have on each form, else ``missing_votes``.
-        majority: exact votes (none votes for the background class) that keep an image; they must also be more than
-            half.
-        sensitive: Yes votes that drop an image: a number, ``as_released`` (1) or ``as_written`` (all ``workers``).
-        rule: ``majority_exact`` is the paper's. ``draft`` is the surviving script's: the most frequent kind of vote
-            must be *exact*, ties going to the first of none, exact, extra, wrong, so that 1-1-1 of the last three
-            stays; a background image is dropped where more than half of the votes choose a class.
+        images: ``key``, ``concept`` (class, or the background class). Votes about other keys (gold questions) are
+            ignored.
+        votes: ``VOTES``. A decision (``ADJUDICATOR``) counts as if all ``workers`` had given this answer; the returned
+            counts are those of the votes alone.
+        workers: number of votes that an image needs on each form; with fewer it is rejected as ``missing_votes``.
+        majority: number of exact votes (none votes for the background class) that keep an image; they must also be more
+            than half.
+        sensitive: number of Yes votes that drop an image: an integer, ``as_released`` (1) or ``as_written`` (all
+            ``workers``).
+        rule: ``majority_exact`` is the rule of the paper. ``draft`` is that of the surviving script: the most frequent kind
+            of vote must be *exact*, ties going to the first of none, exact, extra, wrong, so that 1-1-1 of the last three
+            stays; a background image is dropped if more than half of the votes choose a class.
 
     Returns:
         In the order of ``images``: ``key``, ``votes_exact``, ``votes_extra``, ``votes_wrong``, ``votes_none``,
         ``votes_sensitive`` (Yes answers), ``num_labels``, ``num_sensitive`` (answers on each form), all int64, and
-        ``reason``: null where the image stays, else the first that holds of ``sensitive``, ``missing_votes``,
-        ``none_of_the_above``, ``wrong_class``, ``extra_class`` (a majority says so), ``has_class`` (background only),
+        ``reason``: null if the image stays, otherwise the first that holds of ``sensitive``, ``missing_votes``,
+        ``none_of_the_above``, ``wrong_class``, ``extra_class`` (by a majority), ``has_class`` (background only),
         ``no_majority``.
     """
     _check_settings(workers, majority)
@@ -137,14 +136,14 @@ def count_votes(
     rule: VoteRule = "majority_exact",
     question: str = "concept",
 ) -> Iterator[Sifted]:
-    """Stage ``whole``: add the columns of ``Voted`` and reject the images that the votes do not confirm.
+    """Add the columns of ``Voted`` and reject the images that the votes do not confirm. A ``whole`` step.
 
-    Counts of an earlier round of questions make room for those of this one.
+    The counts replace those of an earlier round of questions.
 
     Args:
-        rows: with ``key`` and the column ``question``; every other column is carried.
+        rows: rows with ``key`` and the column ``question``; all other columns are kept.
         votes: path of a Parquet file of ``VOTES``.
-        classes: the class names; a row about none of them, nor about ``background``, is an error.
+        classes: the class names; a row whose class is neither one of them nor ``background`` is an error.
         question: text column with the class that the image is believed to show.
 
     The other settings, and the reasons, are those of ``aggregate_votes``.
@@ -174,8 +173,8 @@ def count_votes(
 
 
 def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3, forms: Sequence[str] = FORMS) -> pa.Table:
-    """Images that have fewer than ``workers`` votes on a form, and no decision: ``key``, ``form``, ``num_votes``; in the order
-    of ``keys``.
+    """List the images with fewer than ``workers`` votes on a form, and no decision: ``key``, ``form``, ``num_votes``, in the
+    order of ``keys``.
     """
     asked, named = pa.array(keys, pa.string()), pa.array(forms, pa.string())
     key, form = _positions(votes["key"], asked), _positions(votes["form"], named)
@@ -183,22 +182,22 @@ def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3, for
     places = key[there] * len(forms) + form[there]
     weights = np.where(pc.equal(votes["worker"], ADJUDICATOR).to_numpy()[there], workers, 1)
     counts = np.bincount(places, weights, minlength=len(asked) * len(forms)).astype(np.int64).reshape(len(asked), len(forms))
-    # Of a key that is requested twice, the votes are found at its first place.
+    # A key that occurs twice gets the counts of its first occurrence.
     counts = counts[_positions(asked, asked)]
     row, column = np.nonzero(counts < workers)
     return pa.table({"key": asked.take(row), "form": named.take(column), "num_votes": counts[row, column]})
 
 
 def people_of(votes: pa.Table) -> pa.Table:
-    """The votes without decisions of the requester."""
+    """The votes without the requester's decisions."""
     return votes.filter(pc.not_equal(votes["worker"], ADJUDICATOR))
 
 
 def read_votes(path: str) -> pa.Table:
-    """The votes of a Parquet file (path or fsspec URL), as ``VOTES`` with the metadata of the file.
+    """Read the votes of a Parquet file (path or fsspec URL), as ``VOTES`` with the metadata of the file.
 
     Raises:
-        ValueError: naming the file, where a column is missing or of another type, or the file is damaged.
+        ValueError: a column is missing or of another type, or the file is damaged; the message names the file.
     """
     try:
         if "://" not in path:
@@ -216,7 +215,7 @@ def read_votes(path: str) -> pa.Table:
             check_whole(cast("IO[bytes]", file), "it")
             _check_labels(cast("IO[bytes]", file), held.metadata.num_rows)
             table = _read_bounded(held, [name for name in VOTES.names if name in names])
-            if "assignment" not in names:  # of a version that kept none
+            if "assignment" not in names:  # written by an earlier version
                 table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
             votes = table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
             votes.validate(full=True)
@@ -233,7 +232,7 @@ def _check_labels(file: IO[bytes], votes: int) -> None:
 
 
 def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
-    """The columns, read by little and little: a few bytes of Parquet can claim gigabytes."""
+    """Read the columns in small batches: a few bytes of Parquet can expand to gigabytes."""
     batches: list[pa.RecordBatch] = []
     size = 0
     for batch in held.iter_batches(_ROWS_AT_ONCE, columns=names):
@@ -257,7 +256,7 @@ def _check_votes(votes: pa.Table) -> None:
     if strange := sorted({*pc.unique(votes["form"]).to_pylist()} - {*FORMS}):
         raise ValueError(f"form {strange[0]!r:.60} is neither 'labels' nor 'sensitive'")
     for text in itertools.chain.from_iterable((votes.schema.metadata or {}).items()):
-        text.decode()  # or it is told here
+        text.decode()  # raises ValueError if it is not UTF-8
     if pc.list_flatten(votes["labels"].combine_chunks()).null_count:
         raise ValueError("a label is null")
     for form in FORMS:
@@ -270,9 +269,7 @@ def _one_line(error: Exception) -> str:
 
 
 def write_votes(votes: pa.Table, path: str) -> None:
-    """Write ``VOTES`` and their metadata as Parquet (path or fsspec URL), in the order given. The file appears whole or not
-    at all.
-    """
+    """Write ``VOTES`` and their metadata as Parquet (path or fsspec URL), in the given order, atomically."""
     folder, name = posixpath.split(path)
     with Store(folder or ".").writing(name) as file:
         pq.write_table(votes.cast(VOTES.with_metadata(votes.schema.metadata)), file, compression="zstd")
@@ -296,9 +293,7 @@ def _yes_votes(sensitive: Sensitive | int, workers: int) -> int:
 
 
 def _tally(images: pa.Table, votes: pa.Table, background: str) -> dict[str, np.ndarray]:
-    """Counts per image, in the order of ``images``. Arrow finds the rows and numpy counts: a join would copy the
-    votes.
-    """
+    """Counts per image, in the order of ``images``. Arrow finds the rows and numpy counts: a join would copy the votes."""
     keys, concepts = images["key"].combine_chunks(), images["concept"].combine_chunks()
     if len(pc.unique(keys)) < len(keys):
         raise ValueError("images: a key occurs twice")
@@ -308,7 +303,7 @@ def _tally(images: pa.Table, votes: pa.Table, background: str) -> dict[str, np.n
     concept = _positions(concepts, names)
     labels = votes["labels"].combine_chunks()
     chosen = pc.fill_null(pc.list_value_length(labels), -1).to_numpy(zero_copy_only=False)
-    # Row of every chosen class in the table of votes, and whether it is the class of the row's image.
+    # For every chosen class: the row of its vote, and whether it is the class of the image.
     row = pc.list_parent_indices(labels).to_numpy()
     wanted = np.append(concept, -2)[at]
     has_class = np.zeros(len(at), bool)
@@ -329,7 +324,7 @@ def _tally(images: pa.Table, votes: pa.Table, background: str) -> dict[str, np.n
 
 
 def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarray:
-    """Where each value is in ``among``, -1 for those that do not."""
+    """Index of each value in ``among``; -1 for values that are not in it."""
     found = pc.fill_null(pc.index_in(values, value_set=among), -1)
     return found.to_numpy() if isinstance(found, pa.ChunkedArray) else found.to_numpy(zero_copy_only=False)
 
@@ -347,7 +342,7 @@ def _reasons(
         stays = np.where(background, 2 * (total - none) <= total, first)
     else:
         raise ValueError(f"rule = {rule!r}: 'majority_exact' or 'draft'")
-    # The first that holds; the image stays where it is None.
+    # The first condition that holds decides; with reason None the image stays.
     found: list[tuple[np.ndarray, str | None]] = [
         (sensitive >= sensitive_votes, "sensitive"),
         ((total < workers) | (answers < workers), "missing_votes"),
@@ -363,7 +358,7 @@ def _reasons(
 
 
 def _rejects(judged: pa.Table) -> pa.Table:
-    """The dropped images as ``REJECTS``, with their counts as the detail."""
+    """The dropped images as ``REJECTS``, with their counts in the detail."""
     dropped = judged.filter(judged["reason"].is_valid())
     names = (*COUNTS, "num_labels", "num_sensitive")
     counts = ", ".join(f"{name.removeprefix('votes_')} {{}}" for name in COUNTS)

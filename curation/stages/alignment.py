@@ -1,7 +1,7 @@
-"""Two pictures of one scene on one grid: the homography between two fixed cameras, warping, averaging down.
+"""Bring two pictures of one scene onto one grid: homography between two fixed cameras, warping, downsampling by averages.
 
-Coordinates are those of the raw pixels, centres at whole numbers, x to the right and y down. A picture whose pixels are
-``scale`` raw pixels wide has its pixel ``x`` at ``scale * x + (scale - 1) / 2``.
+Coordinates are those of the raw pixels, pixel centres at integers, x to the right and y down. If the pixels of a picture are
+``scale`` raw pixels wide, its pixel ``x`` is at ``scale * x + (scale - 1) / 2``.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from ..rows import Reject
 from .raw import Linear
 
 MIN_MATCHES = 20
-"""Fewest matches that agree: below it a homography (eight numbers) may be a coincidence."""
+"""Minimum number of inliers: with fewer, a homography (eight parameters) may be a coincidence."""
 
 LEAST_AGREEMENT = 0.3
-"""See ``agreement``: `benchmarks/two_camera_agreement.py` measures pairs and strangers."""
+"""Default minimum ``agreement`` of a pair; `benchmarks/two_camera_agreement.py` measures matching and unrelated pairs."""
 
 _CELLS, _CELL_BLUR, _FEWEST_CELLS = 64, 2.0, 64  # along the longer side; in cells
-_AROUND = 0.9  # of the weights around a cell lie on valid cells
-_FAINT = 0.02  # of the mean brightness: added, so that noise in the dark is no detail
+_AROUND = 0.9  # minimum share of the weights around a cell that lies on valid cells
+_FAINT = 0.02  # share of the mean brightness that is added, so that noise in dark regions does not count as detail
 _FEATURES = 4000
 _RATIO = 0.75  # Lowe, "Distinctive image features from scale-invariant keypoints" (IJCV 2004), section 7.1, asks for 0.8
-_STRIP_ROWS = 16  # of the result
+_STRIP_ROWS = 16  # rows of the result
 _LEAST_DETAIL, _LEAST_PEAK = 4.0, 0.3  # grey levels; share of the correlation that lies around its peak
 _CONFIDENCE, _MOST_TRIALS = 0.9999, 20_000
 
 
 @dataclass(frozen=True)
 class Homography:
-    """What maps raw pixels of the second camera to those of the first.
+    """Homography that maps raw pixels of the second camera to those of the first.
 
     Attributes:
         matrix: float64 (3, 3), last element 1; ``point_1 ~ matrix @ (x_2, y_2, 1)``.
-        residual_px: root mean square distance of the points that agree from where they are mapped, in raw pixels of the first.
-        points: number of points that agree.
-        share: of all points.
+        residual_px: root mean square distance between inliers and their mapped points, in raw pixels of the first camera.
+        points: number of inliers.
+        share: share of inliers among all points.
     """
 
     matrix: np.ndarray
@@ -50,12 +50,12 @@ class Homography:
 
 @dataclass(frozen=True)
 class AlignedPictures:
-    """Two pictures on the grid of the first camera, averaged down.
+    """Two pictures on the grid of the first camera, downsampled by averages.
 
     Attributes:
         image_1: float32 (height, width, 3), linear raw RGB, 1 at full scale.
-        image_2: the same scene in the second camera's raw RGB.
-        valid: bool (height, width): seen by both cameras, and no raw value in it saturated.
+        image_2: the same scene in raw RGB of the second camera.
+        valid: bool (height, width): visible to both cameras, without saturated raw values.
         factor: raw pixels of the first camera along the side of a pixel.
     """
 
@@ -66,7 +66,7 @@ class AlignedPictures:
 
 
 def scaled(matrix: np.ndarray, *, scale_2: float, scale_1: float) -> np.ndarray:
-    """A homography of raw pixels as one of pictures whose pixels are ``scale_2`` and ``scale_1`` raw pixels wide.
+    """Convert a homography of raw pixels to one of pictures whose pixels are ``scale_2`` and ``scale_1`` raw pixels wide.
 
     >>> scaled(np.eye(3), scale_2=2, scale_1=4)
     array([[ 0.5 ,  0.  , -0.25],
@@ -81,7 +81,7 @@ def scaled(matrix: np.ndarray, *, scale_2: float, scale_1: float) -> np.ndarray:
 
 
 def mapped(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Points (n, 2) under a homography, float64 (n, 2).
+    """Apply a homography to points (n, 2): float64 (n, 2).
 
     >>> mapped(np.array([[1.0, 2.0]]), np.diag([2.0, 2.0, 1.0]))
     array([[2., 4.]])
@@ -91,15 +91,15 @@ def mapped(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def match_points(picture_1: Linear, picture_2: Linear) -> tuple[np.ndarray, np.ndarray]:
-    """Points that look alike in both pictures, in raw pixels, float64 (n, 2) and (n, 2): SIFT, nearest both ways, ratio test.
+    """Match points of two pictures, in raw pixels, float64 (n, 2) and (n, 2): SIFT, mutual nearest neighbours, ratio test.
 
-    The order depends on the pictures alone.
+    The order depends only on the pictures.
     """
     described = [_features(picture) for picture in (picture_1, picture_2)]
     if any(len(points) < 2 for points, _ in described):
         return np.empty((0, 2)), np.empty((0, 2))
     (points_1, words_1), (points_2, words_2) = described
-    # SIFT's words are whole numbers to 255: sums of their products are exact in float32, in whatever order BLAS takes them.
+    # SIFT descriptors are integers up to 255: sums of their products are exact in float32, in whatever order BLAS adds them.
     distance = (words_1**2).sum(axis=1)[:, None] + (words_2**2).sum(axis=1) - 2 * (words_1 @ words_2.T)
     nearest = np.argmin(distance, axis=1)
     best = distance[np.arange(len(nearest)), nearest]
@@ -110,12 +110,12 @@ def match_points(picture_1: Linear, picture_2: Linear) -> tuple[np.ndarray, np.n
 
 
 def _features(picture: Linear) -> tuple[np.ndarray, np.ndarray]:
-    """Points in raw pixels and their descriptors, float32 (n, 128); sorted, no point twice."""
+    """Keypoints in raw pixels and their descriptors, float32 (n, 128); sorted, no point twice."""
     found, words = cv2.SIFT.create(nfeatures=_FEATURES).detectAndCompute(_tones(picture.rgb), None)
     if not found:
         return np.empty((0, 2)), np.empty((0, 128), dtype=np.float32)
     points = np.array([one.pt for one in found], dtype=np.float64)
-    # OpenCV gathers keypoints of several threads; a point may have several orientations, of which one will do.
+    # OpenCV collects keypoints from several threads in any order; of a point with several orientations only one is kept.
     angles = np.array([one.angle for one in found])
     order = np.lexsort(np.column_stack([words[:, ::-1], angles, points[:, ::-1]]).T)
     points, words = points[order], words[order].astype(np.float32)
@@ -124,7 +124,7 @@ def _features(picture: Linear) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _tones(rgb: np.ndarray) -> np.ndarray:
-    """Grey levels that a feature detector likes, uint8 (height, width): the green channel, its range spread, with a gamma."""
+    """Grey levels for a feature detector, uint8 (height, width): the green channel with stretched contrast and a gamma."""
     green = np.maximum(rgb[..., 1].astype(np.float32), 0)
     low, high = np.percentile(green[::4, ::4], [0.5, 99.5])
     return np.round(255 * np.clip((green - low) / max(float(high - low), 1e-9), 0, 1) ** (1 / 2.2)).astype(np.uint8)
@@ -133,13 +133,13 @@ def _tones(rgb: np.ndarray) -> np.ndarray:
 def fit_homography(
     points_1: np.ndarray, points_2: np.ndarray, *, threshold_px: float, min_points: int = MIN_MATCHES
 ) -> Homography:
-    """The homography on which most points agree (USAC with MAGSAC, Barath et al., CVPR 2020), and their least squares.
+    """Fit a homography robustly (USAC with MAGSAC, Barath et al., CVPR 2020), then by least squares on its inliers.
 
     Args:
         points_1: raw pixels of the first camera (n, 2).
-        points_2: the same points in the second.
-        threshold_px: distance up to which a point agrees, in raw pixels of the first.
-        min_points: that must agree; 4 determine it.
+        points_2: the same points in the second camera.
+        threshold_px: maximum distance of an inlier, in raw pixels of the first camera.
+        min_points: minimum number of inliers; 4 determine a homography.
 
     Raises:
         Reject: ``too_few_matches`` or ``no_homography``.
@@ -155,7 +155,7 @@ def fit_homography(
     if matrix is None or not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-9:
         raise Reject("no_homography", f"{len(points_1)} points, which fit no common homography")
     agree = np.zeros(len(points_1), dtype=bool)
-    for _ in range(5):  # the least squares' own points, until they stay
+    for _ in range(5):  # refit by least squares until the set of inliers does not change
         distance = np.linalg.norm(mapped(points_2, matrix) - points_1, axis=1)
         now = distance <= threshold_px
         if int(now.sum()) < min_points:
@@ -174,17 +174,17 @@ def fit_homography(
 def tile_points(
     picture_1: Linear, picture_2: Linear, *, homography: np.ndarray, most_px: int = 128
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centres of tiles of the first picture, and where they are in the second, in raw pixels, float64 (n, 2) each.
+    """Centres of tiles of the first picture, and their positions in the second, in raw pixels, float64 (n, 2) each.
 
-    Features sit where texture is; tiles cover the picture, and phase correlation gives their shift to a fraction of a pixel
-    (Foroosh et al., IEEE TIP 2002). For a homography that is near already.
+    Features occur only where there is texture, whereas tiles cover the picture; phase correlation gives their shift to a
+    fraction of a pixel (Foroosh et al., IEEE TIP 2002). Used to refine a homography.
 
     Args:
-        picture_1: of the main camera.
-        picture_2: of the other.
-        homography: raw pixels of the second to those of the first (3, 3), right to a few pixels.
-        most_px: side of a tile in pixels of the first picture, or less, so that ten stand side by side. Those without detail,
-            or with a doubtful peak, are left out.
+        picture_1: picture of the main camera.
+        picture_2: picture of the other camera.
+        homography: raw pixels of the second to those of the first (3, 3), accurate to a few pixels.
+        most_px: maximum side of a tile in pixels of the first picture; smaller where ten would not fit side by side. Tiles
+            without detail, or with a weak correlation peak, are left out.
     """
     height, width = picture_1.rgb.shape[:2]
     tile = min(most_px, max(32, width // 10))
@@ -215,17 +215,18 @@ def tile_points(
 def align(
     picture_1: Linear, picture_2: Linear, *, homography: np.ndarray, factor: int, excluded: Sequence[np.ndarray] = ()
 ) -> AlignedPictures:
-    """Bring the second picture onto the first's grid, and average both over squares of ``factor`` raw pixels.
+    """Warp the second picture onto the grid of the first, and average both over squares of ``factor`` raw pixels.
 
     Args:
-        picture_1: of the main camera.
-        picture_2: of the other.
+        picture_1: picture of the main camera.
+        picture_2: picture of the other camera.
         homography: raw pixels of the second to those of the first (3, 3).
-        factor: a multiple of the first picture's scale; rows and columns beyond the last whole square are left out.
-        excluded: polygons (n, 2) in raw pixels of the first that are not valid (the chart).
+        factor: a multiple of the scale of the first picture; rows and columns beyond the last whole square are left out.
+        excluded: polygons (n, 2) in raw pixels of the first camera to mark as not valid (the chart).
 
     Raises:
-        Reject: ``too_small``: not one whole square.
+        Reject: ``too_small``: less than one whole square.
+        ValueError: ``factor`` is not a multiple of the scale.
     """
     each = factor // picture_1.scale
     if factor < 1 or factor % picture_1.scale:
@@ -259,11 +260,11 @@ def align(
 
 
 def agreement(pictures: AlignedPictures) -> float:
-    """How far two aligned pictures show the same detail, -1 to 1: 1 for the same scene, about 0 for two that have nothing to do
-    with each other, whatever the colours and exposures.
+    """How far two aligned pictures show the same detail, -1 to 1: 1 for the same scene, about 0 for unrelated pictures,
+    whatever their colours and exposures.
 
-    It is the correlation of log brightness over at most 64 cells along the longer side, each less the mean around it, so that
-    a bright sky above alone is no agreement. NaN where it cannot be told: too few valid cells, or a picture without detail.
+    It is the correlation of log brightness over at most 64 cells along the longer side, after subtracting the local mean, so
+    that a bright sky at the top alone does not count as agreement. NaN if there are too few valid cells, or no detail.
 
     >>> scene = np.random.default_rng(0).random((120, 160, 3)).astype(np.float32)
     >>> valid = np.ones((120, 160), dtype=bool)
@@ -284,7 +285,7 @@ def agreement(pictures: AlignedPictures) -> float:
     share = cells(pictures.valid)
     keep = share > 0.5
     near = _around(keep.astype(np.float32))
-    inside = keep & (near > _AROUND)  # beside an edge of what is valid a mere slope, such as vignetting, would be detail
+    inside = keep & (near > _AROUND)  # at the edge of the valid area a mere gradient, such as vignetting, would be detail
     if inside.sum() < _FEWEST_CELLS:
         return float("nan")
     details: list[np.ndarray] = []
@@ -298,7 +299,7 @@ def agreement(pictures: AlignedPictures) -> float:
 
 
 def _around(values: np.ndarray) -> np.ndarray:
-    """The mean around each cell, by a Gaussian; beyond the borders there is nothing."""
+    """Gaussian-weighted sum around each cell; cells beyond the borders count as 0."""
     return cv2.GaussianBlur(values, (0, 0), _CELL_BLUR, borderType=cv2.BORDER_CONSTANT)
 
 

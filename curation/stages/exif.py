@@ -1,7 +1,7 @@
-"""EXIF, read far enough for a picture's orientation and its dates; a damaged block reads as if it were absent.
+"""Orientation and date of a picture from its EXIF data; a damaged block is treated as absent.
 
 Exif 2.32 (CIPA DC-008-2019): a TIFF structure inside JPEG's APP1, PNG's eXIf, WebP's EXIF chunk, or the TIFF file
-itself. Pillow reads it too, but warns through process-wide state where it is damaged, and not from a file's head alone.
+itself. Pillow also reads EXIF, but warns of damage through process-wide state, and cannot read it from a file's head alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _MAX_ENTRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Exif:
-    """What EXIF says about a picture.
+    """EXIF data of a picture.
 
     Attributes:
-        orientation: 1 to 8 as in EXIF's tag 0x0112; 1, upright, where it is absent or out of range.
+        orientation: 1 to 8 as in EXIF tag 0x0112; 1, upright, if it is absent or out of range.
         date_taken: DateTimeOriginal, else DateTime, as written (naive local time); None if neither can be read.
     """
 
@@ -29,7 +29,7 @@ class Exif:
 
 
 def read_exif(data: bytes) -> Exif:
-    """EXIF of an image file's bytes; upright and undated if there is none. Never raises.
+    """EXIF data of an image file; upright and undated if it has none. Never raises.
 
     >>> read_exif(b"no picture")
     Exif(orientation=1, date_taken=None)
@@ -50,7 +50,7 @@ def read_exif(data: bytes) -> Exif:
 
 
 def parse_exif_date(text: object) -> dt.datetime | None:
-    """``"2006:02:28 20:33:06"`` as a naive datetime; None for anything else, the blank and all-zero dates included.
+    """Parse ``"2006:02:28 20:33:06"`` to a naive datetime; None for anything else, also for blank and all-zero dates.
 
     >>> parse_exif_date("2006:02:28 20:33:06"), parse_exif_date("0000:00:00 00:00:00")
     (datetime.datetime(2006, 2, 28, 20, 33, 6), None)

@@ -1,7 +1,7 @@
-"""Images by URL, from servers that stall, lie, redirect and go away; and from URLs that were written by strangers.
+"""Download images by URL, robust against untrusted URLs and servers that stall, misreport, redirect or disappear.
 
-aiohttp's client is used as far as it goes; bodies are counted before they are decompressed, redirects are looked at one by one,
-and the address that is connected to is the address that was checked.
+Built on aiohttp's client. In addition, the bytes of a body are counted before decompression, each redirect is checked,
+and a connection goes to exactly the address that was checked.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .connections import Client, NotPublicError, check_literal, shared_client, t
 from .image_format import sniff_extension
 
 TRANSIENT_REASONS = frozenset({"timed_out", "unreachable", "server_error", "rate_limited", "truncated"})
-"""Reasons that another try, later, may cure; the others are the server's last word."""
+"""Reject reasons for which a later attempt may succeed; all others are final."""
 
 _UNANSWERED = frozenset({"timed_out", "unreachable"})
 
 _LOCAL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENETDOWN})
-"""Errors of this machine, whoever is asked."""
+"""Errors of this machine, independent of the server."""
 
 _TICK_S = 0.1
 _STARVED_SHARE = 0.1
@@ -51,11 +51,11 @@ _LABEL = r"(?!xn--(?:\.|$))[A-Za-z0-9_-]{1,63}"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?|[0-9a-f:.]*:[0-9a-f:.]*")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _AS_SENT = re.compile(r"(https?)://([A-Za-z0-9._:-]+)(/[\w.~!$&'()*+,;=:@%/-]*)(?:\?([\w.~!$&'()*+,;=:@%/?-]*))?", re.ASCII)
-"""Most URLs: parts between which nothing is to be changed."""
+"""Matches most URLs: those that need no change; its groups are their parts."""
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
-"""What a URL may hold besides letters, digits and ``-._``: percent-encoded where it comes so, and not where it does not."""
+"""Characters, besides letters, digits and ``-._``, that are sent as the URL has them: percent-encoded or not."""
 _SMALL_PARTS, _SMALL_PART_BYTES = 4096, 32
-"""A body of more than so many pieces, smaller than so many bytes on average, takes the time of all other downloads."""
+"""A body of more pieces than this, of fewer bytes on average than this, is rejected: it slows down all other downloads."""
 
 _DRAINED_BYTES = 65536
 
@@ -70,12 +70,12 @@ class LinkedImage:
 
 @dataclass(frozen=True)
 class FetchedImage:
-    """The row with its image's bytes.
+    """The row with the bytes of its image.
 
     Attributes:
-        url: as asked for.
-        extension: of the format by which the bytes begin; neither the URL's nor the server's word is taken.
-        image: the bytes as received.
+        url: URL as requested.
+        extension: extension of the format detected from the first bytes; the URL and the server's headers are ignored.
+        image: bytes as received.
     """
 
     key: str
@@ -86,19 +86,19 @@ class FetchedImage:
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """What is taken for an image, and from where: settings that change the result.
+    """Which images are accepted, and from which servers: settings that change the result.
 
     Attributes:
-        max_bytes: longest file, counted as it arrives, and after decompression where the server compresses.
-        min_bytes: shortest file (CLEAR-10: 10).
-        max_redirects: most redirects followed, each to http or https.
+        max_bytes: maximum file size, counted as received, and after decompression if the server compresses.
+        min_bytes: minimum file size (CLEAR-10: 10).
+        max_redirects: maximum number of redirects followed, each to http or https.
         allow_private_hosts: also connect to addresses that are not public (loopback, local networks, cloud metadata).
-            URLs that come from data must not reach into the network where they are fetched.
-        gone_urls: patterns (``*`` and ``?``) of URLs to which a server redirects for what it no longer has; Flickr's.
-        disallowed_directives: words of the header ``X-Robots-Tag`` by which a server says that an image is not to be taken:
-            those of img2dataset. None at all: the header is not looked at.
-        robots_agent: a directive for one user agent holds where it is this one, as ``noai`` in ``mine: noai`` where it is
-            "mine"; those for no agent always hold.
+            By default refused, since URLs in data must not reach into the local network.
+        gone_urls: patterns (``*`` and ``?``) of URLs to which a server redirects for deleted images; default: Flickr's.
+        disallowed_directives: directives of the header ``X-Robots-Tag`` that forbid the use of an image; default: those of
+            img2dataset. Empty: the header is ignored.
+        robots_agent: user agent whose directives also apply, as "mine" for ``mine: noai``; directives without an agent
+            always apply.
     """
 
     max_bytes: int = 50_000_000
@@ -168,18 +168,18 @@ async def fetch_images(
 ) -> list[FetchedImage | Rejected]:
     """Download the images of a part, many at a time.
 
-    Proxies of the environment are not used: behind one, the address that is connected to cannot be checked.
+    Proxy settings of the environment are ignored: behind a proxy, the address of the server cannot be checked.
 
     Returns:
-        One item a row, in order. Rejects: ``gone`` (404, 410, ``gone_urls``), ``forbidden``, ``refused`` (other 4xx),
+        One item per row, in order. Rejects: ``gone`` (404, 410, ``gone_urls``), ``forbidden``, ``refused`` (other 4xx),
         ``bad_url``, ``private_address``, ``too_many_redirects``, ``too_large``, ``too_small_file``, ``not_an_image``,
-        ``disallowed_by_robots_tag``, ``bad_response`` (not HTTP, or not what HTTP allows); and after all retries
+        ``disallowed_by_robots_tag``, ``bad_response`` (not valid HTTP); and after all retries
         ``timed_out``, ``unreachable``, ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes
         than announced).
 
     Raises:
-        MachineFault: what failed is no property of a row: this machine lacks open files, memory or ports, has no time to read
-            what has arrived, or seems to have no network.
+        MachineFault: the failure has nothing to do with a row: this machine lacks file handles, memory or ports, is too busy
+            to read what has arrived, or seems to have no network.
     """
     try:
         client = shared_client(os.getpid(), limits.allow_private_hosts, pace.concurrency, pace.user_agent)
@@ -195,7 +195,7 @@ class _FailedFetch(Exception):
         self.detail = detail
         self.retry_after_s = retry_after_s
         self.local = local
-        """What this machine lacks, where the fault is its own."""
+        """What this machine lacks, if the fault is its own."""
 
 
 @dataclass
@@ -234,7 +234,7 @@ class _Fetcher:
         return found
 
     async def watch(self) -> None:
-        """Add up by how much this process comes too late to what is due: other work next to it, or a busy machine."""
+        """Add up the delays of the event loop, caused by other work in this process or a busy machine."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _TICK_S
@@ -242,7 +242,7 @@ class _Fetcher:
             self.late_s += max(0.0, loop.time() - due)
 
     def check_network(self, found: Sequence[FetchedImage | Rejected]) -> None:
-        """Raise ``MachineFault`` if nobody answered and many were asked."""
+        """Raise ``MachineFault`` if at least ``offline_after`` rows got no answer and no server answered at all."""
         lost = Counter(one.reason for one in found if isinstance(one, Rejected) and one.reason in _UNANSWERED)
         if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
             message = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
@@ -270,7 +270,7 @@ class _Fetcher:
             await asyncio.sleep(wait_s)
 
     def _backoff_s(self, key: str, attempt: int, failed: _FailedFetch) -> float | None:
-        """Seconds to wait before the next attempt; None if there is to be none."""
+        """Seconds to wait before the next attempt; None for no further attempt."""
         asked_s = failed.retry_after_s or 0.0
         last = attempt >= self.pace.retries or asked_s > self.pace.max_backoff_s
         if failed.reason not in TRANSIENT_REASONS or last:
@@ -279,7 +279,7 @@ class _Fetcher:
         return max(asked_s, min(self.pace.backoff_s * 2.0**attempt * jitter, self.pace.max_backoff_s))
 
     async def _attempt(self, url: str) -> tuple[bytes, str]:
-        """Follow the URL to an image's bytes. Time spent waiting for a host's turn does not count."""
+        """Follow the URL to the bytes of an image. Waiting for a request slot does not count towards the timeout."""
         left_s = self.pace.timeout_s
         seen: set[str] = set()
         while True:
@@ -298,7 +298,7 @@ class _Fetcher:
                     try:
                         result = await self._timed(target, left_s)
                     except _FailedFetch as failed:
-                        # The whole host is asked to wait, not this row alone.
+                        # Retry-After applies to all requests to this host, not only to this row.
                         if failed.retry_after_s is not None and failed.retry_after_s <= self.pace.max_backoff_s:
                             now = asyncio.get_running_loop().time()
                             host.next_start = max(host.next_start, now + failed.retry_after_s)
@@ -318,7 +318,7 @@ class _Fetcher:
             async with asyncio.timeout(max(left_s, 0.001)):
                 return await self._exchange(target)
         except TimeoutError:
-            await asyncio.sleep(2 * _TICK_S)  # the watch may come after this
+            await asyncio.sleep(2 * _TICK_S)  # watch() may run only after this
             starved = self.late_s - late_s > _STARVED_SHARE * self.pace.timeout_s
             local = (
                 "this machine is too busy to read what arrives: lower source.pace.concurrency or --workers" if starved else ""
@@ -328,7 +328,7 @@ class _Fetcher:
             raise _FailedFetch("private_address", str(error)) from None
         except (OSError, aiohttp.ServerConnectionError) as error:
             raise _FailedFetch("unreachable", f"{type(error).__name__}: {error}", local=_local_fault(error)) from None
-        except ValueError as error:  # an address that is none, or a host for which no name server can be asked
+        except ValueError as error:  # an invalid address, or a host name that cannot be looked up
             raise _FailedFetch("bad_url", str(error)) from None
         except aiohttp.ClientPayloadError as error:
             raise _FailedFetch("truncated", str(error)) from None
@@ -338,7 +338,7 @@ class _Fetcher:
             self.client.busy -= 1
 
     async def _exchange(self, target: URL) -> bytes | str:
-        """One request: the body, or where a redirect leads."""
+        """Send one request and return the body, or the target of a redirect."""
         if not self.limits.allow_private_hosts:
             check_literal(target.raw_host or "")
         trusted = tls() if target.scheme == "https" else True
@@ -351,14 +351,14 @@ class _Fetcher:
                 return await _read_body(response.content, headers, self.limits.max_bytes)
             length = headers.get("Content-Length", "")
             if length.isdigit() and int(length) <= _DRAINED_BYTES:
-                await response.read()  # so that the connection can be used again
+                await response.read()  # so that the connection can be reused
             if response.status in _REDIRECTS and "Location" in headers:
                 return headers["Location"]
             raise _status_failure(response.status, headers)
 
 
 def _local_fault(error: Exception) -> str:
-    """What this machine lacks; "" if it lacks nothing."""
+    """What this machine lacks; "" if the error is not its own."""
     if isinstance(error, OSError) and error.errno in _LOCAL:
         return f"{error.strerror}: lower source.pace.concurrency or --workers, or fix what the system lacks"
     return ""
@@ -369,7 +369,7 @@ def _shown(text: str) -> str:
 
 
 def _parse(url: str) -> URL:
-    """The URL as it is sent: nothing is decoded, since to a server that signs its URLs %2F and / are not the same."""
+    """Parse a URL without decoding anything: %2F and / differ for servers that sign their URLs."""
     try:
         if plain := _AS_SENT.fullmatch(url):
             scheme, authority, path, query = plain.groups("")
@@ -386,7 +386,7 @@ def _parse(url: str) -> URL:
 
 @functools.lru_cache(4096)
 def _place(scheme: str, authority: str) -> str:
-    """The host as name servers know it, with the port."""
+    """The host as sent to name servers, with the port."""
     place = URL(f"{scheme}://{authority}")
     if scheme not in ("http", "https") or not _HOST.fullmatch(place.raw_host or "") or place.port == 0 or "@" in authority:
         raise ValueError("neither http:// nor https:// and a host, with a port up to 65535 and no password")
@@ -408,13 +408,13 @@ def _status_failure(status: int, headers: Mapping[str, str]) -> _FailedFetch:
 
 
 def _check_robots(headers: Sequence[str], limits: FetchLimits) -> None:
-    """Raise where a header X-Robots-Tag says that the image is not to be taken: ``[agent:] directive, directive``."""
+    """Raise if an X-Robots-Tag header (``[agent:] directive, directive``) forbids the use of the image."""
     unwanted = {each.lower() for each in limits.disallowed_directives}
     for header in headers if unwanted else ():
         agent = ""
         for part in header.lower().split(","):
             named, colon, directive = part.rpartition(":")
-            # Before a colon stands an agent, a directive that has a value, or the hour of its date.
+            # The text before a colon is an agent, a directive with a value, or part of the date that is such a value.
             if colon and named.strip() not in _VALUED and " " not in named.strip():
                 agent = named.strip()
             if directive.strip() in unwanted and agent in ("", limits.robots_agent.lower()):
@@ -422,7 +422,7 @@ def _check_robots(headers: Sequence[str], limits: FetchLimits) -> None:
 
 
 def _retry_after_s(text: str) -> float | None:
-    """Seconds of a Retry-After header (RFC 9110, 10.2.3): a number, or a date."""
+    """Seconds to wait by a Retry-After header (RFC 9110, 10.2.3), which gives a number or a date."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return float(text[:12])
@@ -444,7 +444,7 @@ async def _read_body(content: aiohttp.StreamReader, headers: Mapping[str, str], 
     inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
     parts: list[bytes] = []
     received = size = 0
-    # Of a chunked body the chunks are counted, since each takes time; of another one, what lies here at a time.
+    # Pieces of a chunked body are its chunks, since each takes time; otherwise whatever has arrived so far is one piece.
     async for chunk in content.iter_any() if length else (chunk async for chunk, _ in content.iter_chunks()):
         received += len(chunk)
         if inflate is not None:

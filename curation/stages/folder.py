@@ -1,4 +1,4 @@
-"""Folders, local or by fsspec URL, listed in one order on every machine, with no way out of them."""
+"""Folders, local or by fsspec URL: listed in the same order on every machine; nothing outside them can be read."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from .image_format import KNOWN_EXTENSIONS, normal_extension
 _SAFE_PART = r"[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*"
 _SAFE = re.compile(rf"{_SAFE_PART}(?:/{_SAFE_PART})*\Z")
 _OF_THE_FILE = (None, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL)
-"""Numbers of a local file's own errors; those of what unpacks it have none. EINVAL is of a place that it claims to have."""
+"""``errno`` of errors that concern a local file itself; None: decompression errors. EINVAL: an offset that the file claims."""
 
 _MAX_KEY = 80
-"""Longest key: with ``.embedding.npy`` and the like it is the name of a member of a tar, which has 100 bytes."""
+"""Maximum length of a key: with a suffix such as ``.embedding.npy`` it names a tar member, which has 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder whose files may be read and no others.
+    """A folder; only files inside it can be read.
 
     Attributes:
-        fs: fsspec's file system.
-        root: the folder's path within it; for a local one with every link resolved.
-        local: whether it lies on this machine, and is read without fsspec.
+        fs: fsspec file system.
+        root: path of the folder in ``fs``; for a local folder with every link resolved.
+        local: whether the folder is on this machine and read without fsspec.
     """
 
     fs: Any
@@ -54,7 +54,7 @@ class Folder:
         return data
 
     def head(self, name: str, size: int) -> bytes:
-        """The first ``size`` bytes of a file, or all of a shorter one. Raises ``Reject`` as ``read`` does."""
+        """The first ``size`` bytes of a file, or the whole file if it is shorter. Raises ``Reject`` as ``read`` does."""
         if is_outside(name):
             raise Reject("outside_folder", name)
         try:
@@ -69,8 +69,8 @@ class Folder:
             raise Reject("unreadable", f"{name}: {error.strerror or error}") from None
 
     def check_fault(self, error: Exception, name: str) -> None:
-        """Raise ``MachineFault`` for an error of reading ``name`` that says nothing of the file: a disk or network that fails,
-        too many open files; of what is not on this machine also a right that is missing, as it is when a token expires."""
+        """Raise ``MachineFault`` for an error in reading ``name`` that says nothing about the file: a failing disk or network,
+        too many open files; in a remote folder also a missing permission, for example after a token has expired."""
         if not isinstance(error, OSError):
             return
         others = not self.local and isinstance(error, PermissionError | ConnectionError | TimeoutError)
@@ -105,23 +105,23 @@ class Folder:
         path = os.path.realpath(os.path.join(self.root, name))
         if not _within(path, self.root):
             raise Reject("outside_folder", f"{name} is a link out of the folder")
-        # Looked at before it is opened: to open a named pipe is to wait for ever.
+        # Checked before the file is opened: opening a named pipe would block for ever.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Reject("not_a_file", name)
         return path
 
     def open(self, name: str) -> Any:
-        """A binary stream of the file ``name``, which a listing gave."""
+        """Open the file ``name``, which must come from a listing, as a binary stream."""
         if self.local:
             return open(os.path.join(self.root, name), "rb")
         return self.fs.open(posixpath.join(self.root, name), "rb")
 
 
 def open_folder(url: str) -> Folder:
-    """The folder at a local path or fsspec URL.
+    """Return the folder at a local path or fsspec URL.
 
     Raises:
-        FileNotFoundError: nothing is there.
+        FileNotFoundError: nothing exists at this path.
 
     >>> [(place, [entry.name for entry in entries]) for place, entries in walk(open_folder("texts"))]
     [('', ['one.txt', 'short.txt', 'two.txt'])]
@@ -140,7 +140,7 @@ def _open_folder(url: str) -> Folder:
 
 
 class FolderEntry(NamedTuple):
-    """A name in a folder, its bytes, and why it may not be used, or None."""
+    """A name in a folder, its size in bytes, and the reason why it cannot be used, or None."""
 
     name: str
     size: int = 0
@@ -149,14 +149,14 @@ class FolderEntry(NamedTuple):
 
 
 def walk(folder: Folder, *, sizes: bool = True) -> Iterator[tuple[str, list[FolderEntry]]]:
-    """Each folder with its entries, depth first, names sorted by code point: the same on every machine.
+    """Yield each folder with its entries, depth first, names sorted by code point: the same on every machine.
 
-    Only one folder's names are in memory. Folders are descended into and not listed as entries, except for those that may
-    not be entered: hidden ones, links, and those that cannot be read. Links to files within the folder are files.
+    The names of one folder at a time are in memory. Folders are entered and not listed as entries, except those that may
+    not be entered: hidden folders, links, and folders that cannot be read. Links to files within the folder count as files.
 
     Args:
         folder: where to begin.
-        sizes: whether they are requested; of a local file that takes longer than all else. Otherwise they may be 0.
+        sizes: whether to request file sizes, the slowest step for local files. Otherwise sizes may be 0.
 
     >>> [(place, len(entries)) for place, entries in walk(open_folder("texts"))]
     [('', 3)]
@@ -173,7 +173,7 @@ def walk(folder: Folder, *, sizes: bool = True) -> Iterator[tuple[str, list[Fold
         entries: list[FolderEntry] = []
         inner: list[str] = []
         for name, kind, size in sorted(listed):
-            if kind == "file" and name[0] not in "._" and name.isascii():  # nearly all: what is below asks no more of it
+            if kind == "file" and name[0] not in "._" and name.isascii():  # nearly all names: they pass all checks below
                 entries.append(FolderEntry(name, size))
             elif kind in ("outside_folder", "linked_folder", "not_a_file"):
                 entries.append(FolderEntry(name, 0, kind))
@@ -190,7 +190,7 @@ def walk(folder: Folder, *, sizes: bool = True) -> Iterator[tuple[str, list[Fold
 
 
 def folders_in(folder: Folder) -> list[str]:
-    """Names of the folders directly within, as ``walk`` enters them."""
+    """Names of the direct subfolders, in the order in which ``walk`` enters them."""
     listed = _list_local(folder, "", sizes=False) if folder.local else _list_remote(folder, "")
     return sorted(name for name, kind, _ in listed if kind == "folder" and not name.startswith(".") and is_text(name))
 
@@ -206,8 +206,8 @@ def _list_local(folder: Folder, at: str, *, sizes: bool) -> list[tuple[str, str,
                 target = os.path.realpath(entry.path)
                 if not _within(target, folder.root):
                     kind = "outside_folder"
-                elif os.path.isdir(entry.path):  # False for a link that leads to itself, of which the entry's own would raise
-                    kind = "linked_folder"  # its files are listed where they lie, and circles are not walked
+                elif os.path.isdir(entry.path):  # False for a link to itself, for which entry.is_dir() would raise
+                    kind = "linked_folder"  # its files are listed at their real place; cycles are not followed
                 elif os.path.isfile(entry.path):
                     kind = "file"
             elif entry.is_dir(follow_symlinks=False):
@@ -220,7 +220,7 @@ def _size(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat().st_size
     except OSError:
-        return 0  # gone in between: its reading will say so
+        return 0  # deleted meanwhile: reading it will report that
 
 
 def _list_remote(folder: Folder, at: str) -> list[tuple[str, str, int]]:
@@ -236,32 +236,32 @@ def _within(path: str, root: str) -> bool:
 
 
 def is_outside(name: str) -> bool:
-    """Whether a relative path leaves its folder: absolute, or more ``..`` than folders before them."""
+    """Whether a relative path leaves its folder: it is absolute, or a ``..`` goes above the folder."""
     return name.startswith("/") or "\0" in name or posixpath.normpath(name).split("/")[0] == ".."
 
 
 def key_of(path: str) -> str:
     """Key of a file from its relative path: ``2004/spring/img_1.jpg`` -> ``2004--spring--img_1``.
 
-    Only letters, digits, ``_`` and ``-`` stay, so that the key can name files and members of shards. A path that the
-    rule would change in any other way, and might so make equal to another, or that is too long for the name of a shard's
-    member, has eight digits of its SHA-256 appended. An
-    image's extension does not count: two files that differ in it alone have one key.
+    A key has only letters, digits, ``_`` and ``-``, so that it can name files and members of shards. If any other character
+    is replaced (two paths might then get the same key), or if the path is too long for the name of a shard's member, eight
+    hexadecimal digits of the path's SHA-256 are appended. The extension of an image is ignored: two files that differ only
+    in it have the same key.
 
     >>> key_of("2004/spring/img_1.jpg"), key_of("my photo.jpg")
     ('2004--spring--img_1', 'my_photo-5fe47574')
     """
     stem, extension = posixpath.splitext(path)
-    # No stem has a NUL: other files than images can have no image's key.
+    # No stem contains a NUL, so that a file that is not an image cannot get the key of an image.
     return safe_key(stem if normal_extension(extension) in KNOWN_EXTENSIONS else f"{path}\0")
 
 
 def safe_key(name: str, *, longest: int = _MAX_KEY) -> str:
-    """Key of a name, with folders joined by ``--``; see ``key_of``, of which this is the rule for stems.
+    """Key of a name, with folders joined by ``--``: the rule that ``key_of`` applies to stems.
 
     Args:
-        name: of a file or a sample, with ``/`` between folders.
-        longest: most characters of the key.
+        name: name of a file or a sample, with ``/`` between folders.
+        longest: maximum number of characters of the key.
 
     >>> safe_key("Surfing/v_Surfing_g22_c04")
     'Surfing--v_Surfing_g22_c04'

@@ -1,12 +1,12 @@
-"""What a file is, told by its first bytes alone: names and type headers lie.
+"""Image format of a file, detected from its first bytes alone: file names and type headers can be wrong.
 
-Kept apart from the decoders, so that a download or a listing need not be repeated when a decoder changes.
+Separate from the decoders, so that downloads and listings need not be repeated when a decoder changes.
 """
 
 from __future__ import annotations
 
 PILLOW_NAMES = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF"}
-"""The formats that are decoded here: extension -> Pillow's name."""
+"""Supported formats: extension -> Pillow's name."""
 
 SAME_EXTENSION = {
     "jpeg": "jpg",
@@ -18,10 +18,10 @@ SAME_EXTENSION = {
     "j2k": "jp2",
     "apng": "png",
 }
-"""Other ways to write an extension -> the one used here."""
+"""Alternative extension -> the one used here."""
 
 KNOWN_EXTENSIONS = frozenset({*PILLOW_NAMES, "avif", "heic", "jp2", "jxl", "psd", "ico", "svg"})
-"""Extensions of images, decoded here or not."""
+"""Extensions of images, supported or not."""
 
 _MAGIC = (
     (b"\xff\xd8\xff", "jpg"),
@@ -43,11 +43,11 @@ _DIB_HEADER_SIZES = frozenset({12, 16, 40, 52, 56, 64, 108, 124})
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
 SNIFF_BYTES = 64
-"""So many first bytes are enough for ``sniff_extension``."""
+"""Number of first bytes that ``sniff_extension`` needs."""
 
 
 def sniff_extension(data: bytes) -> str | None:
-    r"""Extension (``jpg``, ...) of the format whose signature ``data`` begins with; None for what is no image.
+    r"""Extension (``jpg``, ...) of the format whose signature ``data`` begins with; None if it is not an image.
 
     >>> sniff_extension(b"\xff\xd8\xff\xe0"), sniff_extension(b"<html>")
     ('jpg', None)
@@ -57,7 +57,7 @@ def sniff_extension(data: bytes) -> str | None:
             return extension
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
-    # "BM" begins many a text: the size of the header that follows tells a bitmap from it.
+    # Text may also begin with "BM": the header size that follows identifies a bitmap.
     if data[:2] == b"BM" and int.from_bytes(data[14:18], "little") in _DIB_HEADER_SIZES:
         return "bmp"
     if data[4:8] == b"ftyp":

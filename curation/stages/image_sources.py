@@ -1,7 +1,7 @@
-"""Images from a folder tree, with dates from EXIF or a CSV file; and what is done to images of any source before they are read.
+"""Images from a folder tree, with dates from EXIF or a CSV file; and helpers that image sources share.
 
-A split source: ``folder_pieces`` lists names, in one order on every machine, and ``read_folder`` reads the files of one piece
-as they are requested. What the listing rejects travels in the piece, so that every file is accounted for.
+A split source: ``folder_pieces`` lists names, in the same order on every machine, and ``read_folder`` reads the files of one
+piece on request. Rejects of the listing are part of the piece, so that every file is accounted for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_BYTES = 100_000_000
 
 FILES_PER_PIECE = 256
 BYTES_PER_PIECE = 64_000_000
-"""The images of a piece are in memory together while it is made."""
+"""Maximum bytes of a piece: all images of a piece are in memory while it is read."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class FoundImage:
     """An image file of a source, not yet decoded.
 
     Attributes:
-        key: from the path; letters, digits, ``_`` and ``-``.
-        image: the file's bytes.
-        extension: the file name's, lower case; "" if it has none.
-        date_taken: naive local time; None if it is not known.
-        date_uploaded: naive UTC; None if it is not known.
-        source_name: which source.
+        key: key made from the path; letters, digits, ``_`` and ``-``.
+        image: bytes of the file.
+        extension: extension of the file name, lower case; "" if it has none.
+        date_taken: naive local time; None if unknown.
+        date_uploaded: naive UTC; None if unknown.
+        source_name: name of the source.
         file: path within the source.
-        labels: JSON object of what else the source says of the file (other columns of the CSV, the sidecar of a tar).
+        labels: JSON object of all other metadata of the file (other columns of the CSV, the sidecar of a tar).
     """
 
     key: str
@@ -67,15 +67,15 @@ def folder_pieces(
     files_per_piece: int = FILES_PER_PIECE,
     bytes_per_piece: int = BYTES_PER_PIECE,
 ) -> Iterator[str]:
-    """List a folder tree, in pieces of files that lie side by side.
+    """List a folder tree in pieces of files from the same folder.
 
     Args:
         root: local path or fsspec URL.
         dates_csv: local path or URL of a CSV file with the columns ``file`` (path relative to ``root``), ``date_taken``,
-            and if need be ``date_uploaded``; all further columns are labels. Without it dates are EXIF's.
-        columns: what these three are called in the file, where it has other names for them.
-        files_per_piece: maximum files read as one piece.
-        bytes_per_piece: and maximum bytes, or one file.
+            and optionally ``date_uploaded``; all further columns are labels. Without it dates come from EXIF.
+        columns: names of these three columns in the file, if they differ.
+        files_per_piece: maximum number of files in a piece.
+        bytes_per_piece: maximum bytes in a piece, unless it is a single file.
 
     Yields:
         JSON: ``folder``, ``files`` (name, and with a CSV the fields of its row) and ``rejects`` (key, reason, detail). The
@@ -109,7 +109,7 @@ def folder_pieces(
                 sizes.append(entry.size)
             else:
                 rejects.append(reject)
-        # What is left of the CSV's rows names files that are not here.
+        # The remaining rows of the CSV name files that are not in this folder.
         rejects += [_missing(posixpath.join(at, name)) for name in rows or ()]
         yield from _pieces(at, files, sizes, rejects, files_per_piece, bytes_per_piece)
     if dates is not None:
@@ -118,7 +118,7 @@ def folder_pieces(
 
 
 def open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
-    """A CSV's rows, if there is one, and its path in the folder if it is there: neither an image nor a stray file."""
+    """Rows of the CSV of dates, and the path of the CSV if it is inside the folder, so that the listing can skip it."""
     if dates_csv is None:
         return None, None
     parent, name = posixpath.split(dates_csv)
@@ -160,19 +160,19 @@ def _pieces(
 def read_folder(
     piece: str, *, root: str, source_name: str, require_date: bool = True, exif: bool = True, max_bytes: int = MAX_BYTES
 ) -> Iterator[FoundImage | Rejected]:
-    """Photos of a folder with their EXIF dates: the files of one piece of ``folder_pieces``, one by one.
+    """Read the photos of one piece of ``folder_pieces``, one by one, with their dates.
 
     Args:
-        piece: one text of ``folder_pieces`` of the same ``root``.
+        piece: JSON text from ``folder_pieces`` for the same ``root``.
         root: local path or fsspec URL.
-        source_name: fills the column of that name.
-        require_date: reject what has no date of capture (``no_date``); otherwise its date is None.
-        exif: whether dates are looked for in the files.
-        max_bytes: larger files are ``too_large``.
+        source_name: value of the column of that name.
+        require_date: reject photos without a date of capture (``no_date``); otherwise their date is None.
+        exif: whether to read dates from the files.
+        max_bytes: larger files are rejected as ``too_large``.
 
     Yields:
-        Files whose extension or content is an image's, as they are: whether they decode is ``check_image``'s to say.
-        Rejects of the listing, and ``not_an_image``, ``bad_date`` (the CSV's, not readable), ``no_date``,
+        Files whose extension or content is that of an image, unchanged; ``check_image`` checks whether they decode.
+        Rejects of the listing, and ``not_an_image``, ``bad_date`` (an unreadable date in the CSV), ``no_date``,
         ``missing_file``, ``not_a_file``, ``outside_folder``, ``too_large`` and ``unreadable``.
 
     >>> (piece,) = folder_pieces(root="texts")
@@ -199,18 +199,18 @@ def read_folder(
 
 
 def extension_of(path: str) -> str:
-    """A file name's extension, lower case and in one spelling; "" if it has none."""
+    """Normalised extension of a file name, lower case; "" if it has none."""
     return normal_extension(posixpath.splitext(path)[1])
 
 
 def check_content(data: bytes, path: str) -> None:
-    """Raise ``Reject`` ``not_an_image`` unless the bytes begin as an image's do."""
+    """Raise ``Reject`` ``not_an_image`` unless the bytes begin with the signature of an image format."""
     if sniff_extension(data) is None:
         raise Reject("not_an_image", f"{path}: neither by name nor by its first bytes, {data[:16]!r}")
 
 
 def csv_dates(fields: Sequence[str]) -> tuple[dt.datetime | None, dt.datetime | None, str]:
-    """Dates of a CSV row (taken, uploaded, labels); a blank one is None, one that cannot be read a ``Reject`` ``bad_date``."""
+    """Parse the dates of a CSV row (taken, uploaded, labels): None for blanks; raise ``Reject`` ``bad_date`` if unreadable."""
     taken_text, uploaded_text, labels = fields
     taken, uploaded = parse_local(taken_text), parse_utc(uploaded_text)
     for column, text, parsed in (("date_taken", taken_text, taken), ("date_uploaded", uploaded_text, uploaded)):
@@ -224,7 +224,7 @@ def csv_dates(fields: Sequence[str]) -> tuple[dt.datetime | None, dt.datetime | 
 
 @dataclass(frozen=True)
 class NamedImage:
-    """A row of metadata whose image is in a folder."""
+    """A metadata row whose image is in a folder."""
 
     key: str
     extension: str
@@ -232,7 +232,7 @@ class NamedImage:
 
 @dataclass(frozen=True)
 class ReadImage:
-    """The row with its image's bytes."""
+    """The row with the bytes of its image."""
 
     key: str
     extension: str
@@ -240,13 +240,13 @@ class ReadImage:
 
 
 def read_image(row: NamedImage, *, root: str, path: str = "{key}.{extension}", max_bytes: int = MAX_BYTES) -> ReadImage:
-    """Fetch the image of a row of metadata from a folder.
+    """Read the image of a metadata row from a folder.
 
     Args:
         root: local path or fsspec URL.
-        path: where the file is in it: a format text of ``key``, ``key3`` (the key's first three characters, as large
-            collections are laid out) and ``extension``.
-        max_bytes: larger files are ``too_large``.
+        path: path of the file in the folder: a format string of ``key``, ``key3`` (the first three characters of the key,
+            as in the layout of large collections) and ``extension``.
+        max_bytes: larger files are rejected as ``too_large``.
 
     Raises:
         Reject: ``missing_file``, ``outside_folder``, ``not_a_file``, ``too_large`` or ``unreadable``.
@@ -256,10 +256,10 @@ def read_image(row: NamedImage, *, root: str, path: str = "{key}.{extension}", m
 
 
 def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
-    """Turn away images whose bytes an earlier row has: ``duplicate_content``; the detail names that row's key.
+    """Reject images whose bytes equal those of an earlier row as ``duplicate_content``; the detail names the key of that row.
 
     Args:
-        rows: ``store.Rows`` with the columns ``key`` and ``image``. The first 128 bits of digests are compared; no payload is
+        rows: ``store.Rows`` with the columns ``key`` and ``image``. The first 128 bits of digests are compared; no image is
             read. Memory: as ``take_first``.
     """
     again = repeated_numbers(lambda: (_digest_words(table)[:, 0] for table in rows.batches(["image"])), rows.num_rows)

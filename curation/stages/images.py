@@ -1,4 +1,4 @@
-"""Checks that an image file decodes, and what it turns out to be. The bytes themselves are carried over unchanged."""
+"""Check that image files decode, and record their true format. The bytes themselves are kept unchanged."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["CheckedImage", "StoredImage", "check_image", "decode_rgb"]
 
 @dataclass(frozen=True)
 class StoredImage:
-    """An image file as fetched or found.
+    """An image file as downloaded or read.
 
     Attributes:
-        extension: as the source declared it, without a dot; "" if it declared none.
-        image: the file's bytes.
+        extension: extension that the source declared, without a dot; "" for none.
+        image: bytes of the file.
     """
 
     key: str
@@ -30,9 +30,9 @@ class CheckedImage:
     """An image file that decodes.
 
     Attributes:
-        extension: of the true format: ``jpg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tif``.
-        declared_extension: what the source said it was, in the same spelling (``JPEG`` -> ``jpg``).
-        width: pixels as displayed, after EXIF's rotation; so is ``height``.
+        extension: extension of the true format: ``jpg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tif``.
+        declared_extension: extension that the source declared, in the same spelling (``JPEG`` -> ``jpg``).
+        width: pixels as displayed, after the rotation by EXIF; so is ``height``.
         mode: pixel type by Pillow's names: ``RGB``, ``L`` (grey), ``P`` (palette), ``RGBA``, ``CMYK``, ``I;16``, ...
     """
 
@@ -56,16 +56,16 @@ def check_image(
     allow_animated: bool = False,
     allow_mislabelled: bool = True,
 ) -> CheckedImage:
-    """Decode the picture once, header first, and keep what it is.
+    """Check an image by its header, then decode it once, and record its format, size and mode.
 
     Args:
-        min_bytes: shortest file (CLEAR-10: 10).
-        max_bytes: longest file; None for no limit.
-        max_pixels: limit of width times height, judged from the header, before any pixel is decoded.
-        min_edge_px: least length of the shorter side (CLEAR-10 has no limit; later CLEAR data 120).
-        max_aspect: greatest longer side over shorter side; None for no limit (later CLEAR data 2.0).
-        allow_animated: keep animations, of which every later stage sees the first frame.
-        allow_mislabelled: keep files whose extension names another image format, under the true one.
+        min_bytes: minimum file size (CLEAR-10: 10).
+        max_bytes: maximum file size; None for no limit.
+        max_pixels: limit of width times height, checked in the header before any pixel is decoded.
+        min_edge_px: minimum length of the shorter side (CLEAR-10 has no limit; later CLEAR data 120).
+        max_aspect: maximum of longer side over shorter side; None for no limit (later CLEAR data 2.0).
+        allow_animated: keep animations; later stages use their first frame only.
+        allow_mislabelled: keep files whose extension names another image format, with the true extension.
 
     Raises:
         Reject: ``empty_file``, ``too_small_file``, ``too_large``, ``not_an_image``, ``unsupported_format``,

@@ -1,8 +1,8 @@
-"""Room for pictures that are being decoded: so many bytes in a process, however many threads decode.
+"""Memory budget for pictures that are being decoded, shared by all threads of a process.
 
-A limit of pixels bounds one picture, and not the memory: threads decode beside each other, and a file of a few kB may declare
-any size. What a decoder will need is told from the header, before a pixel is decoded, and those wait that find no room. No
-result depends on it.
+A limit of pixels bounds one picture but not the total memory: threads decode in parallel, and a file of a few kB may declare
+any size. The memory of a decoder is estimated from the header, before a pixel is decoded; decoders wait until it fits the
+budget. Results do not depend on it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import threading
 from collections.abc import Iterator
 
 IN_FLIGHT = 1 << 30
-"""Bytes that decoders of one process may take together: 15 baseline JPEGs of 24 megapixels. A larger picture goes alone."""
+"""Bytes that all decoders of a process may use: about 7 baseline JPEGs of 24 megapixels. A larger picture is decoded alone."""
 
 
 class Room:
-    """Bytes that threads take and give back, in the order in which they asked.
+    """Memory budget that threads take bytes from and give back, in the order of their requests.
 
     Args:
-        size: of all that is taken at a time. Who asks for more waits until nobody has any.
+        size: size of the budget in bytes. A larger request waits until no other is held.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,7 +32,7 @@ class Room:
 
     @contextlib.contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Hold ``count`` bytes. A thread that holds some already gets these without waiting, since it would wait for itself."""
+        """Hold ``count`` bytes. A thread that already holds some does not wait, since it would wait for itself."""
         if getattr(self._mine, "holds", False):
             yield
             return
@@ -59,4 +59,4 @@ class Room:
 
 
 ROOM = Room(IN_FLIGHT)
-"""That of this process."""
+"""Memory budget of this process."""

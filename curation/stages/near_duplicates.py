@@ -1,8 +1,7 @@
-"""Near-duplicates of pictures and clips, over all rows or within buckets, tasks, ...: who they are, and which of them stay.
+"""Near-duplicates of pictures and clips, over all rows or within buckets, tasks, ...: find groups, choose which rows stay.
 
-Rows that are near one another, by their hashes or their vectors, make a group, and so do those that are linked by others: a
-group is a connected component. So it does not depend on the order of the rows; and a long series may join pictures that are far
-apart, which is why thresholds are strict.
+Rows are linked if their hashes or vectors are near; a group is a connected component of these links. Groups therefore do not
+depend on the order of the rows; but a long chain may join pictures that are far apart, which is why thresholds are strict.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
 
 REASON = "near_duplicate"
 MAX_DISTANCE = 6
-"""Bits of 64 in which two hashes may differ; ``docs/near_duplicates.md`` has what was measured."""
+"""Default maximum of differing bits of 64 between two hashes; measurements are in ``docs/near_duplicates.md``."""
 
 MIN_COSINE = 0.95
-"""Least cosine of near-duplicates; what it should be depends on the encoder."""
+"""Default minimum cosine of near-duplicates; the right value depends on the encoder."""
 
 _HELD_PAIRS = 1 << 22
 _BLOCK_ROWS = 1 << 18
@@ -38,11 +37,12 @@ KeepRule = Literal["keep_all", "keep_first", "keep_best", "drop_across_splits"]
 
 @dataclasses.dataclass(frozen=True)
 class NearDuplicate:
-    """Columns that tell of near-duplicates.
+    """Columns that the near-duplicate steps add.
 
     Attributes:
-        duplicate_group: the smallest key of the group; None for a row that is near no other.
-        duplicate_similarity: to the nearest other row: the share of equal bits, or the cosine; None likewise.
+        duplicate_group: the smallest key of the group; None for a row without near-duplicates.
+        duplicate_similarity: share of equal bits with the nearest other row, or cosine with it; None for a row without
+            near-duplicates.
 
     >>> NearDuplicate("b", duplicate_group="a", duplicate_similarity=0.97).duplicate_group
     'a'
@@ -55,16 +55,17 @@ class NearDuplicate:
 
 @dataclasses.dataclass(frozen=True)
 class DuplicateRule:
-    """What is compared, and which rows of a group stay.
+    """Which rows are compared, and which rows of a group stay.
 
     Attributes:
-        keep: ``keep_all``; ``keep_first``: the first by ``order_by``, then by key; ``keep_best``: the largest by ``best_by``,
-            then the first by key; ``drop_across_splits``: of a group that has rows of ``kept_split``, none of other splits.
-        within: column (bucket, task, ...) within whose values rows are compared; "": all with all.
-        order_by: column of ``keep_first``, such as a date; "": the key alone. Rows without a value come last.
-        best_by: column of ``keep_best``: a number.
-        split: column that says the split of a row, for ``drop_across_splits``; else the report lists groups across splits.
-        kept_split: the split that stays as it is.
+        keep: ``keep_all``; ``keep_first``: keep the first by ``order_by``, then by key; ``keep_best``: keep the largest by
+            ``best_by``, then the first by key; ``drop_across_splits``: if a group has rows of ``kept_split``, drop those of
+            other splits.
+        within: column (bucket, task, ...); only rows with the same value are compared. "": all rows are compared.
+        order_by: column for ``keep_first``, such as a date; "": only the key. Rows without a value come last.
+        best_by: numeric column for ``keep_best``.
+        split: column with the split of a row, for ``drop_across_splits``; otherwise the report lists groups across splits.
+        kept_split: the split of which no row is dropped.
 
     >>> DuplicateRule("drop_across_splits", split="role").kept_split
     'test'
@@ -90,17 +91,17 @@ def near_duplicates_by_hash(
     """Group rows whose perceptual hashes are close. A ``whole`` step; ``gives=NearDuplicate``.
 
     Args:
-        rows: with ``key``, ``column`` as ``picture_hash`` gives it, and the columns that the rule names.
-        max_distance: most bits of 64 in which two pictures differ; of clips on average over their frames.
-        column: of hashes; rows without one are near no other.
-        rule: what is compared, and what stays.
+        rows: rows with ``key``, hashes from ``picture_hash`` in ``column``, and the columns that the rule names.
+        max_distance: maximum number of differing bits of 64; for clips the average over their frames.
+        column: column of hashes; rows without a hash have no near-duplicates.
+        rule: which rows are compared, and which stay.
 
     Yields:
-        Kept rows with the columns of ``NearDuplicate``; others are rejected as ``near_duplicate``, with the key that stays.
-        Memory: 25 bytes a row, 8 more for each further frame of a clip, and about 200 for each row that is near another.
+        Kept rows with the columns of ``NearDuplicate``; others are rejected as ``near_duplicate``; the detail names the row
+        that stays. Memory: 25 bytes per row, 8 more for each further frame of a clip, and about 200 per near-duplicate.
 
     Raises:
-        ValueError: a setting or column that is wrong, or hashes of several lengths.
+        ValueError: an invalid setting or column, or hashes of different lengths.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["b", "a", "c"], "phash": ["00" * 8, "00" * 7 + "03", "ff" * 8]}))
@@ -132,18 +133,18 @@ def near_duplicates_by_vector(
     """Group rows whose vectors are close. A ``whole`` step; ``gives=NearDuplicate``.
 
     Args:
-        rows: with ``key``, an array column of vectors, and the columns that the rule names.
-        min_cosine: least cosine of near-duplicates; it depends on the encoder.
-        column: of vectors, of any length; those of length 0 are near no other.
-        search: all with all, or approximate.
-        rule: what is compared, and what stays.
+        rows: rows with ``key``, an array column of vectors, and the columns that the rule names.
+        min_cosine: minimum cosine of near-duplicates; the right value depends on the encoder.
+        column: column of vectors, of any length; vectors of length 0 have no near-duplicates.
+        search: exhaustive or approximate search.
+        rule: which rows are compared, and which stay.
         device: ``cuda`` for faiss on a GPU; mark it with ``how``.
 
     Yields:
-        As ``near_duplicates_by_hash``. Memory beside that: 4 bytes a value of a vector, 2 where the search is ivf.
+        As ``near_duplicates_by_hash``. Additional memory: 4 bytes per value of a vector, 2 if the search is ivf.
 
     Raises:
-        ValueError: a setting or column that is wrong.
+        ValueError: an invalid setting or column.
     """
     if not -1 < min_cosine <= 1:
         raise ValueError(f"min_cosine is {min_cosine}: above -1, and 1 at most")
@@ -157,7 +158,7 @@ def near_duplicates_by_vector(
 
 
 def kept_key(detail: str) -> str:
-    """The key of the row that stays, of the detail of a reject of this stage."""
+    """Return the key of the row that stays, from the detail of a reject of this stage."""
     return detail.rpartition(": similarity ")[0]
 
 
@@ -165,12 +166,12 @@ def kept_key(detail: str) -> str:
 
 
 class _Links:
-    """Groups of rows as pairs come in, and how similar the nearest of each row is. Memory: of rows that are in pairs alone.
+    """Groups of rows, updated as pairs come in, and the highest similarity of each row. Only rows in pairs take memory.
 
     Attributes:
         rows: numbers (n,) int64 of the rows in pairs, ascending.
-        root: for each of them the place in ``rows`` of one row of its group, the same for all of the group.
-        nearest: for each of them the similarity of the nearest row.
+        root: for each of these rows the index in ``rows`` of the representative of its group.
+        nearest: for each of these rows the similarity of the nearest row.
     """
 
     def __init__(self) -> None:
@@ -180,7 +181,7 @@ class _Links:
         self._count = 0
 
     def add(self, pairs: Pairs) -> None:
-        """Take pairs into account."""
+        """Add pairs."""
         if not len(pairs.left):
             return
         self._held.append(pairs)
@@ -190,7 +191,7 @@ class _Links:
 
     def merge(self) -> None:
         """Bring the groups up to date."""
-        from scipy.sparse import coo_array  # not before they are needed
+        from scipy.sparse import coo_array  # imported only when needed
         from scipy.sparse.csgraph import connected_components
 
         if not self._held:
@@ -203,7 +204,7 @@ class _Links:
         nearest[earlier] = self.nearest
         np.maximum.at(nearest, left, similarity)
         np.maximum.at(nearest, right, similarity)
-        # Of earlier groups each row stands by its root alone: a row of the group.
+        # Each row of an earlier group is linked to the root of the group.
         edges = np.concatenate([earlier, left]), np.concatenate([earlier[self.root], right])
         graph = coo_array((np.ones(len(edges[0]), dtype=np.int8), edges), shape=(len(rows), len(rows)))
         label = connected_components(graph, directed=False)[1]
@@ -211,9 +212,9 @@ class _Links:
 
 
 def _hashes(rows: Rows, column: str, within: str) -> Iterator[list[np.ndarray]]:
-    """Hashes (n, words) uint64 of the rows that are compared with one another, and the numbers of these rows.
+    """Yield [hashes (n, words) uint64, row numbers] of each set of rows that are compared with one another.
 
-    What takes a list empties it, so that memory does not hold them twice.
+    The consumer empties the list, so that memory does not hold the arrays twice.
     """
     if not within:
         yield list(_codes(rows, column))
@@ -224,7 +225,7 @@ def _hashes(rows: Rows, column: str, within: str) -> Iterator[list[np.ndarray]]:
 
 
 def _distinct(stretch: list[np.ndarray], links: _Links) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes that differ, and the first row of each; tells of the others. Of one word they come ascending."""
+    """Distinct hashes and the first row of each; adds the other rows to ``links``. Hashes of one word are ascending."""
     codes, numbers = stretch
     stretch.clear()
     order = np.lexsort(codes.T)
@@ -245,7 +246,7 @@ def _distinct(stretch: list[np.ndarray], links: _Links) -> tuple[np.ndarray, np.
 
 
 def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes as uint64 (n, words) of the rows that have one, and the numbers of these rows."""
+    """Hashes, uint64 (n, words), of the rows that have one, and the numbers of these rows."""
     codes, there = np.empty((0, 1), dtype=np.uint64), np.zeros(rows.num_rows, dtype=bool)
     lengths, at, count = set[int](), 0, 0
     for table in rows.batches([column]):
@@ -272,7 +273,7 @@ def _codes(rows: Rows, column: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Places of each value (n,) int32 from 0 on, ascending. Memory: 4 bytes a value, beside the values themselves."""
+    """Yield the indices of each value (n,) int32, from value 0 on, ascending. Memory: 4 bytes per value, plus the values."""
     counts = np.bincount(values)
     ends = np.cumsum(counts)
     at = ends - counts
@@ -289,12 +290,12 @@ def _stretches(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _numbers_dtype(count: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest type that numbers so many rows."""
+    """The smaller of uint32 and uint64 that can number ``count`` rows."""
     return np.uint32 if count < 2**32 else np.uint64
 
 
 def _compared(rows: Rows, within: str) -> Iterable[np.ndarray]:
-    """Numbers (n,) int64 of the rows that are compared with one another, ascending: a stretch a value of the column."""
+    """Numbers (n,) int64, ascending, of each set of rows that are compared with one another: a set per value of the column."""
     if not within:
         return [np.arange(rows.num_rows)]
     return (places.astype(np.int64) for places in _stretches(coded(rows, within)[1]))
@@ -329,7 +330,7 @@ def _sifted(rows: Rows, links: _Links, rule: DuplicateRule) -> Iterator[Sifted]:
 
 
 def _linked(rows: Rows, numbers: np.ndarray, rule: DuplicateRule) -> pa.Table:
-    """Keys of some rows, and the columns by which is chosen among them."""
+    """Keys of the numbered rows, and the column by which the rule chooses among them."""
     by = {"keep_best": rule.best_by, "keep_first": rule.order_by, "drop_across_splits": rule.split}.get(rule.keep, "")
     if by and by not in rows.column_names:
         raise ValueError(f"near-duplicates: no column {by!r}: there are {', '.join(rows.column_names)}")
@@ -347,7 +348,7 @@ def _linked(rows: Rows, numbers: np.ndarray, rule: DuplicateRule) -> pa.Table:
 
 
 def _kept(linked: pa.Table, root: np.ndarray, rule: DuplicateRule) -> np.ndarray:
-    """For each row the one that stays in its place: itself where it stays. int64 (n,)."""
+    """For each row the index of the row that stays in its place (its own index if it stays), int64 (n,)."""
     itself = np.arange(len(root))
     if rule.keep == "keep_all":
         return itself
@@ -361,12 +362,12 @@ def _kept(linked: pa.Table, root: np.ndarray, rule: DuplicateRule) -> np.ndarray
 
 
 def _ranks(table: pa.Table, by: list[tuple[str, str]]) -> np.ndarray:
-    """Place of each row in the order of some columns; a row without a value comes last."""
+    """Rank of each row when sorted by some columns; a row without a value comes last."""
     return inverse(pc.sort_indices(table, sort_keys=by).to_numpy().astype(np.int64))
 
 
 def _first_of_each(root: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """For each row the row of its group that has the lowest rank."""
+    """For each row the index of the row of lowest rank in its group."""
     order = np.argsort(ranks, kind="stable")
     _, first, which = np.unique(root[order], return_index=True, return_inverse=True)
     found = np.empty(len(root), dtype=np.int64)

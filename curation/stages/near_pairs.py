@@ -1,11 +1,11 @@
 """Pairs of near-equal rows, by hashes or by vectors: every pair whose similarity reaches a threshold, in batches.
 
-Hashes: sorted tables (Manku, Jain and Das Sarma, WWW 2007). Of 64 bits in m blocks, two hashes that differ in at most r bits
-are equal in m - r blocks: for every choice of m - r blocks, hashes are sorted with those bits first, and neighbours that are
-equal in them are compared. No pair is missed, and memory is two numbers a hash.
+Hashes: sorted tables (Manku, Jain and Das Sarma, WWW 2007). If 64 bits are cut into m blocks, two hashes that differ in at
+most r bits are equal in m - r blocks: for every choice of m - r blocks, hashes are sorted with those bits first, and
+neighbours that are equal in them are compared. No pair is missed, and memory is two numbers per hash.
 
-Vectors: faiss nominates by float32 products, exactly or (IVF) among the rows of the nearest cells; float64 sums in one fixed
-order decide, so that what is found does not depend on the processor.
+Vectors: faiss nominates pairs by float32 products, exhaustively or (IVF) among the rows of the nearest cells; float64 sums in
+one fixed order decide, so that the result does not depend on the processor.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from .topk import UNIT_ROUNDOFF
 
 _BITS = 64
 _MOST_BLOCKS = 16
-"""Into how many blocks a hash is cut at most, beyond the number of bits that may differ."""
+"""A hash is cut into fewer blocks than this number plus the number of bits that may differ."""
 
 _SORTED = 1 << 18
-"""Hashes that are turned, or compared with their neighbours, at a time: a few megabytes, which a cache holds."""
+"""Number of hashes permuted, or compared with their neighbours, at a time: a few megabytes, which fit a cache."""
 
 _PAIRS = 1 << 22
-"""Pairs that are looked at together, and so bound the memory."""
+"""Number of pairs handled at a time, which bounds the memory."""
 
 _BLOCK_ROWS = 1 << 12
 _HALF = 2.0**-10
-"""By how much a product of unit vectors may differ where one of them was rounded to float16."""
+"""Maximum error of a product of unit vectors of which one was rounded to float16."""
 
 _NEAREST = 64
-"""Neighbours of a row that a GPU returns; a row that has more is searched again without a GPU."""
+"""Number of neighbours per row that a GPU returns; a row that may have more is searched again on the CPU."""
 
 _CHECKED_ROWS = 1000
-"""Rows by which the recall of IVF is measured."""
+"""Number of rows on which the recall of IVF is measured."""
 
 
 class Pairs(NamedTuple):
-    """Rows (n,) int64 that are near one another, each pair at least once, and how similar they are, (n,) float64 up to 1."""
+    """Pairs of near rows, (n,) int64 each, every pair at least once, and their similarities, (n,) float64 up to 1."""
 
     left: np.ndarray
     right: np.ndarray
@@ -53,11 +53,11 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class VectorSearch:
-    """How pairs of near vectors are searched for.
+    """How to search for pairs of near vectors.
 
     Attributes:
-        kind: ``flat`` compares all rows with all. ``ivf`` is APPROXIMATE: a row is compared with the rows of its ``probes``
-            nearest cells; some pairs are missed, and the report gives the measured share. ``auto`` is ``flat`` up to
+        kind: ``flat`` compares all pairs of rows. ``ivf`` is APPROXIMATE: a row is compared with the rows of its ``probes``
+            nearest cells; some pairs are missed, and a log message gives the measured recall. ``auto`` is ``flat`` up to
             ``flat_rows`` rows, otherwise ``ivf``.
         flat_rows: see ``kind``.
         cells: number of cells of ``ivf``; None: 4 times the square root of the number of rows.
@@ -82,14 +82,14 @@ class VectorSearch:
 
 
 def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
-    """Pairs of different rows whose hashes differ in at most ``max_distance`` bits a word, on average over the words.
+    """Find pairs of rows whose hashes differ in at most ``max_distance`` bits per word, on average over the words.
 
     Args:
-        codes: uint64 (n, words), no two rows equal, ascending if there is one word: a word a picture or frame.
-        max_distance: of 64 bits.
+        codes: uint64 (n, words), one word per picture or frame; no two rows equal, and ascending if there is one word.
+        max_distance: maximum number of differing bits, of 64.
 
     Yields:
-        Pairs, of hashes of one word each pair once.
+        Pairs; each pair only once if hashes have one word.
 
     >>> codes = np.array([[0b0000], [0b0011], [0b1111]], np.uint64)
     >>> [(pair.left.tolist(), pair.right.tolist()) for pair in hash_pairs(codes, 2) if len(pair.left)][0]
@@ -100,7 +100,7 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
         for left, right in _near_numbers(codes[:, 0], max_distance):
             yield Pairs(left, right, 1 - np.bitwise_count(codes[left, 0] ^ codes[right, 0]) / _BITS)
         return
-    for word in range(words):  # hashes that are near on average are near in a word
+    for word in range(words):  # hashes that are near on average are near in at least one word
         for left, right in _near_in(codes[:, word], max_distance):
             distance = np.bitwise_count(codes[left] ^ codes[right]).sum(axis=1, dtype=np.int64)
             near = distance <= max_distance * words
@@ -108,7 +108,7 @@ def hash_pairs(codes: np.ndarray, max_distance: int) -> Iterator[Pairs]:
 
 
 def _near_in(column: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of rows whose numbers (n,) uint64 differ in at most ``most`` bits, or not at all."""
+    """Pairs of rows whose numbers (n,) uint64 are equal or differ in at most ``most`` bits."""
     order = np.argsort(column, kind="stable")
     values, starts = np.unique(column[order], return_index=True)
     ends = np.append(starts[1:], len(order))
@@ -121,14 +121,14 @@ def _near_in(column: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.nda
 
 
 def _near_numbers(values: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of the pairs of numbers (n,) uint64, ascending, that differ in 1 to ``most`` bits; each pair once."""
+    """Indices of the pairs of numbers, (n,) uint64 ascending, that differ in 1 to ``most`` bits; each pair once."""
     if most < 1:
         return
     count = min(range(most + 1, most + _MOST_BLOCKS), key=lambda count: _cost(len(values), count, most))
     blocks = [(_BITS * n // count, _BITS * (n + 1) // count) for n in range(count)]
     for chosen in itertools.combinations(range(count), count - most):
         order = [*(blocks[n] for n in range(count) if n not in chosen), *(blocks[n] for n in chosen)]
-        # A pair that is equal in more blocks is told of by the first choice alone.
+        # A pair that is equal in more blocks is yielded only for the first choice of blocks.
         before = [_bits(*blocks[n]) for n in range(chosen[-1]) if n not in chosen]
         turned = _turned(values, order)
         turned.sort()
@@ -140,11 +140,11 @@ def _near_numbers(values: np.ndarray, most: int) -> Iterator[tuple[np.ndarray, n
 
 
 def _turned(values: np.ndarray, order: Sequence[tuple[int, int]], *, back: bool = False) -> np.ndarray:
-    """The numbers with their blocks of bits [low, high) in the order of ``order``, from the lowest on; ``back``: undone."""
+    """Permute blocks of bits [low, high) of numbers into the order ``order``, lowest block first; ``back`` undoes it."""
     moves, at = list[tuple[int, int, int]](), 0
     for low, high in order:
         width = high - low
-        if moves and moves[-1][0] + moves[-1][2] == low:  # beside the block before: both are moved at once
+        if moves and moves[-1][0] + moves[-1][2] == low:  # adjacent to the previous block: move both at once
             moves[-1] = (*moves[-1][:2], moves[-1][2] + width)
         else:
             moves.append((low, at, width))
@@ -159,12 +159,12 @@ def _turned(values: np.ndarray, order: Sequence[tuple[int, int]], *, back: bool 
 
 
 def _bits(low: int, high: int) -> np.uint64:
-    """The number whose bits from ``low`` to before ``high`` are set."""
+    """The number in which the bits [low, high) are set."""
     return np.uint64((1 << high) - (1 << low))
 
 
 def _neighbours(ordered: np.ndarray, bound: np.uint64, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of the numbers (n,) ascending that differ in no bit above those of ``bound``, and in at most ``most`` bits."""
+    """Pairs of numbers, (n,) ascending, that differ in at most ``most`` bits and in none above the bits of ``bound``."""
     for start in range(0, len(ordered) - 1, _SORTED):
         stretch = ordered[start : start + _SORTED + 1]
         at = np.flatnonzero((stretch[1:] ^ stretch[:-1]) <= bound) + start
@@ -178,12 +178,12 @@ def _neighbours(ordered: np.ndarray, bound: np.uint64, most: int) -> Iterator[tu
 
 
 def _cost(rows: int, count: int, most: int) -> float:
-    """Work where hashes are spread evenly: each table is sorted, which takes as long as two comparisons of a row."""
+    """Estimated work for uniformly distributed hashes; sorting a table costs as much as two comparisons per row."""
     return math.comb(count, most) * rows * (2 + rows / 2 ** (1 + _BITS * (count - most) / count))
 
 
 def _expanded(first: np.ndarray, last: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Each place i with every place in [first[i], last[i]), about ``_PAIRS`` of them at a time."""
+    """Pair each index i with every index in [first[i], last[i]), about ``_PAIRS`` pairs at a time."""
     rows = np.flatnonzero(last > first)
     counts = (last - first)[rows]
     ends = np.cumsum(counts)
@@ -198,7 +198,7 @@ def _expanded(first: np.ndarray, last: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 class Stacked:
-    """Vectors of consecutive parts, by row number: mapped files stay mapped."""
+    """Vectors of consecutive parts, by row number; memory-mapped parts are not copied."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
         self._parts = [part for part in parts if len(part)]
@@ -207,7 +207,7 @@ class Stacked:
             raise ValueError(f"vectors have the shapes {sorted({part.shape[1:] for part in self._parts})}: expected one width")
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Unit vectors (n, d) float32 of rows (n,); NaN where a row has no direction."""
+        """Unit vectors (n, d) float32 of rows (n,); NaN for vectors of length 0 or not finite."""
         out = np.empty((len(rows), self._parts[0].shape[1] if self._parts else 0), dtype=np.float32)
         number = np.searchsorted(self._ends, rows, side="right")
         for each in np.unique(number):
@@ -219,7 +219,7 @@ class Stacked:
 
 
 def _sums(terms: np.ndarray) -> np.ndarray:
-    """Sums (n,) of the columns of terms (d, n) float64, by a binary tree of additions: the same on every machine."""
+    """Sum the columns of terms (d, n) float64 to (n,), by a binary tree of additions: the same on every machine."""
     width = len(terms)
     half = 1 << max(width - 1, 0).bit_length()
     sums = np.zeros((half, *terms.shape[1:]))
@@ -233,15 +233,15 @@ def _sums(terms: np.ndarray) -> np.ndarray:
 def vector_pairs(
     vectors: Stacked, rows: np.ndarray, keys: Sequence[str], min_cosine: float, search: VectorSearch, *, device: str = "cpu"
 ) -> Iterator[Pairs]:
-    """Pairs of rows whose cosine is at least ``min_cosine``.
+    """Find pairs of rows whose cosine is at least ``min_cosine``.
 
     Args:
-        vectors: of all rows.
-        rows: (n,) int64, those that are compared, ascending.
-        keys: theirs, by which ivf draws.
+        vectors: vectors of all rows.
+        rows: (n,) int64, the rows to compare, ascending.
+        keys: keys of these rows, by which ivf draws its samples.
         min_cosine: the threshold.
-        search: how.
-        device: ``cuda`` lets a GPU nominate, where faiss was built for it. What is found is the same.
+        search: search settings.
+        device: ``cuda`` lets a GPU nominate pairs, if faiss was built for it. The result is the same.
     """
     flat = search.kind == "flat" or (search.kind == "auto" and len(rows) <= search.flat_rows)
     index = _index(vectors, rows, keys, search, flat=flat)
@@ -249,7 +249,7 @@ def vector_pairs(
     floor = min_cosine - vectors.take(rows[:1]).shape[1] * 2 * UNIT_ROUNDOFF - (0.0 if flat else _HALF)
     for start in range(0, len(rows), _BLOCK_ROWS):
         block = vectors.take(rows[start : start + _BLOCK_ROWS])
-        placed = np.where(np.isnan(block), 0, block)  # of no direction: a product of 0 with all, and never near
+        placed = np.where(np.isnan(block), 0, block)  # vectors without direction: all products 0, and rejected later
         for each in (index, on_gpu):
             if each is not None:
                 each.add(placed)
@@ -261,21 +261,21 @@ def vector_pairs(
 
 
 def _index(vectors: Stacked, rows: np.ndarray, keys: Sequence[str], search: VectorSearch, *, flat: bool) -> Any:
-    """An empty index of faiss."""
-    import faiss  # not before it is needed: its import takes a third of a second
+    """An empty faiss index; for ivf a trained one."""
+    import faiss  # imported only when needed: the import takes a third of a second
 
     width = vectors.take(rows[:1]).shape[1]
     if flat:
         return faiss.IndexFlatIP(width)
     wanted = 2 ** round(math.log2(4 * math.sqrt(len(rows)))) if search.cells is None else search.cells
-    cells = min(wanted, max(len(rows) // 39, 1))  # as many rows a cell faiss asks for
+    cells = min(wanted, max(len(rows) // 39, 1))  # faiss asks for at least 39 rows per cell
     drawn = np.argsort(uniform(search.seed, "near_duplicates", keys), kind="stable")[: 64 * cells]
     sample = vectors.take(rows[np.sort(drawn)])
     index: Any = faiss.index_factory(width, f"IVF{cells},SQfp16", faiss.METRIC_INNER_PRODUCT)
-    index.cp.seed = search.seed + 1  # faiss takes 0 for no seed
+    index.cp.seed = search.seed + 1  # faiss treats 0 as no seed
     index.nprobe = min(search.probes, cells)
     threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # so that what adds up the means of cells does so in one order
+    faiss.omp_set_num_threads(1)  # so that the means of cells are summed in one fixed order
     try:
         index.train(np.where(np.isnan(sample), 0, sample))
     finally:
@@ -284,7 +284,7 @@ def _index(vectors: Stacked, rows: np.ndarray, keys: Sequence[str], search: Vect
 
 
 def _on_gpu(index: Any, device: str) -> Any:
-    """A copy of an empty index on the GPU; None without one, and where faiss was built for none."""
+    """A copy of an empty index on the GPU; None without a GPU or without GPU support in faiss."""
     import faiss
 
     if not device.startswith("cuda") or not getattr(faiss, "get_num_gpus", int)():
@@ -294,10 +294,10 @@ def _on_gpu(index: Any, device: str) -> Any:
 
 
 def _nominated(index: Any, on_gpu: Any, block: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    """Places in the block, and in the index, of all pairs whose product may be above ``floor``."""
+    """Indices in the block and in the index of all pairs whose product may be above ``floor``."""
     if on_gpu is None:
         return _ranged(index, block, floor)
-    scores, ids = on_gpu.search(block, _NEAREST)  # faiss has no search by range on GPUs
+    scores, ids = on_gpu.search(block, _NEAREST)  # faiss has no range search on GPUs
     full = scores[:, -1] > floor
     left, place = np.nonzero((scores > floor) & (ids >= 0) & ~full[:, None])
     again, right = _ranged(index, block[full], floor)
@@ -318,7 +318,7 @@ def _decided(
     right: np.ndarray,
     min_cosine: float,
 ) -> Iterator[Pairs]:
-    """Of nominated pairs those whose cosine reaches the threshold; ``left`` are places in the block, ``right`` in ``rows``."""
+    """Nominated pairs whose cosine reaches the threshold; ``left`` are indices in the block, ``right`` in ``rows``."""
     step = max(_PAIRS // (4 * max(block.shape[1], 1)), 1)
     for at in range(0, len(left), step):
         mine, others = left[at : at + step], right[at : at + step]
@@ -337,7 +337,7 @@ def _tell_recall(
     min_cosine: float,
     search: VectorSearch,
 ) -> None:
-    """Log how many of the near rows of some rows, drawn by key, ivf finds."""
+    """Log the recall of ivf, measured on a sample of rows drawn by key."""
     drawn = np.sort(np.argsort(uniform(search.seed, "recall", keys), kind="stable")[:_CHECKED_ROWS])
     asked = vectors.take(rows[drawn])
     asked = np.where(np.isnan(asked), 0, asked)
@@ -347,7 +347,7 @@ def _tell_recall(
     for start in range(0, len(rows), _BLOCK_ROWS):
         left, place = np.nonzero(asked @ vectors.take(rows[start : start + _BLOCK_ROWS]).T >= floor)
         there += sum(len(each.left) for each in _decided(vectors, asked, 0, rows, left, place + start, min_cosine))
-    own = int((asked != 0).any(axis=1).sum())  # each is near itself
+    own = int((asked != 0).any(axis=1).sum())  # each row is near itself
     logging.getLogger("benchwright").warning(
         "near-duplicates: ivf is approximate: of %d near rows of %d rows drawn it found %d (recall %.3f); more probes: more",
         there - own,

@@ -1,4 +1,4 @@
-"""Near-duplicates: walking a list from its best row on, and leaving out rows that lie too close to one already kept."""
+"""Greedy removal of near-duplicates: walk a list from its best row on and skip rows too close to one already kept."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from .topk import inner_products
 
 Fetch = Callable[[np.ndarray], np.ndarray]
-"""Gives the unit vectors (n, d) of the rows named by ids (n,) int64, in that order."""
+"""Returns the unit vectors (n, d) of the rows with ids (n,) int64, in that order."""
 
 DOUBT = 1e-9
-"""Distance from the threshold within which a matrix product, whose last bits depend on the machine, does not decide."""
+"""Within this distance from the threshold a matrix product, whose last bits depend on the machine, does not decide."""
 
 
 class Vectors:
-    """Vectors by id, fetched many at a time: fetching a few from a store costs about as much as fetching thousands."""
+    """Vectors by id, fetched in bulk: fetching a few from a store costs about as much as fetching thousands."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -24,12 +24,12 @@ class Vectors:
         self._vectors = np.empty((0, 0), dtype=np.float32)
 
     def load(self, ids: np.ndarray) -> None:
-        """Fetch these rows (n,) now, in place of those held."""
+        """Fetch the vectors of these ids (n,) now and hold them, in place of those held before."""
         self._ids = np.unique(ids)
         self._vectors = self._fetch(self._ids) if len(self._ids) else np.empty((0, 0), dtype=np.float32)
 
     def of(self, ids: np.ndarray) -> np.ndarray:
-        """Vectors (n, d) of rows (n,): held ones, or fetched."""
+        """Vectors (n, d) of the rows with ids (n,); fetched unless all of them are held."""
         places = np.searchsorted(self._ids, ids)
         held = places < len(self._ids)
         held[held] = self._ids[places[held]] == ids[held]
@@ -37,9 +37,9 @@ class Vectors:
 
 
 class Distinct:
-    """Picks rows in order of preference, each further than a threshold from every row that was picked before it.
+    """Picks rows in order of preference, skipping rows that are too close to a row picked before.
 
-    Greedy, so the result depends on the order alone: of two near-duplicates the preferred one stays.
+    Greedy: of two near-duplicates the preferred one stays, and the result depends only on the order.
 
     Args:
         vectors: unit vectors by id.
@@ -54,11 +54,11 @@ class Distinct:
         self._kept: np.ndarray | None = None
 
     def pick(self, candidates: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """The first ``count`` distinct rows of a list, and the near-duplicates that were passed on the way.
+        """Pick the first ``count`` distinct rows of a list, and return also the near-duplicates skipped on the way.
 
         Args:
-            candidates: ids (n,) int64, most wanted first.
-            count: rows wanted.
+            candidates: ids (n,) int64, most preferred first.
+            count: number of rows wanted.
 
         Returns:
             Kept ids (at most ``count``,) and dropped ids, both in the order of the list.
@@ -91,7 +91,7 @@ class Distinct:
 
 
 def nearer(left: np.ndarray, right: np.ndarray, max_cosine: float) -> np.ndarray:
-    """Whether the cosine of each pair of unit vectors is above a threshold; the same answer on every machine.
+    """Whether the cosine of each pair of unit vectors is above a threshold; the same result on every machine.
 
     Args:
         left: (n, d) float32.

@@ -1,7 +1,7 @@
-"""Nominees of a top-k search by an inexact search, such as faiss's on a GPU, which are shown to hold the exact k best.
+"""Candidates of a top-k search from an inexact search, such as faiss on a GPU, proven to contain the exact k best.
 
-What a GPU can gain is the time of the matrix products; blocks are still read from a disk and cross to the GPU. The gain has not
-been measured on a GPU, and may be small.
+A GPU can save only the time of the matrix products: blocks must still be read from disk and copied to the GPU. The gain has
+not been measured, and may be small.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 Knn = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
-"""Queries (q, d), vectors (n, d) and k -> inner products (q, k), descending, and rows (q, k); -1 if there is none."""
+"""Queries (q, d), vectors (n, d) and k -> inner products (q, k), descending, and row numbers (q, k), -1 for none."""
 
 MOST = 2048
-"""Rows that faiss finds at most on a GPU, a query."""
+"""Maximum number of rows per query that faiss returns on a GPU."""
 
 TF32 = 2.0**-10
-"""Relative error at most of a float32 number of which a tensor core takes ten bits behind the leading one, cut or rounded."""
+"""Maximum relative error of a float32 number that a tensor core cuts or rounds to ten bits after the leading one."""
 
 
 def gpu_knn() -> Knn | None:
-    """faiss's search on its first GPU; None if faiss has none, or is built without."""
+    """The search of faiss on the first GPU; None without a GPU or without GPU support in faiss."""
     import faiss
 
     found: Any = faiss
@@ -39,27 +39,27 @@ def gpu_knn() -> Knn | None:
 def nominate(
     knn: Knn, queries: np.ndarray, vectors: np.ndarray, k: int, longest: float, bars: np.ndarray
 ) -> list[np.ndarray] | None:
-    """Rows, ascending, that must be scored exactly to know the k best of each query; None if that cannot be shown.
+    """Rows, ascending, that must be scored exactly to find the k best of each query; None if that cannot be proven.
 
     Let s(x) be the exact score of a row and t(x) that of the search, with |s(x) - t(x)| <= e for all rows, and let the search
     return the m > k rows of largest t. Of these, k have s >= t_k - e, where t_k is the k-th largest t: so the k-th best score
-    is at least L = max(t_k - e, bar), with the bar that rows have to reach in any case. A row that is not returned has
-    t <= t_m, so s <= t_m + e. Where t_m + e < L, no such row is among the k best or ties with the last of them; and of those
-    that were returned, only rows with t + e >= L can be. Where all n rows were returned there is no other, and nothing to show.
+    is at least L = max(t_k - e, bar), where the bar is the minimum score of the query. A row that is not returned has
+    t <= t_m, so s <= t_m + e. If t_m + e < L, no such row is among the k best or ties with the last of them; and of the
+    returned rows, only those with t + e >= L can be. If all n rows are returned, nothing remains to be proven.
 
-    e: both numbers of a product are known to a relative error of ``TF32``, if the search takes tensor cores, and sums of d
-    products in float32 add d roundings, in any order: twice the usual bound is taken, since tensor cores may cut where others
-    round, which also covers the rounding of s in float64. With u = 2^-24 and g = d u / (1 - d u) that is
+    The bound e: both factors of a product have a relative error of up to ``TF32``, if the search uses tensor cores, and sums
+    of d products in float32 add d roundings, in any order. Twice the usual bound is used, since tensor cores may cut instead
+    of rounding, which also covers the rounding of s in float64. With u = 2^-24 and g = d u / (1 - d u) that is
     e = ((1 + TF32)^2 (1 + 2 g) - 1) |x| |q|, by the Cauchy-Schwarz inequality, plus d (1 + |x| + |q|) times the smallest normal
-    number, for numbers and products that are taken for zero.
+    number, for factors and products that are flushed to zero.
 
     Args:
         knn: the search.
         queries: (q, d) float32, finite.
         vectors: (n, d) float32, finite, none of them zero.
-        k: rows wanted, at least 1.
-        longest: length of the longest vector, or more.
-        bars: (q,) score below which a row is not wanted.
+        k: number of rows wanted, at least 1.
+        longest: upper bound of the length of the vectors.
+        bars: (q,) minimum score of a wanted row, per query.
 
     >>> import faiss
     >>> knn = lambda queries, vectors, k: faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
@@ -78,7 +78,7 @@ def nominate(
     error = ((1 + TF32) ** 2 * (1 + gamma) - 1) * longest * lengths + lost
     try:
         scores, rows = knn(queries, vectors, wanted)
-    except (RuntimeError, MemoryError):  # as a GPU without room: the processor does it
+    except (RuntimeError, MemoryError):  # for example a GPU out of memory: the caller falls back to the CPU
         return None
     scores = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(scores).all() or (rows < 0).any():

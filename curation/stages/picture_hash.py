@@ -1,7 +1,7 @@
-"""Perceptual hashes of pictures and clips: those of near-equal pictures differ in few bits, whatever their size and format.
+"""Perceptual hashes of pictures and clips: hashes of near-equal pictures differ in few bits, whatever their size and format.
 
 pHash (Zauner, "Implementation and Benchmarking of Perceptual Image Hash Functions", 2010), as ``imagehash.phash`` computes it:
-the picture in grey at 32x32, its discrete cosine transform, and of each of the 8x8 lowest frequencies whether it is above their
+scale the picture to 32x32 greys, take the discrete cosine transform, and compare each of the 8x8 lowest frequencies with their
 median: 64 bits, written as 16 hexadecimal digits.
 """
 
@@ -22,10 +22,10 @@ DIGITS = 16
 _SIDE, _KEPT = 32, 8
 _DECODED_SIDE = 4 * _SIDE
 _FLAT = 2.0
-"""Least difference between the darkest and the brightest of the 32x32 greys, of 255: below it there is nothing to be hashed."""
+"""Minimum difference between the darkest and the brightest of the 32x32 greys, of 255; below it a picture gets no hash."""
 
 _DECIMALS = 6
-"""Of the transform: what is 0 but for rounding must not be a bit that differs between processors."""
+"""Decimals to which the transform is rounded, so that rounding errors around 0 give no bits that differ between processors."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class HashedPicture:
 
 @dataclass(frozen=True)
 class FramedClip:
-    """A clip with its frames: JPEGs, one after another, and the bytes of each."""
+    """A clip with its frames: concatenated JPEGs, and the size of each in bytes."""
 
     key: str
     frames: Blob
@@ -65,7 +65,7 @@ class HashedClip:
     """The row with the hashes of some of its frames.
 
     Attributes:
-        phash: 16 hexadecimal digits a frame; None if every one of them is of one colour.
+        phash: 16 hexadecimal digits per hashed frame; None if each of these frames is of one colour.
         pixels: width times height of a frame.
     """
 
@@ -77,10 +77,10 @@ class HashedClip:
 
 
 def hash_picture(row: Picture, *, max_pixels: int = MAX_PIXELS) -> HashedPicture:
-    """Add a picture's perceptual hash. A step of kind ``each``; large JPEGs are decoded at a smaller scale.
+    """Add the perceptual hash of a picture. A step of kind ``each``; large JPEGs are decoded at a smaller scale.
 
     Args:
-        max_pixels: a picture with more is rejected.
+        max_pixels: a picture with more pixels is rejected.
 
     Raises:
         Reject: as ``decode_rgb``.
@@ -99,22 +99,22 @@ def hash_picture(row: Picture, *, max_pixels: int = MAX_PIXELS) -> HashedPicture
 
 
 def hash_clip(row: FramedClip, *, frames: int = 4) -> HashedClip:
-    """Add the perceptual hashes of frames that lie evenly in a clip. A step of kind ``each``.
+    """Add the perceptual hashes of evenly spaced frames of a clip. A step of kind ``each``.
 
     Args:
-        frames: how many; of a clip that has fewer some stand for several.
+        frames: number of frames to hash; if the clip has fewer, some are used several times.
 
     Raises:
-        ValueError: for a number below 1.
+        ValueError: ``frames`` is below 1.
     """
     if frames < 1:
         raise ValueError(f"frames is {frames}: at least one is hashed")
     stored = unpack_frames(row.frames.read(), row.frame_sizes)
-    # The middles of equal stretches: first and last frames are often black.
+    # The middle frames of equal segments: the first and last frames are often black.
     places = [(2 * at + 1) * len(stored) // (2 * frames) for at in range(frames)]
     found = {place: _hashed(stored[place], MAX_PIXELS) for place in dict.fromkeys(places)}
     hashes = [found[place][0] for place in places]
-    # One that is of one colour says nothing, and is as far from another's as may be expected.
+    # A frame of one colour gets zeros, whose distance from any hash is that of two random hashes.
     whole = "".join(each or "0" * DIGITS for each in hashes) if any(hashes) else None
     return HashedClip(row.key, row.frames, row.frame_sizes, whole, found[places[0]][1])
 
@@ -131,7 +131,7 @@ def picture_hash(pixels: np.ndarray) -> str | None:
     Args:
         pixels: uint8 (height, width, 3).
     """
-    from scipy.fft import dct  # not before it is needed
+    from scipy.fft import dct  # imported only when needed
 
     grey = Image.fromarray(pixels).convert("L").resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     small = np.asarray(grey, dtype=np.float64)

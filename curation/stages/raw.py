@@ -1,6 +1,7 @@
-"""Camera raw files to linear raw RGB: black level taken off, full scale at 1, no white balance, no colour matrix, no curve.
+"""Camera raw files to linear raw RGB: black level subtracted, full scale at 1, no white balance, colour matrix or tone curve.
 
-LibRaw (rawpy) decodes; what it cannot, and files without a 2 x 2 Bayer pattern (X-Trans, Foveon, linear DNG), are ``Reject``.
+LibRaw (rawpy) decodes. Files that it cannot decode, or without a 2 x 2 Bayer pattern (X-Trans, Foveon, linear DNG), are
+rejected.
 """
 
 from __future__ import annotations
@@ -20,30 +21,30 @@ from .in_flight import ROOM
 Demosaic = Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"]
 
 MAX_PIXELS = 150_000_000
-"""Default limit: above every single-shot camera's of 2026, and 300 MB of raw values."""
+"""Default limit of pixels: more than any single-shot camera of 2026 has; 300 MB of raw values."""
 
 SATURATED = 0.98
 """Default share of full scale from which a value counts as saturated."""
 
 _TO_MIDDLE = {0: np.array([0, 0.75, 0.25], np.float32), 1: np.array([0.25, 0.75, 0], np.float32)}
-"""Weights of a site's column or row and its neighbours in the middle of 2 x 2 sites."""
+"""Row or column of a site in its 2 x 2 block -> weights of the previous, this and the next site of its colour."""
 
 _STRIP_ROWS = 64
 
-_ORIENTATION = {0: 1, 3: 3, 5: 8, 6: 6}  # LibRaw's flip -> EXIF's orientation
+_ORIENTATION = {0: 1, 3: 3, 5: 8, 6: 6}  # LibRaw's flip -> EXIF orientation
 
 
 @dataclass(frozen=True)
 class Bayer:
-    """A mosaic as the sensor gave it.
+    """Mosaic of raw sensor values.
 
     Attributes:
-        mosaic: uint16 (height, width), the visible part, both even; raw levels.
-        pattern: colours of its first two rows and columns, row by row, such as ``RGGB``.
-        black: level of black of the four sites, float64 (2, 2).
-        white: level of saturation of the four sites, float64 (2, 2).
-        as_shot_neutral: what the camera took for white, raw R, G, B with G at 1, float64 (3,); None if it does not say.
-        orientation: EXIF's, 1 to 8, which brings the picture upright; nothing here is turned.
+        mosaic: raw levels of the visible part, uint16 (height, width), both even.
+        pattern: colours of the first two rows and columns, row by row, such as ``RGGB``.
+        black: black level of the four sites, float64 (2, 2).
+        white: saturation level of the four sites, float64 (2, 2).
+        as_shot_neutral: white point that the camera chose, raw R, G, B with G at 1, float64 (3,); None if it is not stored.
+        orientation: EXIF orientation, 1, 3, 6 or 8, that brings the picture upright; the mosaic is not rotated.
     """
 
     mosaic: np.ndarray
@@ -70,7 +71,7 @@ class Linear:
 
     @property
     def full_scale(self) -> int:
-        """The value of ``rgb`` that stands for full scale."""
+        """The value of ``rgb`` at full scale."""
         return 65535 if self.rgb.dtype == np.uint16 else 1
 
 
@@ -78,8 +79,8 @@ def read_bayer(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Bayer:
     """Decode a raw file.
 
     Args:
-        data: of a DNG, CR2, NEF, ARW, KDC or any other file that LibRaw reads.
-        max_pixels: limit of width times height of the sensor, judged before any pixel is decoded.
+        data: bytes of a DNG, CR2, NEF, ARW, KDC or any other file that LibRaw reads.
+        max_pixels: limit of width times height of the sensor, checked before any pixel is decoded.
 
     Raises:
         Reject: ``empty_file``, ``not_raw``, ``truncated``, ``corrupt``, ``too_many_pixels``, ``no_bayer``, ``bad_levels``.
@@ -89,11 +90,11 @@ def read_bayer(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Bayer:
 
 
 _BYTES_A_PIXEL = 24
-"""Memory that LibRaw and what follows take for a pixel of the sensor: levels, four colours, the mosaic's copy, the picture."""
+"""Memory per sensor pixel in LibRaw and the steps after it: levels, four colours, the copy of the mosaic, the picture."""
 
 
 class _opened:
-    """An unpacked rawpy handle. What LibRaw says against the file becomes a ``Reject``; other pictures wait for its room."""
+    """An unpacked rawpy handle, which holds memory of ``ROOM`` while it is open. Errors of LibRaw become a ``Reject``."""
 
     def __init__(self, data: bytes, max_pixels: int) -> None:
         if not data:
@@ -148,7 +149,7 @@ def _bayer(raw: Any) -> Bayer:
     if not height or not width:
         raise Reject("no_bayer", f"{visible.shape[1]}x{visible.shape[0]} pixels: smaller than one mosaic pattern")
     black = np.asarray(raw.black_level_per_channel, dtype=np.float64)[pattern]
-    # LibRaw's own maximum is what the data can reach; a camera may tell more, channel by channel.
+    # LibRaw's own maximum is the highest value that the data can have; a camera may give its own, channel by channel.
     told = raw.camera_white_level_per_channel
     white = np.full((2, 2), float(raw.white_level)) if told is None else np.asarray(told, dtype=np.float64)[pattern]
     white = np.where(white > 0, white, float(raw.white_level))
@@ -162,13 +163,13 @@ def _bayer(raw: Any) -> Bayer:
 
 
 def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: float = SATURATED) -> Linear:
-    """Linear raw RGB of a mosaic.
+    """Convert a mosaic to linear raw RGB.
 
     Args:
         bayer: see ``read_bayer``.
-        method: ``bin2`` makes one pixel of every 2 x 2 sites, at half the size. Each site lies half a raw pixel beside the
-            middle, to which it is brought by straight lines between its like: all channels are then sharp alike, and edges have
-            no fringes, which would bend a fit between two cameras. ``bilinear`` keeps the size (OpenCV, 16 bits: noise below
+        method: ``bin2`` makes one pixel of every 2 x 2 sites, at half the size. The value at the centre of the four sites is
+            interpolated linearly from sites of the same colour: all channels are equally sharp, and edges have no colour
+            fringes, which would bias a fit between two cameras. ``bilinear`` keeps the size (OpenCV, 16 bits: noise below
             black is cut off).
         saturated: share of full scale from which a value counts as saturated.
     """
@@ -186,13 +187,13 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
 
 
 def _binned(bayer: Bayer, saturated: float) -> Linear:
-    """``demosaic`` by ``bin2``, in strips: what lies between mosaic and picture stays in the processor's cache."""
+    """``demosaic`` by ``bin2``, in strips, so that intermediate values stay in the processor's cache."""
     height, width = bayer.mosaic.shape[0] // 2, bayer.mosaic.shape[1] // 2
     rgb = np.empty((height, width, 3), dtype=np.float32)
     over = np.zeros((height, width), dtype=bool)
     for top in range(0, height, _STRIP_ROWS):
         bottom = min(top + _STRIP_ROWS, height)
-        first, last = max(top - 1, 0), min(bottom + 1, height)  # the neighbours of its first and last row
+        first, last = max(top - 1, 0), min(bottom + 1, height)  # with the neighbours of the strip's first and last row
         planes: dict[str, list[np.ndarray]] = {"R": [], "G": [], "B": []}
         for letter, row, column in _sites(bayer.pattern):
             site = np.ascontiguousarray(bayer.mosaic[2 * first + row : 2 * last : 2, column::2])
@@ -208,7 +209,7 @@ def _binned(bayer: Bayer, saturated: float) -> Linear:
 
 
 def _spread(over: np.ndarray) -> np.ndarray:
-    """Saturation of a pixel and its neighbours, of which it is made, too."""
+    """Mark also the neighbours of saturated pixels, since interpolation uses neighbouring values."""
     return cv2.dilate(over.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
 
 
@@ -223,16 +224,16 @@ def _level(black: float, white: float, share: float) -> int:
 def read_linear(
     data: bytes, *, method: Demosaic = "bin2", saturated: float = SATURATED, max_pixels: int = MAX_PIXELS
 ) -> tuple[Linear, Bayer]:
-    """Decode a raw file to linear raw RGB, and give its mosaic, too.
+    """Decode a raw file to linear raw RGB, and return its mosaic as well.
 
     Args:
         data: see ``read_bayer``.
-        method: see ``demosaic``; the others are LibRaw's at full size, in 16 bits, noise below black cut off.
+        method: see ``demosaic``; further methods are those of LibRaw, at full size, in 16 bits, noise below black cut off.
         saturated: share of full scale from which a value counts as saturated.
         max_pixels: see ``read_bayer``.
 
     Raises:
-        Reject: like ``read_bayer``.
+        Reject: as ``read_bayer``.
     """
     with _opened(data, max_pixels) as raw:
         bayer = _bayer(raw)
@@ -265,5 +266,5 @@ def as_uint16(rgb: np.ndarray) -> np.ndarray:
 
 
 def upright(picture: np.ndarray, orientation: int) -> np.ndarray:
-    """A picture (height, width, ...) turned by EXIF's orientation 1, 3, 6 or 8."""
+    """Rotate a picture (height, width, ...) upright by its EXIF orientation 1, 3, 6 or 8."""
     return np.rot90(picture, {1: 0, 3: 2, 6: -1, 8: 1}[orientation])

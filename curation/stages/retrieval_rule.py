@@ -17,20 +17,21 @@ from .shortage import OnShortage
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How rows are given to concepts, bucket by bucket.
+    """How rows are assigned to concepts, bucket by bucket.
 
     Attributes:
-        candidates: rows that each prompt nominates (16,000 in CLEAR).
-        per_class: rows to choose for each concept (600).
+        candidates: number of rows that each prompt nominates (16,000 in CLEAR).
+        per_class: number of rows to choose for each concept (600 in CLEAR).
         overlap: ``as_released``: a row nominated by several prompts goes to the one that scores it highest, ties to the
-            prompt named first (released code, all surviving versions). ``as_written``: a row among the best ``per_class`` of
+            first prompt (released code, all surviving versions). ``as_written``: a row among the best ``per_class`` of
             more than one concept is discarded from all of them and the next candidates take its place, until no row
             appears twice (the paper's text; that "co-occurring" is judged among the chosen rows rather than among all
-            candidates is our choice: small buckets would lose every row otherwise).
+            candidates is our choice: otherwise small buckets would lose every row).
         background: name of the class of the rows with the lowest scores, or "" for none.
-        background_share: rows that each prompt contributes to the background, as a share of ``per_class``, rounded down (0.1).
-        near_duplicate_cosine: rows of a concept with a cosine above this to a better one are skipped, and the next candidates
-            take their place; None (as in CLEAR) keeps them.
+        background_share: rows that each prompt contributes to the background, as a share of ``per_class``, rounded down (0.1
+            in CLEAR).
+        near_duplicate_cosine: rows whose cosine with a better row of their concept is above this are skipped, and the next
+            candidates take their place; None (as in CLEAR) keeps them.
         on_shortage: what to do when a bucket has fewer than ``per_class`` rows for a concept: ``keep`` those, with a warning
             that gives the number (``quiet``: without), or stop with an ``error``.
     """
@@ -65,19 +66,19 @@ class Rule:
 
     @property
     def background_rows(self) -> int:
-        """Rows that each prompt gives to the background: ``int(per_class * share)``, as the released code."""
+        """Rows that each prompt contributes to the background: ``int(per_class * background_share)``, as released."""
         return int(self.per_class * self.background_share)
 
 
 class Nominated(NamedTuple):
-    """The rows that each query nominates: scores (q, k) float64 descending and ids (q, k) int64, -1 where none."""
+    """Rows nominated by each query: scores (q, k) float64 descending, and ids (q, k) int64, -1 for none."""
 
     scores: np.ndarray
     ids: np.ndarray
 
 
 class Selection(NamedTuple):
-    """Chosen rows in the order (concept, rank): arrays of one length. The background's concept number is the last."""
+    """Chosen rows in the order (concept, rank): arrays of equal length. The background has the last concept number."""
 
     ids: np.ndarray
     concepts: np.ndarray
@@ -87,7 +88,7 @@ class Selection(NamedTuple):
 
 
 class _Listing(NamedTuple):
-    """One concept's candidates, best first, ties by id."""
+    """Candidates of one concept, best first, ties by id."""
 
     ids: np.ndarray
     scores: np.ndarray
@@ -101,13 +102,13 @@ def select(
 
     Args:
         top: rows of the largest cosines.
-        bottom: rows of the smallest, with their scores negated; None without a background.
+        bottom: rows of the smallest cosines, with negated scores; None without a background.
         concept_of: (q,) int64, concept number of each query, ascending.
-        rule: how.
-        vectors: asked only where near-duplicates are looked for.
+        rule: how rows are assigned to concepts.
+        vectors: vectors of the rows; used only if near-duplicates are skipped.
 
     Returns:
-        The chosen rows, and the ids (n,) that were left out by reason (``several_concepts``, ``near_duplicate``).
+        The chosen rows, and the rejected ids (n,) by reason (``several_concepts``, ``near_duplicate``).
     """
     concepts = int(concept_of[-1]) + 1
     lists = _listings(top, concept_of, concepts, disjoint=rule.overlap == "as_released")
@@ -126,7 +127,7 @@ def select(
 
 
 def _listings(found: Nominated, group_of: np.ndarray, groups: int, *, disjoint: bool) -> list[_Listing]:
-    """Candidates of each group of queries, each row once at its best; with ``disjoint`` in its best group only."""
+    """Candidates of each group of queries, each row once with its best score; with ``disjoint`` only in its best group."""
     queries, places = np.nonzero(found.ids >= 0)
     ids, scores = found.ids[queries, places], found.scores[queries, places]
     owner = np.zeros_like(queries) if disjoint else group_of[queries]
@@ -142,7 +143,7 @@ def _listings(found: Nominated, group_of: np.ndarray, groups: int, *, disjoint: 
 def _disjoint_picks(
     lists: Sequence[_Listing], rule: Rule, vectors: Vectors
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """Kept and dropped ids of each concept so that no row appears twice, and the ids discarded for standing twice."""
+    """Kept and dropped ids of each concept such that no row is kept twice, and the ids discarded from several concepts."""
     shared = np.empty(0, dtype=np.int64)
     while True:
         picks = [
@@ -156,10 +157,10 @@ def _disjoint_picks(
 
 
 def _background(bottom: Nominated, used: np.ndarray, rule: Rule, vectors: Vectors) -> tuple[_Listing, np.ndarray]:
-    """The background, most negative first, and near-duplicates passed on the way.
+    """The background, lowest cosine first, and the near-duplicates skipped on the way.
 
-    Each row belongs to its most negative prompt; each prompt keeps its ``per_class`` most negative rows, walks them from the
-    first and gives those that no concept and no earlier prompt has, up to its share. Scores are negated cosines.
+    Each row belongs to the prompt of its lowest cosine. Of the ``per_class`` lowest rows of each prompt, the first that no
+    concept has chosen enter the background, up to ``background_rows``. Scores are negated cosines.
     """
     prompts = len(bottom.ids)
     lists = _listings(bottom, np.arange(prompts), prompts, disjoint=True)

@@ -1,7 +1,7 @@
 """Retrieval: the rows of each time bucket that fit a concept best, by the cosine of stored vectors and prompt vectors.
 
-Source: CLEAR (Lin et al., NeurIPS 2021 Datasets and Benchmarks), section 3. Which row goes to which concept is decided in
-``retrieval_rule.py``; this module reads vectors and writes rows.
+Source: CLEAR (Lin et al., NeurIPS 2021 Datasets and Benchmarks), section 3. ``retrieval_rule.py`` decides which row goes to
+which concept; this module reads vectors and writes rows.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ REASONS = {
     "near_duplicate": "too close to a better row of its concept",
     "bad_embedding": "vector has a value that is not finite, or is zero",
 }
-"""Reasons of this stage's rejects, and the detail that goes with each."""
+"""Reject reason of this stage -> its detail."""
 
 REJECTS_PER_PART = 2**20
-"""Rejects that are gathered before they are handed on, so that many small parts in do not make as many files out."""
+"""Number of rejects collected before they are yielded, so that many small input parts do not become as many output files."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Concept:
-    """A class to look for, and the prompts that stand for it; a row's score is the largest over the prompts."""
+    """A class to look for, and its prompts; the score of a row is the largest over the prompts."""
 
     name: str
     prompts: tuple[str, ...]
@@ -54,10 +54,10 @@ class Retrieved:
     """Columns that ``retrieve`` adds.
 
     Attributes:
-        concept: name of the class; the background's for its rows.
+        concept: name of the class; for background rows the name of the background.
         query: the prompt that gave the score.
-        score: cosine with it, float64, -1 to 1; for the background the most negative one.
-        rank: place within bucket and concept from 1; best first, and for the background most negative first.
+        score: cosine with ``query``, float64, -1 to 1; for the background the lowest over the prompts.
+        rank: rank within bucket and concept from 1; highest score first, for the background lowest first.
     """
 
     key: str
@@ -79,13 +79,13 @@ def retrieve(
     checkpoint: str = "",
     device: str = "cpu",
 ) -> Iterator[Sifted]:
-    """Whole step: choose the rows of each bucket that fit each concept best, and a background that fits none.
+    """Choose the rows of each bucket that fit each concept best, and a background that fits none. A ``whole`` step.
 
     Args:
-        rows: with columns ``key``, ``bucket`` (int) and ``embedding`` (unit vectors, float32 or float16).
-        concepts: what to look for, in the order that breaks ties between prompts.
-        encoder: the encoder that made the vectors; it turns the prompts into vectors.
-        rule: how rows are given to concepts.
+        rows: rows with columns ``key``, ``bucket`` (int) and ``embedding`` (unit vectors, float32 or float16).
+        concepts: classes to look for; their order breaks ties between prompts.
+        encoder: the encoder that made the vectors; it encodes the prompts.
+        rule: how rows are assigned to concepts.
         checkpoint: local file of the encoder's weights, as for ``load_encoder``.
         device: a torch device, as for ``load_encoder``.
 
@@ -94,8 +94,8 @@ def retrieve(
         columns and those of ``Retrieved``.
 
     Raises:
-        ValueError: for an empty or doubled concept, vectors that are not of unit length or of another width than the
-            prompts', or a shortage where the rule calls it an error.
+        ValueError: an empty or repeated concept, vectors that are not of unit length or whose width differs from that of
+            the prompt vectors, or a shortage if ``rule.on_shortage`` is ``error``.
     """
     check_concepts(concepts, rule)
     prompts = [prompt for concept in concepts for prompt in concept.prompts]
@@ -104,7 +104,7 @@ def retrieve(
 
 
 def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequence[Concept], rule: Rule) -> Iterator[Sifted]:
-    """``retrieve`` with the prompts' vectors given: (prompts, d) float32 of unit length, in the order of the concepts."""
+    """``retrieve`` with precomputed prompt vectors: (prompts, d) float32 of unit length, in the order of the concepts."""
     check_concepts(concepts, rule)
     concept_of = np.repeat(np.arange(len(concepts)), [len(concept.prompts) for concept in concepts])
     if np.ndim(query_vectors) != 2 or len(query_vectors) != len(concept_of):
@@ -137,7 +137,7 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
 
 
 def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
-    """Raise ``ValueError`` unless every concept has a name of its own and at least one prompt."""
+    """Raise ``ValueError`` unless every concept has a unique name and at least one prompt."""
     names = [concept.name for concept in concepts] + ([rule.background] if rule.background else [])
     if not concepts or "" in names or len(set(names)) < len(names):
         raise ValueError(f"concepts {', '.join(names) or '(none)'}: each needs a name of its own, the background's included")
@@ -147,7 +147,7 @@ def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
 
 
 def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
-    """Raise ``ValueError`` if a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others.
+    """Raise ``ValueError`` if a finite vector (n, d) float32 is not of length 1 within 1 %; zero vectors pass.
 
     >>> check_unit(np.array([[3.0, 4.0]], np.float32), ["photo7"])
     Traceback (most recent call last):
@@ -162,8 +162,8 @@ def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
 
 
 class _Index(NamedTuple):
-    """Row numbers: ``id_of[row]`` is the row's place in the order of keys, which breaks ties; ``row_of`` is its inverse. Both
-    take 4 bytes a row (8 from 4 billion on), and the keys themselves are let go. Keys of digits are sorted as numbers.
+    """Buckets and key order of all rows: ``id_of[row]`` is the rank of the row's key, which breaks ties; ``row_of`` is its
+    inverse. Each takes 4 bytes per row (8 from 4 billion rows on); keys are not held. Keys of digits are sorted as numbers.
     """
 
     buckets: np.ndarray
@@ -197,7 +197,7 @@ class _Index(NamedTuple):
 
 
 class _Keys(Sequence[str]):
-    """Keys from a row on, read when an error names one."""
+    """Keys from row ``first`` on, read only when an error message names one."""
 
     def __init__(self, rows: Rows, first: int) -> None:
         self._rows, self._first = rows, first
@@ -212,7 +212,7 @@ class _Keys(Sequence[str]):
 def _scan(
     rows: Rows, index: _Index, queries: np.ndarray, rule: Rule, reason: np.ndarray
 ) -> Iterator[tuple[int, Nominated, Nominated | None]]:
-    """Nominees of each bucket, as soon as its last row was read; marks rows without a direction in ``reason``."""
+    """Candidates of each bucket, as soon as its last row has been read; marks rows without a direction in ``reason``."""
     signed = np.concatenate([queries, -queries]) if rule.background else queries
     waiting = dict(index.counts)
     states: dict[int, TopK] = {}
@@ -238,7 +238,7 @@ def _scan(
 
 
 def _columns(found: Sequence[tuple[int, np.ndarray, Selection]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:
-    """The chosen rows in their final order: row number, bucket, and the columns of ``Retrieved`` but the key."""
+    """The chosen rows in their final order: row number, bucket, and the columns of ``Retrieved`` except the key."""
     names = pa.array([concept.name for concept in concepts] + [rule.background], pa.string())
     prompts = pa.array([prompt for concept in concepts for prompt in concept.prompts], pa.string())
 
@@ -281,7 +281,7 @@ def _sifted(rows: Rows, columns: pa.Table, reason: np.ndarray) -> Iterator[Sifte
             rejected, held = [REJECTS.empty_table()], 0
     if not kept:
         return
-    # Rows were gathered in the order of the stage; the place of each among the chosen row numbers puts them in final order.
+    # Rows were collected in input order; the rank of each among the chosen row numbers brings them into the final order.
     place = np.searchsorted(np.sort(chosen_rows), chosen_rows)
     table = pa.concat_tables(kept).take(pa.array(place))
     yield Sifted(_beside(table, columns.select(added)), pa.concat_tables(rejected))

@@ -1,4 +1,4 @@
-"""Counting what is missing: buckets that have fewer rows of a class than were wanted."""
+"""Shortages: buckets that have fewer rows of a class than wanted."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Literal
 import pyarrow as pa
 
 OnShortage = Literal["keep", "quiet", "error"]
-"""What to do about too few rows: continue with what there is, after a warning that counts it or without one, or stop."""
+"""What to do about too few rows: continue with those available, with a warning (``keep``) or without (``quiet``), or stop."""
 
 
 _NAMED = 5
-"""Shortages that are named one by one."""
+"""Maximum number of shortages named in a message."""
 
 
 def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, int]) -> pa.Table:
-    """Which bucket lacks how many rows of which class.
+    """List the buckets and classes with too few rows.
 
     Args:
         table: rows with columns ``bucket`` and ``concept``.
-        buckets: the buckets that there should be.
-        wanted: rows wanted of each class, in the order of the result.
+        buckets: the expected buckets.
+        wanted: number of rows wanted of each class, in the order of the result.
 
     Returns:
-        Columns bucket, concept, found, wanted (int64 and string), one row per bucket and class with too few rows.
+        Columns bucket, concept, found, wanted (concept: string, others: int64), one row per bucket and class with too few rows.
 
     >>> rows = pa.table({"bucket": [1, 1, 2], "concept": ["bus", "bus", "bus"]})
     >>> shortages(rows, buckets=[1, 2], wanted={"bus": 2}).to_pylist()
@@ -45,7 +45,7 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
 
 
 def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> None:
-    """Warn of what ``shortages`` found; or ``quiet``: say nothing, or ``error``: raise ``ValueError``.
+    """Handle the result of ``shortages``: ``keep``: log a warning, ``quiet``: do nothing, ``error``: raise ``ValueError``.
 
     >>> short = shortages(pa.table({"bucket": [1], "concept": ["bus"]}), buckets=[1], wanted={"bus": 2})
     >>> report_shortages(short, "choose", "error")

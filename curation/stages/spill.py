@@ -1,4 +1,4 @@
-"""Batches spilled to a temporary file by the range that they belong to, and read back range by range."""
+"""Batches spilled to a temporary file by range number, and read back range by range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class SpilledBatches:
-    """Batches by the number of the range that they belong to."""
+    """Batches in a file, by the number of their range."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._file, self._schema = file, schema
@@ -39,8 +39,10 @@ class SpilledBatches:
 def of_at_least(
     least: int, tables: Iterable[pa.Table], schema: pa.Schema, *, or_bytes: float = math.inf
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Input rows in tables of at least ``least`` rows, or of so many bytes, but for the last, with the index of the first; no
-    table without rows."""
+    """Merge input rows to tables of at least ``least`` rows or ``or_bytes`` bytes (the last may be smaller, none is empty).
+
+    Yields the index of the first row of each table, and the table.
+    """
     waiting: list[pa.Table] = []
     first = held = size = 0
     for table in tables:
@@ -56,19 +58,19 @@ def of_at_least(
 def in_batches(
     tables: Iterable[pa.Table], schema: pa.Schema, least: int, *, or_bytes: float = math.inf
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Input rows in batches as by ``of_at_least``, with the index of the first."""
+    """``of_at_least`` with each table as one batch."""
     return ((first, _one_batch(table, schema)) for first, table in of_at_least(least, tables, schema, or_bytes=or_bytes))
 
 
 def _one_batch(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:  # text of more than 2 GiB in one column
+    if len(batches) > 1:  # a column has more than 2 GiB of text
         raise ValueError(f"{table.num_rows} rows hold more than 2 GiB in a column: make the parts smaller")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, each made by another thread while the one before is in use."""
+    """Yield the same items, each computed in another thread while the previous one is in use."""
     iterator = iter(items)
     end = object()
     with ThreadPoolExecutor(1) as pool:

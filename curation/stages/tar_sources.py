@@ -1,4 +1,4 @@
-"""Images from tars, plain ones and WebDataset's, compressed or not, with nothing extracted."""
+"""Images from tars, plain or WebDataset, compressed or not, read without extracting them to disk."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def tar_pieces(
     files_per_piece: int = FILES_PER_PIECE,
     bytes_per_piece: int = BYTES_PER_PIECE,
 ) -> Iterator[str]:
-    """List the tars in a folder tree by the headers of their members, in pieces of members that lie side by side.
+    """List the tars in a folder tree by the headers of their members, in pieces of consecutive members.
 
-    Of an uncompressed tar the bodies are skipped; a compressed one is decompressed once here, and again up to where each of
-    its pieces ends: better not to compress tars of images, or to keep them below ``bytes_per_piece``.
+    In an uncompressed tar the bodies are skipped. A compressed tar is decompressed once here, and for each piece again up to
+    the end of that piece: better leave tars of images uncompressed, or keep them below ``bytes_per_piece``.
 
     Args:
         root: local path or fsspec URL of a folder. Tars end in .tar, .tar.gz, .tgz, .tar.bz2 or .tar.xz.
-        form: ``plain``: each member is a file. ``webdataset``: neighbouring members whose names agree up to the first dot
+        form: ``plain``: each member is a file. ``webdataset``: consecutive members whose names agree up to the first dot
             are one sample.
-        files_per_piece: maximum samples read as one piece.
-        bytes_per_piece: and maximum bytes, or one sample.
+        files_per_piece: maximum number of samples in a piece.
+        bytes_per_piece: maximum bytes in a piece, unless it is a single sample.
 
     Yields:
         JSON: ``tar``, ``offset`` of the piece's first header, ``samples`` (file, and the members by extension, each as its
-        place after ``offset``) and ``rejects``. The rejects: those of ``folder_pieces``, ``not_a_tar`` for other files,
-        ``not_an_image`` and ``several_images`` for samples, and ``truncated_tar`` for a tar that is cut off or damaged,
-        that lacks its end mark, or that holds other bytes than members and zeros, beside the rows that could be listed; it
-        says how many bytes are not read. Members behind an end mark are read, as by ``tar --ignore-zeros``.
+        number from the first member of the piece) and ``rejects``. The rejects: those of ``folder_pieces``, ``not_a_tar`` for
+        other files, ``not_an_image`` and ``several_images`` for samples, and ``truncated_tar`` for a tar that is cut off or
+        damaged, lacks its end marker, or holds bytes other than members and zeros. Such a tar is listed as far as possible;
+        the detail gives the number of bytes not read. Members after an end marker are read, as by ``tar --ignore-zeros``.
     """
     folder = open_folder(root)
     for at, entries in walk(folder):
@@ -66,20 +66,20 @@ def tar_pieces(
 def read_tar(
     piece: str, *, root: str, source_name: str, require_date: bool = True, max_bytes: int = MAX_BYTES
 ) -> Iterator[FoundImage | Rejected]:
-    """Photos of WebDataset tars: the images of one piece, in one pass; nothing is extracted, and one sample is in memory.
+    """Read the photos of one piece of ``tar_pieces`` in one pass, one sample at a time in memory.
 
-    The ``.json`` of a WebDataset sample (an object) may give ``date_taken`` and ``date_uploaded``; what else it has becomes
-    labels, as do ``.txt`` and ``.cls``. Without it dates are EXIF's.
+    The ``.json`` of a WebDataset sample (an object) may contain ``date_taken`` and ``date_uploaded``; its other fields become
+    labels, as do ``.txt`` and ``.cls``. Without ``date_taken``, the date of capture comes from EXIF.
 
     Args:
-        piece: one text of ``tar_pieces`` of the same ``root``.
+        piece: JSON text from ``tar_pieces`` for the same ``root``.
         root: local path or fsspec URL of a folder.
-        source_name: fills the column of that name.
-        require_date: reject what has no date of capture (``no_date``).
-        max_bytes: larger members are ``too_large``.
+        source_name: value of the column of that name.
+        require_date: reject photos without a date of capture (``no_date``).
+        max_bytes: larger members are rejected as ``too_large``.
 
     Yields:
-        Images, keyed by the tar's name and the member's, and rejects: the listing's, ``not_an_image``, ``too_large``,
+        Images, keyed by the names of tar and member, and rejects: those of the listing, ``not_an_image``, ``too_large``,
         ``truncated``, ``bad_sidecar``, ``bad_date`` and ``no_date``.
     """
     listed = json.loads(piece)
@@ -97,7 +97,7 @@ def read_tar(
                 yield _tar_image(samples[number], bodies, source_name, require_date)
                 bodies = {}
             if done == len(samples):
-                break  # what follows in the tar is other pieces'
+                break  # the rest of the tar belongs to other pieces
     except TAR_ERRORS as error:
         folder.check_fault(error, listed["tar"])
         problem = f"{type(error).__name__}: {error}"
@@ -109,7 +109,7 @@ def read_tar(
 def _read_members(
     folder: Folder, tar: str, offset: int, wanted: Container[int], max_bytes: int
 ) -> Iterator[tuple[int, bytes | None]]:
-    """(place, body) of the wanted members from ``offset`` on, None for a body that is too large."""
+    """Yield (place, body) of the wanted members from ``offset`` on; None for a body that is too large."""
     if tar:
         with folder.open(tar) as stream, opened(stream, tar) as plain:
             plain.seek(offset)
@@ -121,7 +121,7 @@ def _read_members(
 
 @dataclass(slots=True)
 class _Sample:
-    """Members that belong together: by extension, their places in the tar."""
+    """Members that belong together: extension -> number of the member in the tar."""
 
     file: str
     offset: int
@@ -143,7 +143,7 @@ def _list_tar(folder: Folder, tar: str, webdataset: bool, max_files: int, max_by
         if samples and (len(samples) == max_files or size + sample.size > max_bytes):
             yield json.dumps({"tar": tar, "offset": offset, "samples": samples, "rejects": rejects})
             samples, size = [], 0
-            rejects.clear()  # the list that the listing adds to
+            rejects.clear()  # in place: _list_samples adds to this list
         if not samples:
             offset, first = sample.offset, sample.first
         listed["members"] = {part: place - first for part, place in listed["members"].items()}
@@ -154,7 +154,7 @@ def _list_tar(folder: Folder, tar: str, webdataset: bool, max_files: int, max_by
 
 
 def _listed(sample: _Sample, tar: str, webdataset: bool, keys: set[str]) -> dict[str, Any] | Rejected:
-    """What a piece says of a sample: key, file, and which members to read as its image and what is said of it."""
+    """Entry of a sample in its piece: key, file, and the members to read as image and as metadata."""
     file, members = sample.file, {"image": next(iter(sample.members.values()))}
     if webdataset:
         images = [extension for extension in sample.members if normal_extension(extension) in KNOWN_EXTENSIONS]
@@ -173,7 +173,7 @@ def _listed(sample: _Sample, tar: str, webdataset: bool, keys: set[str]) -> dict
 
 
 def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Rejected]) -> Iterator[_Sample]:
-    """Members grouped to samples: each its own, or neighbours by their name up to the first dot. Adds to ``rejects``."""
+    """Group members to samples: one each, or for WebDataset by the name up to the first dot. Adds to ``rejects``."""
     sample: _Sample | None = None
     try:
         with folder.open(tar) as stream, opened(stream, tar) as plain:

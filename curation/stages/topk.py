@@ -1,12 +1,12 @@
 """Exact inner-product top-k over blocks of vectors that need not fit in memory, with one order on every machine.
 
-Scores come from float32 matrix products, which round differently with every BLAS, thread count and block size. So they
-only nominate: every row that may still be among the k best, by a proven bound of the rounding error, is scored again in
-float64 with a fixed order of summation, and these scores decide, ties going to the smaller id. The products of float32
-numbers are exact in float64, so the result depends on the vectors alone.
+Float32 matrix products round differently with every BLAS, thread count and block size. They therefore only nominate rows:
+every row that may still be among the k best, by a proven bound of the rounding error, is scored again in float64 with a
+fixed order of summation, and these scores decide, ties going to the smaller id. The products of float32 numbers are exact
+in float64, so the result depends only on the vectors.
 
-A row enters the second round when its score passes a bar that rises as better rows are seen, which is why this is faster
-than a k-selection over every block (``faiss.knn``), and why ties at the border cannot be lost.
+A row is scored again if its first score passes a threshold that rises as better rows are seen. This is faster than a
+k-selection over every block (``faiss.knn``), and ties at the threshold cannot be lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from .nominate import Knn, nominate
 
 CHUNK_BYTES = 16 * 2**20
-"""Bytes of float32 vectors that one matrix product takes: enough for BLAS to be fast, little enough to stay in a cache."""
+"""Bytes of float32 vectors per matrix product: enough for BLAS to be fast, few enough to stay in a cache."""
 
 UNIT_ROUNDOFF = 2.0**-24
 """Half the distance from 1 to the next float32."""
@@ -25,7 +25,7 @@ LONGEST = 1e19
 """Length of a query above which its product with a vector could overflow float32."""
 
 RESCORE_ROWS = 64
-"""Vectors that are scored in float64 at a time, so that their products stay in the second-level cache."""
+"""Number of vectors scored in float64 at a time, so that their products stay in the second-level cache."""
 
 
 def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
@@ -62,7 +62,7 @@ def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 def squared_norms(vectors: np.ndarray) -> np.ndarray:
     """Squared lengths of contiguous float32 rows (n, d), float32 (n,); good to a few parts in a million, not bit-exact."""
-    import faiss  # not before it is needed: its import takes a third of a second
+    import faiss  # imported only when needed: the import takes a third of a second
 
     out = np.empty(len(vectors), dtype=np.float32)
     if len(vectors):
@@ -72,19 +72,19 @@ def squared_norms(vectors: np.ndarray) -> np.ndarray:
 
 
 class TopK:
-    """The k rows of largest inner product for each of several queries, over blocks that come one after another.
+    """The k rows of largest inner product for each of several queries, over blocks that are added one after another.
 
-    Holds 16 bytes a query and k, copies of at most 2 k rows (or ``CHUNK_BYTES`` of them) from small blocks, which are taken
-    together, and for a while the scores of a block's nominees. Rows with a value that is not finite, or whose squared
-    length is 0 or beyond float32, have no direction: they are never found, and ``result`` names them.
+    Memory: 16 bytes per query and k; copies of at most 2 k rows (or ``CHUNK_BYTES`` of them) from small blocks, which are
+    merged; and temporarily the scores of the rows nominated in a block. Rows with a value that is not finite, or whose
+    squared length is 0 or beyond float32, have no direction: they are never found, and ``result`` lists them.
 
     Args:
-        queries: (q, d) float32, finite. For the k rows of *smallest* product, negate them and the scores.
-        k: number of rows wanted a query, at least 1.
-        knn: a search that nominates in place of the products here, where it is shown to lose nothing; see ``nominate``.
+        queries: (q, d) float32, finite. For the k rows of *smallest* product, negate the queries and the scores.
+        k: number of rows wanted per query, at least 1.
+        knn: a search that nominates rows instead of the matrix products, if proven to lose none; see ``nominate``.
 
     Raises:
-        ValueError: for queries of another shape or with values that are not finite, or for k < 1.
+        ValueError: queries of another shape, too long or with values that are not finite, or k < 1.
 
     >>> found = TopK(np.array([[1.0, 0.0]], np.float32), k=2)
     >>> found.add(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], np.float32), ids=np.arange(3))
@@ -117,14 +117,14 @@ class TopK:
         self._bad: list[np.ndarray] = []
 
     def add(self, block: np.ndarray, ids: np.ndarray) -> None:
-        """Take a block into account.
+        """Add a block of rows.
 
         Args:
-            block: (n, d) float32 or float16, memory-mapped or not; read once, and again where rows are nominated.
+            block: (n, d) float32 or float16, memory-mapped or not; read once, and nominated rows a second time.
             ids: (n,) int64, unique over all blocks. The smaller of two ids wins a tie.
 
         Raises:
-            ValueError: a block of another width or type, or not one id a row.
+            ValueError: a block of another width or type, or not one id per row.
         """
         if block.ndim != 2 or block.shape[1] != self._queries.shape[1] or block.dtype.name not in ("float32", "float16"):
             raise ValueError(
@@ -136,7 +136,7 @@ class TopK:
         if len(block) >= enough:
             self._take(block, ids)
             return
-        # Choosing among k old rows for the sake of a few new ones costs more than their scores do: small blocks wait.
+        # Merging a few new rows with the k old ones costs more than scoring them: small blocks wait.
         self._waiting.append((np.array(block), ids))
         if sum(len(waiting) for _, waiting in self._waiting) >= enough:
             self._take_waiting()
@@ -156,7 +156,7 @@ class TopK:
             self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
 
     def _searched(self, block: np.ndarray, bars: list[float]) -> list[np.ndarray] | None:
-        """Nominees by the given search; None if there is none, or it shows nothing."""
+        """Rows nominated by ``knn``; None without ``knn``, or if it cannot be proven to lose none."""
         if self._knn is None:
             return None
         vectors = np.ascontiguousarray(block, dtype=np.float32)
@@ -167,7 +167,7 @@ class TopK:
         return nominate(self._knn, self._queries, vectors, self._k, longest, np.array(bars))
 
     def _scanned(self, block: np.ndarray, ids: np.ndarray, bars: list[float]) -> list[np.ndarray]:
-        """Nominees by products chunk by chunk; marks rows without a direction."""
+        """Rows nominated by matrix products, chunk by chunk; records rows without a direction."""
         nominees = _Nominees(self._k, bars)
         rows = max(256, CHUNK_BYTES // (4 * block.shape[1]))
         for start in range(0, len(block), rows):
@@ -192,11 +192,11 @@ class TopK:
         self._scores[query], self._ids[query] = scores[order], ids[order]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What was found.
+        """Return the k best rows of each query.
 
         Returns:
-            Scores (q, k) float64, descending, and ids (q, k) int64; -inf and -1 fill the places that no row takes. And the
-            ids of the rows without a direction, int64, ascending.
+            Scores (q, k) float64, descending; ids (q, k) int64; and the ids of rows without a direction, int64, ascending.
+            If fewer than k rows exist, -inf and -1 fill the rest.
         """
         self._take_waiting()
         scores = np.full((len(self._queries), self._k), -np.inf)
@@ -215,7 +215,7 @@ def inner_products_of(block: np.ndarray, rows: np.ndarray, query: np.ndarray) ->
 
 
 class _Nominees:
-    """Rows of one block that may be among the k best, judged by bounds of their scores."""
+    """Rows of one block that may be among the k best, by bounds of their scores."""
 
     def __init__(self, k: int, bars: list[float]) -> None:
         self._k = k
@@ -226,11 +226,11 @@ class _Nominees:
         self._counts = [0] * len(bars)
 
     def add(self, approximate: np.ndarray, slack: np.ndarray, start: int) -> None:
-        """Nominate rows of a chunk whose true score, at most ``approximate + slack``, may reach the query's bar.
+        """Nominate rows of a chunk whose true score, at most ``approximate + slack``, may reach the bar of the query.
 
         A comparison with NaN is false, so rows that are not finite are never nominated.
         """
-        # Rounded down to float32, so that the cheap comparison cannot lose a row.
+        # Rounded down to float32, so that the fast comparison cannot lose a row.
         bars = np.nextafter((self._bars - slack).astype(np.float32), np.float32(-np.inf))
         rows, queries = np.nonzero(approximate >= bars)
         if not len(rows):
@@ -250,14 +250,14 @@ class _Nominees:
     def _thin(self, query: int) -> None:
         rows, lows, highs = (np.concatenate(x[query]) for x in (self._rows, self._lows, self._highs))
         if len(lows) > self._k:
-            # k rows are known to score at least this much, so a row that cannot reach it is out.
+            # At least k rows score this much, so a row that cannot reach it is dropped.
             self._bars[query] = max(self._bars[query], np.partition(lows, -self._k)[-self._k])
         keep = highs >= self._bars[query]
         self._rows[query], self._lows[query], self._highs[query] = [rows[keep]], [lows[keep]], [highs[keep]]
         self._counts[query] = int(keep.sum())
 
     def finish(self) -> list[np.ndarray]:
-        """Rows of the block, a query each, that must be scored exactly; ascending."""
+        """For each query the rows of the block that must be scored exactly; ascending."""
         for query, count in enumerate(self._counts):
             if count:
                 self._thin(query)

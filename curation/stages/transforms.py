@@ -1,4 +1,4 @@
-"""Visual transforms by name."""
+"""Registry of visual transforms."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ TRANSFORMS = Registry(
     {name: f"benchwright.curation.stages.visual_transforms:{name}" for name in _NAMES},
     fits=dict.fromkeys(_NAMES, "frames of a video"),
 )
-"""One of your own is a ``visual_transforms.OwnTransform``."""
+"""A transform of your own must be a ``visual_transforms.OwnTransform``."""

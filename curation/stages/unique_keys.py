@@ -1,4 +1,4 @@
-"""Take the first rows of a stage, each key once."""
+"""Take the first rows of a stage, each key once; find repeated keys and numbers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .reorder import StoredRows
 
 
 def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
-    """The first row of every key, and of these the first ``n``, in the order in which they came. A ``whole`` step.
+    """Keep the first row of every key, and of these the first ``n``, in their order. A ``whole`` step.
 
     Args:
-        rows: of any columns.
-        n: how many to keep (CLEAR: 7,850,000); None for all.
+        rows: rows with a column ``key``.
+        n: number of rows to keep (CLEAR: 7,850,000); None for all.
 
     Yields:
-        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are rejected. Memory: 16 bytes a row, but not
-        more than 1 GiB, one part, and the keys that come again.
+        Kept rows; others are rejected as ``duplicate_key`` or ``beyond_first_n``. Memory: 16 bytes per row, at most 1 GiB,
+        plus one part and the repeated keys.
 
     Raises:
-        ValueError: for a negative ``n``.
+        ValueError: ``n`` is negative.
 
     >>> import pyarrow as pa
     >>> from benchwright.curation.store import Rows
@@ -49,15 +49,15 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
 
 
 HELD_HASHES = 1 << 26
-"""Hashes that are looked at at once, which takes 1 GiB; of more keys, one range of hashes after another."""
+"""Maximum number of hashes held at a time, in 1 GiB; for more keys, one range of hashes is processed after another."""
 
 
 def repeated_keys(read: Callable[[], Iterable[pa.ChunkedArray]], count: int) -> np.ndarray:
-    """Numbers of the keys that came before, ascending, int64. Hashes only find candidates; equal keys decide.
+    """Row numbers of keys that occurred before, ascending, int64. Hashes only find candidates; the keys decide.
 
     Args:
-        read: gives all keys in order, in as many arrays as there may be; several times.
-        count: how many there are.
+        read: returns all keys in order, in any number of arrays; called several times.
+        count: number of keys.
 
     >>> repeated_keys(lambda: [pa.chunked_array([["a", "b"]]), pa.chunked_array([["a"]])], 3)
     array([2])
@@ -79,11 +79,11 @@ def repeated_keys(read: Callable[[], Iterable[pa.ChunkedArray]], count: int) -> 
 
 
 def repeated_numbers(read: Callable[[], Iterable[np.ndarray]], count: int) -> np.ndarray:
-    """Numbers that come more than once, uint64, ascending. Memory: 16 bytes a number, of ``HELD_HASHES`` at most.
+    """Numbers that occur more than once, uint64, ascending. Memory: 16 bytes each, for at most ``HELD_HASHES`` numbers.
 
     Args:
-        read: gives all numbers, uint64, spread evenly as hashes are, in as many arrays as there may be.
-        count: how many there are. More than ``HELD_HASHES`` are read several times.
+        read: returns all numbers, uint64, uniformly distributed as hashes are, in any number of arrays.
+        count: number of numbers; above ``HELD_HASHES``, they are read several times.
 
     >>> repeated_numbers(lambda: [np.array([3, 1], np.uint64), np.array([3], np.uint64)], 3)
     array([3], dtype=uint64)
@@ -100,9 +100,9 @@ def repeated_numbers(read: Callable[[], Iterable[np.ndarray]], count: int) -> np
 
 
 def indices_of(numbers: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Indices, int64, of the values that are among ``numbers``, which ascend.
+    """Indices, int64, of the values that are among ``numbers``, which must be ascending.
 
-    ``numpy.isin`` sorts the numbers at every call.
+    Unlike ``numpy.isin``, it does not sort the numbers at every call.
 
     >>> indices_of(np.array([3, 7]), np.array([7, 1, 9, 3])).tolist()
     [0, 3]

@@ -1,9 +1,9 @@
-"""Visual transforms of a video: what a camera or an editor changes and a viewer still recognises (*nuisance novelty*).
+"""Visual transforms of videos: changes by a camera or an editor that leave the activity recognisable (*nuisance novelty*).
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), sections 4.3 and 5.4. Its experiments
-name six kinds, and its README a seventh, perspective. Parameters are the same for all frames of a video; of Gaussian noise the
-strength is, and the noise itself is drawn for each frame. The final ranges are unpublished: those of ``visual_transforms.toml``
-are ours, and the hints in the released code stand there.
+name six kinds, and its README a seventh, perspective. All frames of a video share the same parameters; Gaussian noise of the
+same strength is drawn separately for each frame. The final ranges are unpublished: those of ``visual_transforms.toml`` are
+ours; that file also records the hints in the released code.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TransformKind = Literal[
 KINDS: tuple[TransformKind, ...] = get_args(TransformKind)
 Parameters = Mapping[str, float | Sequence[float]]
 Ranges = Mapping[str, Mapping[str, Sequence[float]]]
-"""Kind -> parameter -> (lowest, highest), as ``visual_transforms.toml`` has them."""
+"""Kind -> parameter -> (lowest, highest), as in ``visual_transforms.toml``."""
 
 OwnTransform = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-"""``transform(frames, draw)``: uint8 (n, height, width, 3) RGB of one video to the same; chance comes from ``draw``."""
+"""``transform(frames, draw)``: uint8 (n, height, width, 3) RGB of one video to the same shape; ``draw`` for random numbers."""
 
 _STAGE = "visual_transforms"
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -47,7 +47,7 @@ def our_ranges() -> Ranges:
 
 
 def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:
-    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` if it gives other than what it takes.
+    """Apply a user's transform to the frames of a video. Raises ``ValueError`` if it changes shape or dtype.
 
     >>> def mirror(frames, draw):
     ...     return frames[:, :, ::-1]
@@ -62,7 +62,7 @@ def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str
 
 
 def choose_kind(kinds: Sequence[str], seed: int, key: str, own: Container[str] = ()) -> str:
-    """The kind of the video ``key``, drawn evenly. Raises ``ValueError`` for no kind, or one that is not known."""
+    """Draw the kind of the video ``key`` uniformly. Raises ``ValueError`` if there is no kind, or an unknown one."""
     if unknown := [kind for kind in sorted(kinds) if kind not in KINDS and kind not in own]:
         raise ValueError(f"kind {unknown[0]!r}: one of {', '.join(KINDS)}")
     if not kinds:
@@ -73,17 +73,17 @@ def choose_kind(kinds: Sequence[str], seed: int, key: str, own: Container[str] =
 def transform_frames(
     frames: np.ndarray, kind: TransformKind, seed: int, key: str, *, ranges: Ranges | None = None
 ) -> np.ndarray:
-    """Transform the frames of one video. The same arguments give the same bytes; the size of the frames stays.
+    """Transform the frames of one video. The same arguments give the same bytes; frames keep their size.
 
     Args:
         frames: uint8 (n, height, width, 3) RGB. n may be 0.
         kind: see ``KINDS``.
-        seed: of the parameters and the noise.
-        key: of the video.
-        ranges: of the parameters; None: ours.
+        seed: seed of the parameters and the noise.
+        key: key of the video.
+        ranges: ranges of the parameters; None: those of ``our_ranges``.
 
     Raises:
-        ValueError: an array of another shape or dtype, or a kind that is not known.
+        ValueError: an array of another shape or dtype, or an unknown kind.
 
     >>> frames = np.full((2, 4, 4, 3), 55, np.uint8)
     >>> transform_frames(frames, "colour_invert", 0, "video7")[0, 0, 0]
@@ -101,13 +101,13 @@ def transform_frames(
 
 
 def draw_parameters(kind: TransformKind, seed: int, key: str, ranges: Ranges) -> dict[str, float | list[float]]:
-    """Parameters of a video, drawn evenly from its ranges; empty where a kind has none.
+    """Draw the parameters of a video uniformly from the ranges; empty for a kind without parameters.
 
     ``brightness`` (factor), ``hue_turns``, ``sigma_share`` (of the shorter side), ``std_levels`` (of 255), ``angle_deg``
-    (counter-clockwise), ``shift_share`` (of half a side: x and y of the upper left corner and on clockwise), ``fill_rgb``.
+    (counter-clockwise), ``shift_share`` (of half a side: x and y of each corner, clockwise from the upper left), ``fill_rgb``.
 
     Raises:
-        ValueError: for a kind that is not known, or one whose ranges are not there or not those of its parameters.
+        ValueError: an unknown kind, or missing or invalid ranges.
     """
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r}: one of {', '.join(KINDS)}")
@@ -154,7 +154,7 @@ def _colour(p: Parameters) -> tuple[int, int, int]:
 
 
 def colour_invert(frame: np.ndarray) -> np.ndarray:
-    """Inverts every level (255 minus the value): uint8 (height, width, 3) to the same.
+    """Invert every level (255 minus the value): uint8 (height, width, 3) to the same.
 
     >>> colour_invert(np.full((1, 1, 3), 55, np.uint8))
     array([[[200, 200, 200]]], dtype=uint8)
@@ -163,7 +163,7 @@ def colour_invert(frame: np.ndarray) -> np.ndarray:
 
 
 def vertical_flip(frame: np.ndarray) -> np.ndarray:
-    """Upside down: uint8 (height, width, 3) to the same.
+    """Turn a frame upside down: uint8 (height, width, 3) to the same.
 
     >>> vertical_flip(np.array([[[1, 1, 1]], [[2, 2, 2]]], np.uint8))[:, 0, 0]
     array([2, 1], dtype=uint8)
@@ -172,12 +172,12 @@ def vertical_flip(frame: np.ndarray) -> np.ndarray:
 
 
 def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generator) -> np.ndarray:
-    """Normal noise on every level.
+    """Add normally distributed noise to every level.
 
     Args:
         frame: uint8 (height, width, 3).
         std_levels: standard deviation, in levels of 255.
-        draw: gives the noise.
+        draw: random generator of the noise.
 
     >>> noisy = gaussian_noise(np.full((32, 32, 3), 128, np.uint8), 10.0, np.random.default_rng(0))
     >>> noisy.dtype, bool(9 < noisy.std() < 11)
@@ -188,12 +188,12 @@ def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generat
 
 
 def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) -> np.ndarray:
-    """Rotation about the centre; corners are filled with one colour.
+    """Rotate a frame about its centre; corners are filled with one colour.
 
     Args:
         frame: uint8 (height, width, 3) RGB.
-        angle_deg: counter-clockwise.
-        fill: R, G, B of what is not seen, 0 to 255.
+        angle_deg: angle in degrees, counter-clockwise.
+        fill: R, G, B of uncovered areas, 0 to 255.
 
     >>> frame = np.zeros((3, 3, 3), np.uint8)
     >>> frame[0, 0] = 255
@@ -206,12 +206,12 @@ def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) ->
 
 
 def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndarray:
-    """Brightness, then hue, the latter in Pillow's HSV of 8 bits a channel.
+    """Change brightness, then hue, the latter in Pillow's HSV of 8 bits per channel.
 
     Args:
         frame: uint8 (height, width, 3) RGB.
-        brightness: factor.
-        hue_turns: of the circle of hues: 0.5 is the opposite hue.
+        brightness: factor of all levels.
+        hue_turns: shift of the hue, in turns of the colour circle: 0.5 gives the opposite hue.
 
     >>> colour_jitter(np.full((1, 1, 3), 100, np.uint8), brightness=1.5, hue_turns=0.5)[0, 0]  # grey has no hue
     array([150, 150, 150], dtype=uint8)
@@ -223,11 +223,11 @@ def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.
 
 
 def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
-    """Gaussian of radius 3 sigma, along height and then width; the border is mirrored.
+    """Gaussian blur of radius 3 sigma, along height and then width; the border is mirrored.
 
     Args:
         frame: uint8 (height, width, 3).
-        sigma_px: in pixels.
+        sigma_px: standard deviation in pixels.
 
     >>> frame = np.zeros((5, 5, 3), np.uint8)
     >>> frame[2, 2] = 255
@@ -247,12 +247,12 @@ def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
 
 
 def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
-    """Moves each corner inwards by its shares of half a side, and warps the picture accordingly.
+    """Move each corner inwards by a share of half a side, and warp the picture accordingly.
 
     Args:
         frame: uint8 (height, width, 3) RGB.
-        shifts: eight shares: x and y of the upper left corner, and on clockwise.
-        fill: R, G, B of what is not seen, 0 to 255.
+        shifts: eight shares: x and y of each corner, clockwise from the upper left.
+        fill: R, G, B of uncovered areas, 0 to 255.
 
     >>> frame = np.full((8, 8, 3), 200, np.uint8)
     >>> perspective(frame, [0.5] * 8, fill=(0, 0, 0))[..., 0][4]  # all corners half-way to the middle
@@ -266,7 +266,7 @@ def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int
         for n, ((cx, cy), (wx, wy)) in enumerate(zip(corners, ways, strict=True))
     ]
     a, b, c, d, e, f, g, h = _unit_square_to(quad)
-    # Pillow asks where a place of the result comes from: the inverse, here as the adjugate.
+    # Pillow expects the map from result to source, that is the inverse, here as the adjugate.
     adjugate = [
         [e - f * h, c * h - b, b * f - c * e],
         [f * g - d, a - c * g, c * d - a * f],
@@ -281,7 +281,7 @@ def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int
 
 
 def _unit_square_to(quad: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    """Coefficients a to h of x' = (ax + by + c) / (gx + hy + 1), y' = (dx + ey + f) / (gx + hy + 1), which takes the corners
+    """Coefficients a to h of x' = (ax + by + c) / (gx + hy + 1), y' = (dx + ey + f) / (gx + hy + 1), which maps the corners
     (0, 0), (1, 0), (1, 1), (0, 1) to ``quad`` (Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, 2.2.3).
     In closed form, since the last bits of a linear solver depend on the machine."""
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = quad

@@ -1,1 +1,1 @@
-"""Videos: what a file is, which of its frames are wanted, and those frames exactly, as JPEGs."""
+"""Videos: probe files, choose frames by plans, and decode exactly these frames to JPEGs."""

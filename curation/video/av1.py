@@ -1,7 +1,7 @@
-"""As much of AV1's syntax as tells which frames others are predicted from (AV1 specification 5.3 to 5.9 and 7.20).
+"""Partial parser of AV1 headers that finds the dependencies between frames (AV1 specification 5.3 to 5.9 and 7.20).
 
-A frame takes all that it is predicted from, pixels, motion, probabilities and grain, from eight slots, and says in its header
-which of them it reads and which it then fills.
+A frame is predicted (pixels, motion, probabilities and grain) only from eight reference slots, and its header says which slots
+it reads and which it fills afterwards.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _SEQUENCE, _FRAME_HEADER, _TILES, _FRAME, _REDUNDANT_HEADER, _PADDING = 1, 3, 4,
 _KEY, _INTER, _SWITCH = 0, 1, 3
 _ALL = 0xFF
 _HEAD = 24
-"""Bytes of a frame's header that hold its slots: at most 17 bytes of fields stand before their end."""
+"""Bytes of a frame header that are read; the fields up to the slots take at most 17 bytes."""
 
 
 class FramePart(NamedTuple):
-    """A frame of a packet, or the order to show one that was decoded before.
+    """A frame of a packet, or the command to show a frame that was decoded before.
 
     Attributes:
-        begins: where in the packet its units begin.
-        reads: bits of the slots that it needs.
-        fills: bits of the slots that hold it afterwards.
+        begins: offsets of its units in the packet.
+        reads: bit mask of the slots that it needs.
+        fills: bit mask of the slots that it fills.
         shown: whether the packet shows it.
     """
 
@@ -35,7 +35,7 @@ class FramePart(NamedTuple):
 
 
 class _Sequence(NamedTuple):
-    """What frame headers are to be read by: 2 for what each frame decides itself."""
+    """Fields of the sequence header that are needed to parse frame headers; 2 means that each frame header decides."""
 
     screen_tools: int
     integer_motion: int
@@ -43,13 +43,13 @@ class _Sequence(NamedTuple):
 
 
 class Av1Reader:
-    """Follows the frames of AV1 from packet to packet, beginning at a key frame.
+    """Parses the frames of AV1 packet by packet, beginning at a key frame.
 
     Args:
-        extradata: the configuration record (``av1C``); its sequence header counts where the key frame brings none.
+        extradata: the configuration record (``av1C``); its sequence header is used if the key frame has none.
 
     Raises:
-        NalError: the stream has what is not read here (layers, numbered frames, a model of the decoder's buffers).
+        NalError: the stream uses unsupported features (layers, numbered frames, a decoder buffer model).
     """
 
     def __init__(self, extradata: bytes) -> None:
@@ -59,7 +59,7 @@ class Av1Reader:
         self._header = b""
 
     def parts(self, packet: bytes) -> list[FramePart]:
-        """The frames of the next packet. Raises ``NalError``, as the class."""
+        """Return the frames of the next packet. Raises ``NalError`` as the class does."""
         parts: list[FramePart] = []
         for kind, begin, body, end in _units(packet):
             if kind == _SEQUENCE:
@@ -79,7 +79,7 @@ class Av1Reader:
         if self._sequence is None:
             raise NalError("no sequence header")
         screen_tools, integer_motion, order_bits = self._sequence
-        if bits.read(1):  # shows what a slot holds; a key frame then fills all the others
+        if bits.read(1):  # shows the frame in a slot; if that is a key frame, it then fills all slots
             slot = 1 << bits.read(3)
             fills = _ALL if self._keys & slot else 0
             self._keys |= fills
@@ -102,7 +102,7 @@ class Av1Reader:
         self._keys = self._keys | fills if kind == _KEY else self._keys & ~fills
         reads = 0
         if predicted and (resilient or (order_bits and bits.read(1))):
-            reads = _ALL  # named in another way, which is not followed
+            reads = _ALL  # the slots are coded in another way, which is not parsed
         elif predicted:
             for _ in range(7):
                 reads |= 1 << bits.read(3)
@@ -110,7 +110,7 @@ class Av1Reader:
 
 
 def _units(packet: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, begin, begin of the body, and end of each open bitstream unit."""
+    """Type, offset, offset of the body, and end of each open bitstream unit."""
     at = 0
     while at < len(packet):
         begin, body, size, shift = at, at + 1, 0, 0
@@ -162,11 +162,12 @@ def _sequence(bits: Bits) -> _Sequence:
 
 
 def needed_parts(packets: Sequence[Sequence[FramePart]], wanted: Collection[int]) -> list[list[bool]]:
-    """Of the packets from a key frame on, which parts the frames that those of the places ``wanted`` show depend on; the first
-    packet is always needed, for its sequence header.
+    """For each part of each packet from a key frame on, whether frames shown by the packets ``wanted`` (indices) depend on it.
+
+    The first packet is always needed, for its sequence header.
 
     Raises:
-        NalError: they depend on what came before the first packet.
+        NalError: they depend on frames before the first packet.
 
     >>> key, unused, last = FramePart((0,), 0, 255, True), FramePart((0,), 1, 2, True), FramePart((0,), 1, 0, True)
     >>> needed_parts([[key], [unused], [last]], {2})
@@ -187,7 +188,7 @@ def needed_parts(packets: Sequence[Sequence[FramePart]], wanted: Collection[int]
 
 
 def as_padding(packet: bytes, parts: Sequence[FramePart]) -> bytes:
-    """The packet with those parts turned into padding, which decoders pass over."""
+    """The packet with these parts replaced by padding, which decoders skip."""
     data = bytearray(packet)
     for part in parts:
         for begin in part.begins:

@@ -1,12 +1,12 @@
-"""Work on video files in a child process, which can be killed: a decoder that hangs or crashes costs one row, not the run.
+"""Work on video files in a child process that can be killed: a decoder that hangs or crashes costs one row, not the run.
 
-A child is started once and used again and again. It is asked, and answers, in JSON, payloads after it; what
-comes from a video is never unpickled.
+A child process is reused for many files. Requests and answers are JSON, followed by binary payloads; data from a video are
+never unpickled.
 
-A row is rejected for what its file does, not for what the machine does (see ``child_processes.py``). A child that ended is
-followed by a fresh one, which has the file alone, no other work of this process next to it: what it gives, counts. Two crashes
-are the file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot;
-two deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
+A row is rejected for faults of its file, not of the machine (see ``child_processes.py``). If a child dies, the file is tried
+again in a new one, with no other child at work, and that result counts. A second crash is a fault of the file, and so is
+processor time above the limit, measured by the child itself and, if it cannot, by the kernel. A child that is killed from
+outside, or gives no answer within the wall-clock limit, twice, stops the run.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from .work import WORK, FileFacts, FrameSettings
 
 _VALUES = {"limits": VideoLimits, "plan": FramePlan, "settings": FrameSettings}
 _QUESTIONS = 500
-"""After so many a child is replaced: codecs and allocators keep a little with every file, 10 KB or so."""
+"""Number of requests after which a child is replaced: codecs and allocators leak some 10 KB per file."""
 
 _GRACE_S = 2.0
-"""The child minds its processor time itself, between packets; the kernel ends it this much later where it does not."""
+"""The child checks its processor time between packets; if it fails to stop, the kernel ends it this many seconds later."""
 
 WALL_LIMIT_S = 1800.0
-"""Seconds of wall clock after which a child that gives no answer is given up, if nothing else is said."""
+"""Default wall-clock limit in seconds for an answer of a child."""
 
 
 def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **arguments: Any) -> tuple[FileFacts, list[bytes]]:
-    """Do the work ``work.WORK[task]`` in a child process.
+    """Run ``work.WORK[task]`` in a child process.
 
     Args:
-        task: its name.
-        path: of the file.
-        wall_limit_s: seconds of wall clock after which the child is given up. No row is rejected for it.
-        arguments: of the work; ``limits`` among them.
+        task: name of the work.
+        path: path of the file.
+        wall_limit_s: wall-clock limit in seconds for the answer. No row is rejected for exceeding it.
+        arguments: arguments of the work, which must include ``limits``.
 
     Raises:
-        Reject: as the work does; also ``timed_out`` where the kernel had to end the child for its processor time, and
-            ``decoder_died`` where it crashed, twice.
-        MachineFault: nothing is known of the file: the child was killed from outside or was silent, twice, or lacked memory.
-        RuntimeError: the work failed in any other way; the child's traceback is a note.
+        Reject: as the work does; also ``timed_out`` if the kernel ended the child for its processor time, and
+            ``decoder_died`` if it crashed twice.
+        MachineFault: the child was killed from outside or gave no answer, twice, or lacked memory; says nothing about the file.
+        RuntimeError: the work failed in any other way; the child's traceback is attached as a note.
     """
     limits = cast(VideoLimits, arguments["limits"])
     plain = {name: dataclasses.asdict(value) if type(value) in _VALUES.values() else value for name, value in arguments.items()}
@@ -79,7 +79,7 @@ def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> t
     except BaseException:
         child.end()
         raise
-    if "died" in answer:  # a program that the child called
+    if "died" in answer:  # a program that the child ran
         child.end()
         raise Died(answer["died"])
     _idle.give_back(child)
@@ -131,7 +131,7 @@ class _Child:
 
 
 class _Idle:
-    """Children that wait for work. A process that was forked has none: its parent's are not its own."""
+    """Idle child processes. A forked process starts with none, since those of its parent are not its own."""
 
     def __init__(self) -> None:
         self.forget()
@@ -141,7 +141,7 @@ class _Idle:
 
     def take(self) -> _Child:
         while self._children:
-            with contextlib.suppress(IndexError):  # another thread has taken it
+            with contextlib.suppress(IndexError):  # another thread has taken the last one
                 child = self._children.pop()
                 if child.alive():
                     return child
@@ -160,7 +160,7 @@ class _Idle:
 
 
 class _Turns:
-    """Many work beside each other, or one alone. Who wants to be alone waits for those at work, and the others wait for it."""
+    """Lock for many tasks in parallel or one alone. A task to run alone waits for those at work; later ones wait for it."""
 
     def __init__(self) -> None:
         self.forget()
@@ -207,8 +207,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def main() -> None:
-    """Answer until the parent goes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
+    """Answer requests until the parent exits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     pipe = Connection(os.dup(0))
     while True:
         try:

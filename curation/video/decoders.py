@@ -1,7 +1,7 @@
-"""The decoders, behind one protocol: given a file's index and the frames wanted, they give those frames as they were stored.
+"""Decoders with a common interface: from the index of a file and the wanted frames to these frames, as stored.
 
-The definition is a sequential decode of the whole file. ``pyav_frames`` decodes less where the packets tell what is enough;
-``ffmpeg_frames`` decodes all with another build of FFmpeg, and so is the judge of the former.
+The reference is a sequential decode of the whole file. ``pyav_frames`` decodes less if the packets show what is enough;
+``ffmpeg_frames`` decodes everything with another build of FFmpeg, and serves to verify the former.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class Miscounted(Exception):
-    """The file holds another number of frames than its packets foretold: those given so far may be the wrong ones.
+    """The number of frames differs from that predicted from the packets: frames returned so far may be the wrong ones.
 
     Args:
-        n_frames: how many it holds.
+        n_frames: actual number of frames of the file.
     """
 
     def __init__(self, n_frames: int) -> None:
@@ -44,22 +44,22 @@ class Miscounted(Exception):
 
 
 Decoder = Callable[..., Iterator[tuple[int, "VideoFrame"]]]
-"""``decode(index, wanted, *, budget)``: the frames of a file at the places ``wanted`` (increasing, in order of display), each
-with its place, in any order. Raises ``Miscounted`` if the index is wrong: then what was given before does not count;
-``Reject`` where the file cannot be decoded.
+"""``decode(index, wanted, *, budget)``: the frames of a file with the numbers ``wanted`` (increasing, in order of display),
+each with its number, in any order. Raises ``Miscounted`` if the index is wrong, which invalidates all frames returned so far;
+``Reject`` if the file cannot be decoded.
 """
 
 
 _HELD_BYTES = 64 << 20
-"""Of packets that are held back until those are known which depend on them."""
+"""Maximum bytes of packets held back until their dependencies are known."""
 
 
 class _Surprise(Exception):
-    """The packets and the decoder do not do what was foretold."""
+    """Packets or decoder do not behave as predicted from the index."""
 
 
 def pyav_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
-    """Decoder: PyAV in this process, on one thread; only what the frames depend on where the index permits, or else all."""
+    """Decode by PyAV in this process, on one thread: only what the frames depend on if the index permits, otherwise all."""
     left = set(wanted)
     if not index.sequential:
         with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream, to_seek=True) as (container, stream):
@@ -74,16 +74,16 @@ def pyav_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) 
 def _sought(
     container: InputContainer, stream: VideoStream, index: VideoIndex, wanted: Sequence[int], budget: CpuBudget
 ) -> Iterator[tuple[int, VideoFrame]]:
-    """Decode from key frame to key frame, passing over pictures that nothing depends on."""
+    """Decode from the key frames before wanted frames, skipping pictures on which no wanted frame depends."""
     from av.error import FFmpegError
 
     context = stream.codec_context
-    # Damage is concealed with what was decoded before, which is not the same here: if there is any, decode all. Where
-    # groups of pictures are open, their first ones are damaged by the seeking itself, and are not wanted.
+    # FFmpeg conceals damage with frames decoded before, which differ after seeking: on damage, decode the whole file. In open
+    # groups of pictures seeking itself damages the first pictures, which are not wanted, so damage is not an error there.
     if not _has_open_groups(index):
         context.options = {**context.options, "err_detect": "+explode"}
     frame_of = {int(index.packet_pts[index.places[frame]]): frame for frame in wanted}
-    skips = index.codec == "h264"  # whose decoder knows by itself what nothing is predicted from
+    skips = index.codec == "h264"  # its decoder knows by itself from which pictures nothing is predicted
     packets, at = container.demux(stream), -1
     for key, last in _runs(index, wanted):
         if key.place != at:
@@ -103,7 +103,7 @@ def _sought(
         at = last + 1
         if any(index.places[frame] <= last for frame in frame_of.values()):
             raise _Surprise("a frame did not come")
-        # A decoder that was drained takes packets again only once it is flushed, which seeking does.
+        # A drained decoder accepts packets again only after it is flushed.
         if at >= len(index.packet_pts):
             return
         context.flush_buffers()
@@ -113,7 +113,7 @@ _Run = Iterator[tuple[int, "Packet[VideoStream]"]]
 
 
 def _run(packets: Iterator[Packet[VideoStream]], index: VideoIndex, key: KeyFrame, at: int, last: int) -> _Run:
-    """The packets of a stretch with their places; ``at`` is that of the first one, or -1 after seeking the key frame."""
+    """Yield the packets of a run with their indices; ``at`` is the index of the first one, or -1 after seeking to ``key``."""
     for packet in packets:
         if not packet.size:
             raise _Surprise("the file ends early")
@@ -127,7 +127,7 @@ def _run(packets: Iterator[Packet[VideoStream]], index: VideoIndex, key: KeyFram
 
 
 def _needed(run: _Run, extradata: bytes, frame_of: Mapping[int, int]) -> _Run:
-    """AV1's packets without what the frames wanted do not depend on; all of them where that is not known."""
+    """AV1 packets without the parts on which no wanted frame depends; all packets if the dependencies are unknown."""
     held: list[tuple[int, Packet[VideoStream]]] = []
     size = 0
     for place, packet in run:
@@ -153,14 +153,14 @@ def _needed(run: _Run, extradata: bytes, frame_of: Mapping[int, int]) -> _Run:
 
 
 def _runs(index: VideoIndex, wanted: Sequence[int]) -> list[tuple[KeyFrame, int]]:
-    """Stretches to be decoded: the key frame at which each begins, and the place of the last packet that is wanted of it."""
+    """Runs of packets to decode: the key frame at which each begins, and the index of its last wanted packet."""
     keys = np.asarray([key.place for key in index.keys])
     runs: list[tuple[KeyFrame, int]] = []
     starts: list[tuple[KeyFrame, int]] = []
     for frame in wanted:
         place = int(index.places[frame])
         number = int(np.searchsorted(keys, place, side="right")) - 1
-        # A picture displayed before the key frame that it follows may be predicted from what comes before that one.
+        # A picture that follows a key frame but is displayed before it may be predicted from pictures before the key frame.
         while number > 0 and index.packet_pts[place] < index.keys[number].pts:
             number -= 1
         starts.append((index.keys[number], place))
@@ -173,13 +173,13 @@ def _runs(index: VideoIndex, wanted: Sequence[int]) -> list[tuple[KeyFrame, int]
 
 
 def _has_open_groups(index: VideoIndex) -> bool:
-    """Whether pictures are displayed before the key frame that they follow."""
+    """Whether any picture follows a key frame but is displayed before it."""
     least_after = np.minimum.accumulate(index.packet_pts[::-1])[::-1]
     return any(int(least_after[key.place]) < key.pts for key in index.keys)
 
 
 def _landed(index: VideoIndex, key: KeyFrame, packet: Packet[VideoStream]) -> int:
-    """Place of the packet at which seeking arrived."""
+    """Index of the packet at which seeking arrived."""
     found = np.flatnonzero(index.packet_pts == packet.pts)
     place = int(found[0]) if len(found) else -1
     if place > key.place or all(place != other.place for other in index.keys):
@@ -206,10 +206,10 @@ def _sequential(index: VideoIndex, wanted: set[int], budget: CpuBudget) -> Itera
 
 
 def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
-    """Every frame of the file, decoded from the start: the definition.
+    """Decode every frame of the file from the start: the reference for all decoders.
 
     Raises:
-        Reject: ``corrupt`` where a packet does not decode.
+        Reject: ``corrupt`` if a packet does not decode.
     """
     from av.error import InvalidDataError, PatchWelcomeError
 
@@ -225,14 +225,14 @@ def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
 
 
 _FEW = 200
-"""Runs of frames above which the select filter's expression would take longer than sending all frames."""
+"""Number of runs of frames above which the expression of the select filter takes longer than sending all frames."""
 
 
 def ffmpeg_binary() -> str:
-    """The ffmpeg command on the path, or the one that the optional package ``imageio-ffmpeg`` brings.
+    """Return the ffmpeg command on the path, or else the one of the optional package ``imageio-ffmpeg``.
 
     Raises:
-        RuntimeError: there is neither.
+        RuntimeError: neither is available.
     """
     if found := shutil.which("ffmpeg"):
         return found
@@ -245,14 +245,14 @@ def ffmpeg_binary() -> str:
 
 
 def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
-    """Decoder: the ffmpeg command, by ffmpeg-python; it decodes the whole file and sends the frames as they are stored.
+    """Decode by the ffmpeg command, by ffmpeg-python; it decodes the whole file and sends the frames as stored.
 
     Raises:
-        RuntimeError: there is no ffmpeg command, or it is too old.
-        Died: it was ended by a signal.
-        MachineFault: the system refuses it memory.
+        RuntimeError: the ffmpeg command is missing or too old.
+        Died: the command was ended by a signal.
+        MachineFault: the command could not get memory.
     """
-    # One thread is in progress in the child process that calls this: nothing is locked when it is forked.
+    # The child process that calls this has only one thread, so that no lock is held when it forks.
     limited = functools.partial(limit_cpu, budget.left_s())
     with tempfile.TemporaryFile() as told:
         command = _ffmpeg_command(index, wanted, budget.limits)
@@ -268,9 +268,9 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
             process.wait()
             cast("IO[bytes]", process.stdout).close()
     _check_ending(code, log)
-    counted = re.findall(r"(\d+) frames decoded(?:; (\d+) decode errors)?", log)  # before version 6 it does not tell of errors
+    counted = re.findall(r"(\d+) frames decoded(?:; (\d+) decode errors)?", log)  # before version 6 errors are not reported
     if code or not counted:
-        raise Reject("corrupt", f"ffmpeg ended with {code}")  # its log tells times and addresses, no two of them alike
+        raise Reject("corrupt", f"ffmpeg ended with {code}")  # without the log, whose times and addresses differ in each run
     if int(counted[0][1] or 0):
         raise Reject("corrupt", f"{counted[0][1]} packets do not decode")
     if int(counted[0][0]) != index.n_frames:
@@ -278,8 +278,8 @@ def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget
 
 
 def _check_ending(code: int, log: str) -> None:
-    """Raise for an end of the command that says nothing of the file."""
-    signalled = re.search(r"received signal (\d+)", log)  # of some it makes an exit code
+    """Raise for an exit of the command that says nothing about the file."""
+    signalled = re.search(r"received signal (\d+)", log)  # ffmpeg turns some signals into an exit code
     if code < 0 or signalled:
         raise Died(int(signalled[1]) if signalled else -code)
     if code and (unknown := re.search(r"Unrecognized option '?[\w-]+|Option \S+ not found", log)):
@@ -289,7 +289,7 @@ def _check_ending(code: int, log: str) -> None:
 
 
 def _stretches(wanted: Sequence[int]) -> list[tuple[int, int]]:
-    """Runs of adjacent frames, as first and last."""
+    """Runs of consecutive frames, as (first, last)."""
     runs = np.split(np.asarray(wanted), np.flatnonzero(np.diff(wanted) > 1) + 1)
     return [(int(run[0]), int(run[-1])) for run in runs]
 
@@ -309,7 +309,7 @@ def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: VideoLimit
     frames, runs = opened[str(index.stream)], _stretches(wanted)
     if len(runs) <= _FEW:
         frames = frames.filter("select", "+".join(f"between(n,{first},{last})" for first, last in runs))
-    # Palettes do not travel with raw frames; all else is sent as stored, in a container that says how.
+    # Raw frames do not carry palettes; all other frames are sent as stored, in a container that names their pixel format.
     pixels = "rgb24" if index.pix_fmt == "pal8" else index.pix_fmt
     sent = frames.output("pipe:", format="nut", vcodec="rawvideo", pix_fmt=pixels, fps_mode="passthrough", threads=1)
     command = ffmpeg.compile(sent.global_args("-nostdin", "-hide_banner", "-v", "verbose"), cmd=ffmpeg_binary())
@@ -317,13 +317,13 @@ def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: VideoLimit
 
 
 def _received(pipe: IO[bytes], wanted: Sequence[int], *, all_sent: bool) -> Iterator[tuple[int, VideoFrame]]:
-    """The frames that come through the pipe, with their places."""
+    """Yield the frames that come through the pipe, with their numbers."""
     import av
     from av.error import InvalidDataError
 
     places = set(wanted)
     numbers = iter(range(1 << 62)) if all_sent else iter(wanted)
-    # PyAV reads a stream that names itself by its number as that file; in a plain object it sees one that cannot seek.
+    # PyAV would open a stream whose ``name`` is a file descriptor as that file; a plain object is read as an unseekable stream.
     with contextlib.suppress(InvalidDataError, EOFError), av.open(_Pipe(pipe), "r", format="nut") as container:
         for frame in container.decode(video=0):
             number = next(numbers, None)
@@ -334,11 +334,11 @@ def _received(pipe: IO[bytes], wanted: Sequence[int], *, all_sent: bool) -> Iter
 
 
 class _Pipe:
-    """Only what can be done with a pipe."""
+    """A stream with only ``read``, as a pipe permits."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.read = cast("io.BufferedReader", pipe).read
 
 
 DECODERS: dict[str, Decoder] = {"pyav": pyav_frames, "ffmpeg": ffmpeg_frames}
-"""By name. Both give the same frames."""
+"""Decoders by name. Both return the same frames."""

@@ -1,8 +1,8 @@
-"""Which frames of a clip are wanted: plans as values, made before anything is decoded.
+"""Plans that choose frames of a clip, applied before anything is decoded.
 
-A frame is named by its place in order of display, from 0, in a sequential decode of the whole file. A plan with ``fps`` deals
-instead in the frames of a clock of that rate, as if the video had first been extracted at ``fps``: frame k of the clock is the
-file's frame on display at k / fps seconds after the first one, so that a slow video's frames come several times.
+A frame is identified by its number in order of display, from 0, in a sequential decode of the whole file. A plan with ``fps``
+instead uses a clock of that rate, as if the video had first been extracted at ``fps``: frame k of the clock is the frame of the
+file on display at k / fps seconds after the first one, so that frames of a video with a lower rate repeat.
 
 The rules are those of vCLIMB (Villa et al., CVPR 2022), as released: uniform frames ``int(tick / 2 + tick * i)`` with
 ``tick = n_frames / n``, for evaluation and for the memory; for training one frame of each of n segments of
@@ -20,14 +20,14 @@ from ..rng import rng
 from ..rows import Reject
 
 _SOON_S = 1e-6
-"""A frame that begins this little after a tick of the clock is on display at the tick: times are rounded in containers."""
+"""Tolerance in seconds: a frame that begins this much after a tick counts as on display at it, since containers round times."""
 
 
 def uniform_frames(n_frames: int, n: int) -> np.ndarray:
-    """``n`` frames, evenly placed, each in the middle of its share: ``int(tick / 2 + tick * i)``, ``tick = n_frames / n``.
+    """Choose ``n`` evenly spaced frames, the middles of n equal parts: ``int(tick / 2 + tick * i)``, ``tick = n_frames / n``.
 
     Returns:
-        int64 of shape (n,), not decreasing, in [0, n_frames); frames come several times where ``n_frames < n``.
+        int64 of shape (n,), not decreasing, in [0, n_frames); frames repeat if ``n_frames < n``.
     """
     _check_counts(n_frames, n)
     tick = n_frames / n
@@ -35,10 +35,10 @@ def uniform_frames(n_frames: int, n: int) -> np.ndarray:
 
 
 def segment_frames(n_frames: int, n: int, draws: np.random.Generator) -> np.ndarray:
-    """One frame drawn from each of ``n`` segments of ``floor(n_frames / n)`` frames, as TSN trains (Wang et al., ECCV 2016).
+    """Draw one frame from each of ``n`` segments of ``floor(n_frames / n)`` frames, as TSN does (Wang et al., ECCV 2016).
 
-    The last ``n_frames mod n`` frames are never drawn. Of fewer than ``n`` frames each is taken, repeated in order: with 4
-    frames and n = 8 each twice, as released; where n is no multiple, ``floor(i * n_frames / n)``, which is our choice.
+    The last ``n_frames mod n`` frames are never drawn. With fewer than ``n`` frames all are used, repeated in order: with 4
+    frames and n = 8 each twice, as released; if n is not a multiple, ``floor(i * n_frames / n)``, which is our choice.
 
     Returns:
         int64 of shape (n,), not decreasing, in [0, n_frames).
@@ -51,15 +51,15 @@ def segment_frames(n_frames: int, n: int, draws: np.random.Generator) -> np.ndar
 
 
 def dense_frames(n_frames: int, n: int, stride: int, draws: np.random.Generator | None) -> np.ndarray:
-    """``n`` frames, ``stride`` apart: a window at a place that is drawn, or in the middle of the clip.
+    """Choose ``n`` frames, ``stride`` apart: a window at a random position, or in the middle of the clip.
 
-    Of a clip that is shorter than the window, frames are spread evenly, and come several times where there are fewer than n.
+    In a clip that is shorter than the window, frames are spread evenly, and repeat if there are fewer than n.
 
     Args:
-        n_frames: of the clip.
-        n: how many.
-        stride: frames from one to the next, at least 1.
-        draws: None: the window in the middle.
+        n_frames: number of frames of the clip.
+        n: number of frames to choose.
+        stride: distance between chosen frames, at least 1.
+        draws: random generator for the position; None: the window is in the middle.
 
     Returns:
         int64 of shape (n,), not decreasing, in [0, n_frames).
@@ -78,18 +78,19 @@ def dense_frames(n_frames: int, n: int, stride: int, draws: np.random.Generator 
 
 
 def view_frames(n_frames: int, n: int, stride: int, clips: int, starts: Literal["as_released", "even"]) -> np.ndarray:
-    """Frames of several windows of a video, one after another: of each window ``n`` frames, ``stride`` apart.
+    """Choose the frames of several windows of a video, concatenated: ``n`` frames of each window, ``stride`` apart.
 
     Args:
-        n_frames: of the video.
-        n: frames of a window.
-        stride: frames from one to the next, at least 1.
-        clips: windows.
-        starts: ``as_released`` (KOWL): of every stride-th frame there are k; windows begin at i * ((k - n) // clips), the first
-            at 0; ``even``: the first window begins with the video, the last one ends with it, a single one is in the middle.
+        n_frames: number of frames of the video.
+        n: number of frames per window.
+        stride: distance between chosen frames, at least 1.
+        clips: number of windows.
+        starts: ``as_released`` (KOWL): among the k frames that are every stride-th of the video, window i begins at
+            i * ((k - n) // clips); ``even``: the first window begins with the video, the last one ends with it, a single one
+            is in the middle.
 
     Returns:
-        int64 of shape (clips * n,), in [0, n_frames); the last frame stands for those that a short video lacks.
+        int64 of shape (clips * n,), in [0, n_frames); if the video is too short, its last frame repeats.
 
     >>> view_frames(40, 4, 2, 2, "as_released").tolist(), view_frames(40, 4, 2, 2, "even").tolist()
     ([0, 2, 4, 6, 16, 18, 20, 22], [0, 2, 4, 6, 33, 35, 37, 39])
@@ -109,7 +110,7 @@ def view_frames(n_frames: int, n: int, stride: int, clips: int, starts: Literal[
 
 
 def memory_frames(n_frames: int, n: int | None) -> np.ndarray:
-    """Frames that an episodic memory keeps of a clip: ``n`` uniform ones, or all where n is None or not below ``n_frames``.
+    """Frames of a clip that an episodic memory keeps: ``n`` uniform ones, or all if n is None or at least ``n_frames``.
 
     Returns:
         int64 of shape (min(n, n_frames),), increasing.
@@ -127,13 +128,13 @@ class FramePlan:
     """How frames are chosen from a clip.
 
     Attributes:
-        kind: ``uniform`` (n evenly placed), ``segments`` (one drawn from each of n segments), ``views`` (``view_frames``) or
+        kind: ``uniform`` (n evenly spaced), ``segments`` (one drawn from each of n segments), ``views`` (``view_frames``) or
             ``all``.
-        n: number of frames; None for ``all``.
+        n: number of frames (for ``views``: per window); None for ``all``.
         fps: rate of the clock on which frames are counted; None for the file's own frames.
         min_frames: clips with fewer frames are rejected (vCLIMB: 8).
-        seed: of the draws of ``segments``; None for the other kinds.
-        stride, clips, starts: of ``views``.
+        seed: seed for the draws of ``segments``; None for the other kinds.
+        stride, clips, starts: arguments of ``view_frames``, for ``views``.
     """
 
     kind: Literal["uniform", "segments", "views", "all"]
@@ -166,19 +167,19 @@ def choose_frames(
     """Apply a plan to a video, or to the part of it between two times.
 
     Args:
-        plan: what is wanted.
-        times_s: float64 of shape (frames + 1,): seconds from the first frame at which each frame begins, and the last ends.
-        fps: the file's own rate, by which the times of a segment become frames where the plan has no clock of its own.
-        t_start: start of the segment in seconds; None for the video's.
-        t_end: end of the segment in seconds; None for the video's.
-        key: names the draws of ``segments``.
+        plan: the plan.
+        times_s: float64 of shape (frames + 1,): start of each frame and end of the last, in seconds from the first frame.
+        fps: the file's own rate, which converts the times of a segment to frames if the plan has no ``fps``.
+        t_start: start of the segment in seconds; None for the start of the video.
+        t_end: end of the segment in seconds; None for the end of the video.
+        key: key of the row, on which the draws of ``segments`` depend.
 
     Returns:
-        Places in the file, in order of display, the same one maybe several times; and of how many frames of the clip, on the
-        plan's clock, they were chosen.
+        Numbers of the chosen frames in the file, in order of display, possibly repeated; and the number of frames of the
+        clip, on the plan's clock, from which they were chosen.
 
     Raises:
-        Reject: ``bad_segment`` where the times are no stretch, ``too_few_frames`` below the plan's ``min_frames``.
+        Reject: ``bad_segment`` if the times are not a valid interval, ``too_few_frames`` below the plan's ``min_frames``.
     """
     if plan.fps is None:
         clock = np.arange(len(times_s) - 1, dtype=np.int64)
@@ -200,10 +201,10 @@ def choose_frames(
 
 
 def segment_bounds(n_frames: int, fps: float, t_start: float | None, t_end: float | None) -> tuple[int, int]:
-    """First frame of a segment, and the one after its last: ``[round(t_start * fps) : round(t_end * fps)]``, cut to the video.
+    """Bounds of the frames of a segment: ``[round(t_start * fps) : round(t_end * fps)]``, clipped to the video.
 
     Raises:
-        Reject: ``bad_segment`` where a time is negative or not finite, or the end does not follow the start.
+        Reject: ``bad_segment`` if a time is negative or not finite, or the end is not after the start.
     """
     start_s, end_s = 0.0 if t_start is None else t_start, n_frames / fps if t_end is None else t_end
     if not (np.isfinite([start_s, end_s]).all() and start_s >= 0 and (t_end is None or end_s > start_s)):

@@ -1,4 +1,4 @@
-"""The frames of a clip as JPEGs, chosen by a plan: steps, and the function that they share."""
+"""Steps that probe clips and extract their frames as JPEGs, chosen by a plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AS_USUAL = FrameSettings()
 
 @dataclass(frozen=True)
 class Clip:
-    """A video, or the part of it from ``t_start`` to ``t_end`` seconds; None for the whole."""
+    """A video, or the part of it from ``t_start`` to ``t_end`` seconds; None for its start or end."""
 
     key: str
     video: str
@@ -33,19 +33,19 @@ class Clip:
 
 @dataclass(frozen=True)
 class ProbedClip:
-    """A clip with what its file is.
+    """A clip with the properties of its file.
 
     Attributes:
         container: FFmpeg's name of the demuxer.
         codec: FFmpeg's name of the codec.
         stream: number of the video among all streams of the file, from 0.
-        width_px: as displayed, after rotation; so is ``height_px``.
-        rotation_deg: by which frames are turned clockwise for display: 0, 90, 180 or 270.
-        fps: frames a second, on average.
-        n_frames: packets that show a frame; headers are not believed.
-        duration_s: from the first frame's begin to the last one's end.
-        start_s: time stamp of the first frame.
-        size_bytes: of the file.
+        width_px: width as displayed, after rotation; so is ``height_px``.
+        rotation_deg: clockwise rotation of frames for display: 0, 90, 180 or 270.
+        fps: frames per second, on average.
+        n_frames: number of frames, counted from packets or decoded frames, not read from a header.
+        duration_s: seconds from the start of the first frame to the end of the last.
+        start_s: time stamp of the first frame in seconds.
+        size_bytes: size of the file.
     """
 
     key: str
@@ -70,12 +70,12 @@ class SampledClip:
     """A clip with its frames.
 
     Attributes:
-        n_available: frames of the clip, on the plan's clock, from which those were chosen.
-        frame_index: places of the chosen frames in the file, in order of display, from 0.
-        frame_time_s: seconds from the video's first frame at which they are displayed.
-        width_px: of the JPEGs; so is ``height_px``.
-        frames: the JPEGs, one after another.
-        frame_sizes: bytes of each.
+        n_available: number of frames of the clip, at the rate of the plan, from which the frames were chosen.
+        frame_index: numbers of the chosen frames in the file, in order of display, from 0.
+        frame_time_s: display times of the chosen frames, in seconds from the first frame of the video.
+        width_px: width of the JPEGs; so is ``height_px``.
+        frames: the JPEGs, concatenated.
+        frame_sizes: size of each JPEG in bytes.
     """
 
     key: str
@@ -100,15 +100,16 @@ def probe_clip(
     limits: VideoLimits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> ProbedClip:
-    """Step: what a clip's file is, from its packets and its first frame; of a container or codec whose packets do not
-    foretell the frames for certain, all are decoded and counted.
+    """Read the properties of a clip's file from its packets and first frame. A step of kind ``each``.
+
+    If the packets of a container or codec do not predict the frames reliably, all frames are decoded and counted.
 
     Args:
         root: folder of videos; mark it with ``where``.
-        plan: a clip of which it cannot choose frames is rejected, as ``sample_frames`` would.
-        stream: which stream of a file is the video.
+        plan: clips from which this plan cannot choose frames are rejected, as by ``sample_frames``.
+        stream: stream of the file that is used as the video.
         limits: see ``VideoLimits``.
-        wall_limit_s: seconds without an answer after which the run stops, and no row is rejected; mark it with ``how``.
+        wall_limit_s: seconds without an answer after which the run stops, without rejecting a row; mark it with ``how``.
 
     Raises:
         Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
@@ -132,13 +133,13 @@ def sample_frames(
     limits: VideoLimits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> SampledClip:
-    """Step: the frames of a clip that a plan chooses, exactly those of a sequential decode, as JPEGs.
+    """Extract the frames of a clip that a plan chooses as JPEGs, exactly those of a sequential decode. A step of kind ``each``.
 
     Args:
         root: folder of videos; mark it with ``where``.
-        plan: which frames; its draws are named by the row's key.
-        settings: how they become JPEGs.
-        stream: as of ``probe_clip``; so are ``limits`` and ``wall_limit_s``.
+        plan: plan that chooses the frames; its random draws depend on the key of the row.
+        settings: how frames are converted to JPEGs.
+        stream: as for ``probe_clip``; so are ``limits`` and ``wall_limit_s``.
 
     Raises:
         Reject: as ``probe_clip``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
@@ -158,8 +159,8 @@ def decode_frames(
     limits: VideoLimits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> np.ndarray:
-    """The frames of a clip that a plan chooses, as pixels: uint8 of shape (frames, height, width, 3). Arguments and errors are
-    those of ``sample_frames``; ``jpeg_quality`` is not used."""
+    """Return the frames of a clip that a plan chooses as pixels: uint8 of shape (frames, height, width, 3). Arguments and
+    errors are those of ``sample_frames``; ``jpeg_quality`` is not used."""
     asked = {"limits": limits, "stream": stream, "plan": plan, "settings": settings, "cut": _cut(row)}
     facts, frames = in_child("decode", open_folder(root).local_path(row.video), wall_limit_s=wall_limit_s, **asked)
     places = sorted(set(facts["frame_index"]))
@@ -178,10 +179,10 @@ def _cut(row: Clip) -> dict[str, float | str | None]:
 
 
 def unpack_frames(frames: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """The JPEGs that ``SampledClip.frames`` holds one after another.
+    """Split the concatenated JPEGs of ``SampledClip.frames``.
 
     Raises:
-        ValueError: the sizes are not those of the frames.
+        ValueError: the sizes do not match the bytes.
     """
     if sum(sizes) != len(frames) or min(sizes, default=0) < 0:
         raise ValueError(f"{len(frames)} bytes of frames, and sizes that add up to {sum(sizes)}")
@@ -190,10 +191,10 @@ def unpack_frames(frames: bytes, sizes: Sequence[int]) -> list[bytes]:
 
 
 def frame_members(jpegs: Sequence[bytes]) -> dict[str, bytes]:
-    """Members of a shard's sample: ``0000.jpg``, ``0001.jpg``, ... in order.
+    """Members of a sample in a shard: ``0000.jpg``, ``0001.jpg``, ... in order.
 
-    A sample of more than 10,000 frames (13 videos of ActivityNet-Untrim) has more digits, all its members as many: sorted by
-    name they are in order.
+    With more than 10,000 frames (13 videos of ActivityNet-Untrim) all names of the sample have more digits, so that sorting
+    by name keeps the order.
     """
     digits = max(4, len(str(len(jpegs) - 1)))
     return {f"{place:0{digits}d}.jpg": jpeg for place, jpeg in enumerate(jpegs)}

@@ -1,7 +1,7 @@
-"""What a video file holds, told from its packets without decoding them: frames, their times, and where decoding may begin.
+"""Index of a video file, built from its packets without decoding: frames, their times, and where decoding may begin.
 
-Headers are not believed: packets are counted. The definition of a video's frames is what a sequential decode of the whole file
-gives; where the packets do not foretell that for certain, ``VideoIndex.sequential`` says why, and no seeking is done.
+Frame counts in headers are not trusted: packets are counted. The reference is a sequential decode of the whole file; if the
+packets do not predict its frames reliably, ``VideoIndex.sequential`` says why, and no seeking is done.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 _MP4 = "mov,mp4,m4a,3gp,3g2,mj2"
 _SEEKABLE = {_MP4, "matroska,webm"}
 _FORETOLD = {"h264", "hevc", "vp9", "av1"}
-"""Codecs whose packets in those containers are a frame each, every one with its time stamp."""
+"""Codecs whose packets, in these containers, each hold one frame with its time stamp."""
 
 EXACT = "+bitexact"
-"""Flag of decoders: without it MPEG-4's and its relatives' frames depend on the processor and on FFmpeg's version."""
+"""Flag of decoders: without it frames of MPEG-4 and related codecs depend on the processor and FFmpeg's version."""
 
 StreamChoice = Literal["best"] | int
-"""Which stream of a file is the video: the one that the ffmpeg command takes by itself, or the one of a number, counted from 0
-over all streams of the file as ffprobe prints them."""
+"""Stream of a file that is used as the video: ``best``, the one that the ffmpeg command selects by default, or a number from 0
+over all streams of the file, as printed by ffprobe."""
 
 _ATTACHED = 0x400 | 0x800
-"""Dispositions of pictures that are not moving: covers and thumbnails."""
+"""Dispositions of still pictures: covers and thumbnails."""
 
 _DEFAULT = 0x1
 _PIXELS_OF_DEFAULT = 5_000_000
-"""To the ffmpeg command it is worth as many pixels that a stream is marked as the default."""
+"""Number of pixels that the ffmpeg command adds to a stream that is marked as default when it ranks streams by size."""
 
 _OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.ENOSPC}
-"""Errors that no demuxer or decoder makes up: FFmpeg passes them on from the system."""
+"""Errors of the system, which FFmpeg passes on; its demuxers and decoders never raise them themselves."""
 
 
 class KeyFrame(NamedTuple):
-    """A packet from which decoding may begin: its place in the file's order, and its time stamp."""
+    """A packet at which decoding may begin: its index in file order, and its time stamp."""
 
     place: int
     pts: int
@@ -62,25 +62,25 @@ class KeyFrame(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class VideoIndex:
-    """What a file holds.
+    """Contents of a video file.
 
     Attributes:
-        path: of the file.
-        container: FFmpeg's name of the demuxer; ``codec`` and ``pix_fmt`` likewise.
+        path: path of the file.
+        container: FFmpeg's name of the demuxer; ``codec`` and ``pix_fmt`` are FFmpeg's names, too.
         stream: number of the video stream in the file.
-        width_px: of the stored frames, before rotation; so is ``height_px``.
-        full_range: whether luma goes from 0 to 255 rather than from 16 to 235.
+        width_px: width of the stored frames, before rotation; so is ``height_px``.
+        full_range: whether luma ranges from 0 to 255, not from 16 to 235.
         colour_matrix: FFmpeg's number of the matrix from RGB (AVCOL_SPC).
-        time_base: seconds a tick of the time stamps.
-        fps: frames a second, on average.
-        packet_pts: time stamps of all packets, in the file's order; int64 (packets,); empty where some have none.
-        spare: packets whose pictures no other is predicted from, bool (packets,); of HEVC only, else all False.
-        places: for each frame, in order of display, the place of its packet in the file's order; int64 (frames,).
-        times_s: seconds from the first frame at which frames begin, and the last ends; float64 (frames + 1,).
-        start_s: time stamp of the first frame.
-        keys: where decoding may begin, in order.
-        sequential: why frames must be decoded from the start; "" if they need not.
-        size_bytes: of the file.
+        time_base: seconds per tick of the time stamps.
+        fps: frames per second, on average.
+        packet_pts: time stamps of all packets, in file order; int64 (packets,); empty if some are missing.
+        spare: packets from whose pictures no other is predicted, bool (packets,); only for HEVC, otherwise all False.
+        places: index in file order of the packet of each frame, in order of display; int64 (frames,).
+        times_s: start of each frame and end of the last, in seconds from the first frame; float64 (frames + 1,).
+        start_s: time stamp of the first frame in seconds.
+        keys: packets at which decoding may begin, in file order.
+        sequential: why frames must be decoded from the start; "" if seeking is safe.
+        size_bytes: size of the file.
     """
 
     path: str
@@ -105,25 +105,25 @@ class VideoIndex:
 
     @property
     def n_frames(self) -> int:
-        """Frames in the file."""
+        """Number of frames in the file."""
         return len(self.times_s) - 1
 
 
 _left_open: WeakKeyDictionary[CpuBudget, InputContainer] = WeakKeyDictionary()
-"""By the budget of the work on it: the file that ``read_index`` has opened, for which FFmpeg may have decoded a frame."""
+"""Budget of the work on a file -> the container that ``read_index`` opened, in which FFmpeg may have decoded a frame."""
 
 
 @contextlib.contextmanager
 def open_video(
     path: str, budget: CpuBudget, choice: StreamChoice, *, to_seek: bool = False
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """The file and its stream of moving pictures, with one decoder thread.
+    """Open a file and its video stream, with one decoder thread.
 
     Args:
-        path: of the file.
-        budget: for the work on it.
-        choice: of the stream.
-        to_seek: whether it need not stand at its begin: then it may be the one that ``read_index`` opened.
+        path: path of the file.
+        budget: processor time for the work on the file.
+        choice: stream to use.
+        to_seek: whether the caller seeks first, so that the container opened by ``read_index`` can be reused.
 
     Raises:
         Reject: ``empty_file``, ``not_a_video``, ``truncated``, ``corrupt``, ``no_video_stream``, ``unsupported_codec``,
@@ -161,8 +161,8 @@ def open_video(
 
 
 def _ranked(container: InputContainer) -> list[VideoStream]:
-    """The streams of moving pictures, that first which the ffmpeg command takes by itself: the one marked as default, or else
-    that of most pixels, or else the first."""
+    """The video streams, without still pictures, in the order in which the ffmpeg command prefers them: by pixels, with a
+    bonus for streams marked as default, then by number."""
 
     def worth(stream: VideoStream) -> int:
         context = stream.codec_context
@@ -170,11 +170,11 @@ def _ranked(container: InputContainer) -> list[VideoStream]:
         return pixels + _PIXELS_OF_DEFAULT * bool(int(stream.disposition) & _DEFAULT)
 
     moving = [stream for stream in container.streams.video if not int(stream.disposition) & _ATTACHED]
-    return sorted(moving, key=worth, reverse=True)  # which keeps the order of equals
+    return sorted(moving, key=worth, reverse=True)  # stable: keeps the order of equals
 
 
 def _check_machine(error: FFmpegError) -> None:
-    """Raise ``MachineFault`` if the error says nothing of the file."""
+    """Raise ``MachineFault`` if the error says nothing about the file."""
     if error.errno in _OF_THE_MACHINE:
         raise MachineFault(f"{error.strerror}: use fewer --workers, or fix what the system lacks") from None
     if error.errno == errno.ENOMEM and memory_is_short():
@@ -198,7 +198,7 @@ def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
 
 
 def _boxes_are_whole(path: str) -> bool:
-    """Whether the boxes of an MP4 file's top level fill it, ``moov`` among them."""
+    """Whether the top-level boxes of an MP4 file, including ``moov``, fill the file."""
     size, at, names = os.path.getsize(path), 0, set[bytes]()
     with open(path, "rb") as stream:
         while at < size:
@@ -208,7 +208,7 @@ def _boxes_are_whole(path: str) -> bool:
             length = size - at if (header, length) == TO_THE_END else length
             names.add(head[4:8])
             if length < 8:
-                return True  # damaged, rather than cut
+                return True  # damaged rather than truncated
             at += length
     return at == size and b"moov" in names
 
@@ -218,7 +218,7 @@ class _Packets:
     """The packets of a stream, as columns.
 
     Attributes:
-        odd: why they are not to be relied on, from their contents.
+        odd: why they are not reliable, by their contents; "" if they are.
     """
 
     pts: list[int | None] = field(default_factory=list)
@@ -231,7 +231,7 @@ class _Packets:
     spare: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def look_into(self, looks: _Looks) -> None:
-        """Take what was seen in the packets, all of which were shown."""
+        """Take over the results of ``looks``, which has read all packets."""
         self.keys, self.odd = looks.keys, looks.why_odd()
         fits = looks.hevc and not self.odd
         self.spare = spare_pictures(looks.hevc) if fits else np.zeros(len(self.pts), dtype=bool)
@@ -271,7 +271,7 @@ def _check(packet: Packet[VideoStream], number: int, budget: CpuBudget) -> None:
 def _by_tables(
     path: str, container: InputContainer, stream: VideoStream, seen: list[Packet[VideoStream]], budget: CpuBudget
 ) -> _Packets | None:
-    """The same from an MP4 file's tables, or None where they do not tell all; what is demuxed, one packet, goes to ``seen``."""
+    """The same from the tables of an MP4 file; None if they are insufficient. The one packet demuxed is added to ``seen``."""
     from av.error import FFmpegError
 
     told = read_samples(path, stream) if container.format.name == _MP4 and codec_of(stream) in _FORETOLD else None
@@ -293,7 +293,7 @@ def _by_tables(
 
 
 class _Looks:
-    """Looks into packets, for as much as the codec's syntax is known here: see ``nal.py``."""
+    """Reads the contents of packets, as far as the syntax of the codec is implemented: see ``nal.py``."""
 
     def __init__(self, stream: VideoStream) -> None:
         self._codec = codec_of(stream)
@@ -303,7 +303,7 @@ class _Looks:
         self._pictures: list[AvcPicture] | np.ndarray = []
         self.hevc: list[HevcPicture] = []
         self.keys: list[int] = []
-        """Places of packets at which decoding may begin."""
+        """Indices of packets at which decoding may begin."""
         if self._codec == "h264":
             try:
                 self._avc = AvcReader(self._extradata)
@@ -311,7 +311,7 @@ class _Looks:
                 self._odd = f"extradata: {error}"
 
     def look(self, place: int, is_key: bool, packet: Packet[VideoStream] | bytes) -> None:
-        """At the packet of a place; ``is_key``: whether the file calls it a key frame. All must be seen in order."""
+        """Read one packet; ``is_key``: whether the file marks it as key frame. All packets must be read in order."""
         if self._odd:
             return
         try:
@@ -328,7 +328,7 @@ class _Looks:
             self._odd = f"packets: {error}"
 
     def look_at_all(self, told: SampleTables, read: Callable[[int, int], bytes]) -> None:
-        """At all packets; ``read(begin, size)`` gives bytes of the file."""
+        """Read all packets; ``read(begin, size)`` returns bytes of the file."""
         begins, sizes, keys = told.begin.tolist(), told.size.tolist(), told.key.tolist()
         if self._codec == "hevc":
             for place, (begin, size, is_key) in enumerate(zip(begins, sizes, keys, strict=True)):
@@ -347,15 +347,15 @@ class _Looks:
             self._pictures, self.keys = pictures, np.flatnonzero(pictures[:, 0]).tolist()
 
     def why_odd(self) -> str:
-        """Why the packets are not to be relied on, or ""."""
+        """Why the packets are not reliable; "" if they are."""
         if self._odd or self._avc is None or not len(self._pictures):
             return self._odd
         return "" if self._avc.complete(np.asarray(self._pictures)) else "pictures are missing"
 
 
 def spare_pictures(pictures: Sequence[HevcPicture]) -> np.ndarray:
-    """Pictures that no other is predicted from: those of the highest temporal layer that none of their own layer needs. What
-    none of a lower layer needs may be needed by a higher one (H.265, 7.4.2.2). Bool (pictures,).
+    """Mask of the pictures from which no other is predicted, bool (pictures,): those of the highest temporal layer that no
+    picture of their layer needs. In lower layers, a picture may be needed by a higher layer (H.265, 7.4.2.2).
 
     >>> spare_pictures([HevcPicture(True, 0, False), HevcPicture(False, 0, True), HevcPicture(False, 1, True)])
     array([False, False,  True])
@@ -365,12 +365,12 @@ def spare_pictures(pictures: Sequence[HevcPicture]) -> np.ndarray:
 
 
 def codec_of(stream: VideoStream) -> str:
-    """FFmpeg's name of the codec, which is not that of the decoder: AV1 is decoded by ``libdav1d``."""
+    """FFmpeg's name of the codec, which can differ from that of the decoder: AV1 is decoded by ``libdav1d``."""
     return stream.codec_context.codec.canonical_name
 
 
 def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -> VideoIndex:
-    """Look at all packets of a file's video. Where the best stream shows no frame, the next best one is the video.
+    """Build the index of a file from all packets of its video. If the best stream shows no frame, the next best one is used.
 
     Raises:
         Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``encrypted``, ``unsupported_pixels``, ``too_long`` or
@@ -444,7 +444,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
 
 
 def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Packets) -> str:
-    """Why seeking by packets cannot be relied on; "" if it can."""
+    """Why seeking by packets is not reliable; "" if it is."""
     if container not in _SEEKABLE:
         return f"container {container}"
     if codec not in _FORETOLD:
@@ -464,7 +464,7 @@ def _why_sequential(container: str, codec: str, has_b_frames: bool, packets: _Pa
 
 
 def _rate(stream: VideoStream, times_s: np.ndarray) -> float:
-    """Frames a second: what the header says where the time stamps bear it out, or else what they say."""
+    """Frames per second: the rate in the header if the time stamps confirm it within 2 %, otherwise that of the time stamps."""
     measured = (len(times_s) - 1) / float(times_s[-1]) if times_s[-1] > 0 else 25.0
     stated = float(stream.average_rate or 0)
     return stated if abs(stated - measured) <= 0.02 * measured else measured

@@ -1,4 +1,4 @@
-"""How large a video may be, how long work on it may take, and which containers are opened at all."""
+"""Limits of the size of a video and of the work on it, and the containers that are accepted."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,ivf,obu,flv,live_flv,asf,ogg,gif,rm,dv,mxf,nut,"
     "wtv,yuv4mpegpipe,mjpeg,apng"
 )
-"""FFmpeg's names of the demuxers that are used. Not among them: playlists and scripts (hls, concat, image sequences, sdp), by
-which a file that calls itself a video names other files and addresses."""
+"""FFmpeg's names of the permitted demuxers. Playlists and scripts (hls, concat, image sequences, sdp) are left out, since a
+file that claims to be a video could refer to other files and addresses by them."""
 
 
 @dataclass(frozen=True)
 class VideoLimits:
-    """What is rejected before, or while, it is decoded.
+    """Limits above which a video is rejected, before or during decoding.
 
     Attributes:
-        max_pixels: of a frame, width times height.
-        max_duration_s: of the video.
-        max_frames: of the video.
-        cpu_limit_s: seconds of processor time for one video, which do not depend on what else the machine does. It is a
-            guard against files that were made to take for ever, not a measure: leave it far above what a slow machine needs.
+        max_pixels: maximum width times height of a frame.
+        max_duration_s: maximum duration of the video in seconds.
+        max_frames: maximum number of frames of the video.
+        cpu_limit_s: maximum processor time for one video in seconds, which does not depend on other work of the machine. It
+            only guards against files crafted to take for ever: keep it far above what a slow machine needs.
     """
 
     max_pixels: int = 8192 * 4352
@@ -39,14 +39,14 @@ class VideoLimits:
 
 
 class CpuBudget:
-    """The processor time that work on one video may still take, that of programs which it calls included once they ended."""
+    """Processor time left for the work on one video; time of programs that it runs counts once they have ended."""
 
     def __init__(self, limits: VideoLimits) -> None:
         self.limits = limits
         self._end = _used_s() + limits.cpu_limit_s
 
     def left_s(self) -> float:
-        """Seconds that are left. Raises ``Reject`` (``timed_out``) if there are none."""
+        """Seconds that are left. Raises ``Reject`` (``timed_out``) if no time is left."""
         left = self._end - _used_s()
         if left <= 0:
             raise too_slow(self.limits)
@@ -54,7 +54,7 @@ class CpuBudget:
 
 
 def too_slow(limits: VideoLimits) -> Reject:
-    """The reject of a video whose time is up, in the same words whoever found it out."""
+    """The reject of a video that took too much processor time, with the same text for all callers."""
     return Reject("timed_out", f"more than {limits.cpu_limit_s:g} s of processor time")
 
 

@@ -1,6 +1,6 @@
-"""As much of H.264's and HEVC's syntax as tells where decoding may begin and whether pictures are missing.
+"""Partial parser of H.264 and HEVC that finds where decoding may begin and whether pictures are missing.
 
-Read from packets in which NAL units stand behind their lengths, as in MP4 and Matroska (ITU-T H.264 7.3 and D.1.8,
+Reads packets in which each NAL unit follows its length, as in MP4 and Matroska (ITU-T H.264 7.3 and D.1.8,
 H.265 7.3.1.2, ISO/IEC 14496-15).
 """
 
@@ -13,13 +13,13 @@ import numpy as np
 
 _HIGH_PROFILES = {100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135}
 _HEAD = 48
-"""Bytes of a unit that are looked at."""
+"""Number of bytes of a unit that are read."""
 _SLICE = 16
-"""Bytes of a slice of H.264 that hold the number of its picture: at most 77 bits stand before its end."""
+"""Number of bytes of an H.264 slice that are read for its picture number, which ends within the first 77 bits."""
 
 
 HEAD = 24
-"""Bytes of a packet that ``AvcReader.pictures`` takes."""
+"""Number of bytes of a packet that ``AvcReader.pictures`` needs."""
 _LEADING_ZEROS = np.array([8 - each.bit_length() for each in range(256)], dtype=np.uint64)
 
 
@@ -28,7 +28,7 @@ class NalError(ValueError):
 
 
 class Bits:
-    """Bits that are read one after another."""
+    """Reader of bits."""
 
     def __init__(self, data: bytes) -> None:
         self._value = int.from_bytes(data)
@@ -41,19 +41,19 @@ class Bits:
         return self._value >> self._left & (1 << count) - 1
 
     def golomb(self) -> int:
-        """An unsigned Exp-Golomb number."""
+        """Read an unsigned Exp-Golomb number."""
         rest = self._value & (1 << self._left) - 1
         zeros = self._left - rest.bit_length()
         return self.read(2 * zeros + 1) - 1
 
 
 def _clean(unit: bytes) -> bytes:
-    """Without emulation prevention."""
+    """Remove emulation prevention bytes."""
     return unit.replace(b"\0\0\3", b"\0\0")
 
 
 def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """First byte and the next 47 bytes of each NAL unit."""
+    """Yield the first byte and up to 47 further bytes of each NAL unit."""
     at, end = 0, len(packet)
     while at + length_bytes < end:
         begin = at + length_bytes
@@ -66,13 +66,13 @@ def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 class AvcPicture(NamedTuple):
-    """What the first slice of a picture of H.264 says.
+    """Properties of an H.264 picture, read from its first slice.
 
     Attributes:
-        starts: whether decoding may begin at it: an IDR picture, or a recovery point that is exact at once.
+        starts: whether decoding may begin at it: an IDR picture, or an exact recovery point without delay.
         instant: whether it is an IDR picture.
-        number: ``frame_num``, by which references are counted.
-        needed: whether others may be predicted from it.
+        number: ``frame_num``, which counts reference pictures.
+        needed: whether other pictures may be predicted from it.
     """
 
     starts: bool
@@ -88,7 +88,7 @@ class AvcReader:
         extradata: the decoder configuration record (``avcC``).
 
     Raises:
-        NalError: it is none.
+        NalError: the record is missing or unsupported.
     """
 
     def __init__(self, extradata: bytes) -> None:
@@ -105,7 +105,7 @@ class AvcReader:
         self._frame_num_bits = bits.pop()
 
     def picture(self, packet: memoryview, is_key: bool) -> AvcPicture:
-        """That of a packet; ``is_key``: whether the file calls it a key frame. Raises ``NalError`` where there is none."""
+        """The picture of a packet; ``is_key``: whether the file marks it as key frame. Raises ``NalError`` if there is none."""
         exact = False
         for header, body in units(packet, self._length_bytes):
             kind = header & 31
@@ -117,15 +117,15 @@ class AvcReader:
         raise NalError("no slice")
 
     def pictures(self, heads: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of many packets that begin with a slice, at once.
+        """The pictures of many packets at once, for packets that begin with a slice.
 
         Args:
-            heads: the first ``HEAD`` bytes of each, uint8 (packets, HEAD).
-            sizes: bytes of each packet.
+            heads: the first ``HEAD`` bytes of each packet, uint8 (packets, HEAD).
+            sizes: size of each packet in bytes.
 
         Returns:
-            The attributes of ``AvcPicture``, int64 (packets, 4); and of which packets they hold, bool (packets,): of the others
-            only ``picture`` can tell.
+            The attributes of ``AvcPicture``, int64 (packets, 4); and a mask of the packets for which they are valid, bool
+            (packets,). The other packets need ``picture``.
         """
         at, wide = self._length_bytes, heads.astype(np.int64)
         length = np.zeros(len(heads), dtype=np.int64)
@@ -136,7 +136,7 @@ class AvcReader:
         instant = header & 31 == 5
         known = (instant | (header & 31 == 1)) & ~escaped.any(axis=1) & (length > _SLICE) & (length <= sizes - at)
         value = np.ascontiguousarray(body[:, :8]).view(">u8")[:, 0].astype(np.uint64)
-        for _ in range(3):  # as in ``_frame_num``; with at most 7 zeros each all is in these 8 bytes
+        for _ in range(3):  # as in ``_frame_num``; with at most 7 leading zeros each, all bits are in these 8 bytes
             zeros = _LEADING_ZEROS[value >> np.uint64(56)]
             known &= zeros < 8
             value <<= 2 * zeros + np.uint64(1)
@@ -144,10 +144,10 @@ class AvcReader:
         return np.stack([instant, instant, number, header & 0x60 != 0], axis=1).astype(np.int64), known
 
     def complete(self, pictures: np.ndarray) -> bool:
-        """Whether none is missing, by the numbers of references.
+        """Whether no picture is missing, by the numbers of reference pictures.
 
         Args:
-            pictures: all of a file in its order; the attributes of ``AvcPicture``, int64 (pictures, 4).
+            pictures: attributes of ``AvcPicture`` of all pictures of a file, in file order, int64 (pictures, 4).
         """
         _, instant, number, needed = pictures.T
         places = np.maximum.accumulate(np.where(needed, np.arange(len(number)), -1))
@@ -157,10 +157,10 @@ class AvcReader:
 
 
 def _frame_num(slice_: bytes, count: int) -> int:
-    """The number, of so many bits, of a slice's picture. Not by ``Bits``: it is called for every packet of a film."""
+    """Read ``frame_num``, of ``count`` bits, of a slice. Does not use ``Bits``, since it is called for many packets."""
     clean = _clean(slice_[:_SLICE])
     value, left = int.from_bytes(clean), 8 * len(clean)
-    for _ in range(3):  # Exp-Golomb numbers: of the first macroblock, of the kind of slice, of the picture's parameters
+    for _ in range(3):  # Exp-Golomb numbers: first macroblock, slice type, picture parameter set
         left -= 2 * (left - value.bit_length()) + 1
         if left < count:
             raise NalError("ended early")
@@ -202,11 +202,11 @@ def _recovers_at_once(sei: bytes) -> bool:
 
 
 class HevcPicture(NamedTuple):
-    """What the header of a picture's first slice says.
+    """Properties of an HEVC picture, read from the header of its first slice.
 
     Attributes:
         starts: whether decoding may begin at it: a random access point.
-        layer: its temporal layer, from 0.
+        layer: temporal layer, from 0.
         spare: whether no other picture of its layer is predicted from it.
     """
 

@@ -1,7 +1,7 @@
-"""From decoded frames to upright RGB and JPEG: one way for every decoder, and the same bytes on every processor.
+"""Convert decoded frames to upright RGB and JPEG: the same for every decoder, with the same bytes on every processor.
 
-swscale does the work, with its exact and bit-exact settings: without them its result depends on the processor's instructions.
-Pixels are taken as square, as they are stored.
+Conversion is by swscale with its exact and bit-exact settings: without them the result depends on the processor's
+instruction set. Pixels are treated as square.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _LIMITED_RANGE = 1
 
 
 class Orientation(NamedTuple):
-    """How stored frames are turned for display: transposed first, then flipped."""
+    """Transformation of stored frames for display: transposed first, then flipped."""
 
     transposed: bool = False
     upside_down: bool = False
     mirrored: bool = False
 
     def turn(self, pixels: np.ndarray) -> np.ndarray:
-        """The upright picture of a stored one, (height, width, 3); a view."""
+        """Return the upright picture of a stored one, (height, width, 3), as a view."""
         if self.transposed:
             pixels = pixels.transpose(1, 0, 2)
         return pixels[:: -1 if self.upside_down else 1, :: -1 if self.mirrored else 1]
 
     @property
     def rotation_deg(self) -> int:
-        """Degrees clockwise, 0, 90, 180 or 270, of a turn; of a turn with a flip, that of the turn that precedes it."""
+        """Clockwise rotation in degrees, 0, 90, 180 or 270; with a flip, the rotation before it."""
         if self.transposed:
             return 270 if self.upside_down else 90
         return 180 if self.upside_down else 0
 
 
 def orientation_of(frame: VideoFrame) -> Orientation:
-    """Orientation by a frame's display matrix. Raises ``Reject`` (``unsupported_rotation``) for one that is not by quarters."""
+    """Orientation by a frame's display matrix. Raises ``Reject`` (``unsupported_rotation``) unless it is by quarter turns."""
     from av.sidedata.sidedata import Type
 
     side_data = cast("Iterable[SideData]", frame.side_data)
@@ -63,7 +63,7 @@ def orientation_of(frame: VideoFrame) -> Orientation:
 
 
 def scaled_size(width_px: int, height_px: int, short_side_px: int | None) -> tuple[int, int]:
-    """Width and height with the shorter side at ``short_side_px``, the other in proportion; never larger than given."""
+    """Width and height with the shorter side at ``short_side_px``, the other in proportion; never enlarged."""
     short = min(width_px, height_px)
     if short_side_px is None or short <= short_side_px:
         return width_px, height_px
@@ -71,10 +71,10 @@ def scaled_size(width_px: int, height_px: int, short_side_px: int | None) -> tup
 
 
 class RgbConverter:
-    """Scales the frames of one video and turns them into RGB; colours by the file's matrix and range, BT.601 if it names none.
+    """Scales the frames of one video and converts them to RGB by the file's colour matrix (default BT.601) and range.
 
     Args:
-        index: of the file.
+        index: index of the file.
         short_side_px: length of the shorter side, or None for as stored; see ``scaled_size``.
     """
 
@@ -88,10 +88,10 @@ class RgbConverter:
         self._range_out = ColorRange.JPEG
 
     def rgb(self, frame: VideoFrame, orientation: Orientation) -> np.ndarray:
-        """The upright frame, uint8 of shape (height, width, 3), 0 to 255.
+        """Convert a frame to upright RGB, uint8 of shape (height, width, 3), 0 to 255.
 
         Raises:
-            Reject: ``size_changes`` where the frame is not of the video's size, ``unsupported_pixels``.
+            Reject: ``size_changes`` if the size of the frame is not that of the video, ``unsupported_pixels``.
         """
         index = self._index
         if (frame.width, frame.height) != (index.width_px, index.height_px):
@@ -110,16 +110,16 @@ class RgbConverter:
 
 
 def _bare(frame: VideoFrame) -> VideoFrame:
-    """The frame's pixels without what else a decoder told of them (fields, the place of chroma samples).
+    """The pixels of a frame without other metadata of the decoder (interlacing, chroma sample position).
 
-    swscale would heed it, and the frames of another decoder, which does not tell, would come out a little different.
+    swscale would use this metadata, and frames from a decoder that does not set it would differ slightly.
     """
     from av import VideoFrame
 
     bare = VideoFrame(frame.width, frame.height, frame.format.name)
     for old, new in zip(frame.planes, bare.planes, strict=True):
         if old.buffer_size == new.buffer_size:
-            new.update(cast(bytes, old))  # whatever has a buffer will do
+            new.update(cast(bytes, old))  # accepts any object with a buffer
             continue
         rows = np.zeros((new.buffer_size // new.line_size, new.line_size), np.uint8)
         width = min(old.line_size, new.line_size)
@@ -129,5 +129,5 @@ def _bare(frame: VideoFrame) -> VideoFrame:
 
 
 def encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
-    """Baseline JPEG with chroma at half the size each way, from uint8 RGB of shape (height, width, 3)."""
+    """Encode uint8 RGB of shape (height, width, 3) as baseline JPEG with 4:2:0 chroma subsampling."""
     return simplejpeg.encode_jpeg(pixels, quality=quality, colorspace="RGB", colorsubsampling="420")

@@ -1,4 +1,4 @@
-"""The tables in which an MP4 file says where its packets lie and when they are shown: an index without reading the packets."""
+"""Sample tables of MP4 files: positions and times of all packets without reading the packets."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 _MAX_BYTES = 256 << 20
-"""Of the box ``moov``; a million packets take some twenty of them."""
+"""Maximum size of the box ``moov``; a million packets take some 20 MB."""
 _END = 1 << 62
-"""Bytes; beyond every file, and within what can be sought."""
+"""An offset beyond the end of every file that can still be passed to ``seek``."""
 _MAX_OFFSET = 1 << 28
-"""Ticks; FFmpeg takes greater ones for damage, and does without."""
+"""Maximum composition offset in ticks; FFmpeg treats larger ones as damage and ignores them."""
 
 
 class SampleTables(NamedTuple):
-    """The packets of a stream, int64 or bool (packets,), in the file's order; time stamps in ticks of the stream.
+    """The packets of a stream, int64 or bool (packets,), in file order; time stamps in ticks of the stream.
 
     Attributes:
-        begin: bytes from the file's begin; ``size`` in bytes, too.
-        dts: when each is to be decoded.
-        delay: from then until it is shown, but for a constant.
-        key: whether the file calls it a key frame; ``shown``: whether it is not cut away by the edit list.
-        last_duration: of the last one.
+        begin: offset of each packet in the file, in bytes; ``size`` is in bytes, too.
+        dts: decoding time stamp of each packet.
+        delay: time from decoding to display, up to a constant.
+        key: whether the file marks the packet as key frame; ``shown``: whether the edit list keeps it.
+        last_duration: duration of the last packet.
     """
 
     begin: np.ndarray
@@ -40,8 +40,8 @@ class SampleTables(NamedTuple):
 
 
 def read_samples(path: str, stream: VideoStream) -> SampleTables | None:
-    """The packets of a stream that was just opened. None where FFmpeg's index, which follows edit lists, is not of the tables'
-    packets one by one, and where packets are in fragments, encrypted or not in the file."""
+    """The packets of a newly opened stream. None if FFmpeg's index, which applies edit lists, does not match the packets of the
+    tables one by one, or if packets are in fragments, encrypted or not in the file."""
     entries = [(one.pos, one.size, one.timestamp, one.is_keyframe, one.is_discard) for one in stream.index_entries]
     if not entries:
         return None
@@ -61,11 +61,11 @@ def read_samples(path: str, stream: VideoStream) -> SampleTables | None:
 
 
 TO_THE_END = 8, 0
-"""The sizes of a box that reaches to the end of what it is in."""
+"""Result of ``box_sizes`` for a box that extends to the end of its parent."""
 
 
 def box_sizes(head: bytes | memoryview) -> tuple[int, int]:
-    """Bytes of a box's header, and of all of the box, by the first 16 of them (ISO/IEC 14496-12, 4.2).
+    """Sizes of the header of a box and of the whole box, in bytes, from its first 16 bytes (ISO/IEC 14496-12, 4.2).
 
     >>> box_sizes(bytes.fromhex("00000018 66747970"))
     (8, 24)
@@ -86,12 +86,12 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _moov(file: IO[bytes]) -> memoryview:
-    """The contents of the only box of that name, or nothing."""
+    """The contents of the box ``moov``; empty if there is not exactly one, or it is too large."""
     found, at = memoryview(b""), 0
     while len(head := file.read(16)) >= 8:
         header, length = box_sizes(head)
         if length < 8:
-            break  # to the file's end, or damaged
+            break  # extends to the end of the file, or damaged
         if head[4:8] == b"moov":
             if found or length > _MAX_BYTES:
                 return memoryview(b"")
@@ -103,7 +103,7 @@ def _moov(file: IO[bytes]) -> memoryview:
 
 
 def _tables(moov: memoryview) -> Iterator[dict[bytes, memoryview]]:
-    """The boxes of each track's ``stbl``; none where fragments may follow."""
+    """Yield the boxes of the ``stbl`` of each track; none if the file may have fragments."""
     boxes = list(_boxes(moov))
     for name, inside in boxes if all(name != b"mvex" for name, _ in boxes) else ():
         for wanted in (b"mdia", b"minf", b"stbl") if name == b"trak" else ():
@@ -113,7 +113,7 @@ def _tables(moov: memoryview) -> Iterator[dict[bytes, memoryview]]:
 
 
 def _are(sizes: np.ndarray, stsz: memoryview | bytes) -> bool:
-    """Whether those are the sizes that the table tells."""
+    """Whether the sizes equal those of the table ``stsz``."""
     equal, count = (int.from_bytes(stsz[at : at + 4]) for at in (4, 8))
     if count != len(sizes) or equal:
         return count == len(sizes) and bool((sizes == equal).all())
@@ -121,7 +121,7 @@ def _are(sizes: np.ndarray, stsz: memoryview | bytes) -> bool:
 
 
 def _each(table: memoryview | bytes, count: int) -> np.ndarray | None:
-    """Values that stand in a table with how often they repeat, int64 (count,); None where they are not so many."""
+    """Expand a table of (repetitions, value) pairs to int64 (count,); None if it does not have ``count`` values."""
     pairs = np.frombuffer(table[8 : len(table) // 8 * 8], ">i4").reshape(-1, 2)[: int.from_bytes(table[4:8])].astype(np.int64)
     fits = len(pairs) and pairs[:, 0].min() >= 0 and pairs[:, 0].sum() == count
     return np.repeat(pairs[:, 1], pairs[:, 0]) if fits else None

@@ -1,4 +1,4 @@
-"""What is done with one video file, by paths and values alone, so that a child process can do it."""
+"""Work on one video file; arguments are paths and plain values, so that a child process can run it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
 
 @dataclass(frozen=True)
 class FrameSettings:
-    """How frames are made into JPEGs.
+    """How frames are converted to JPEGs.
 
     Attributes:
-        short_side_px: frames are scaled so that the shorter side has that many pixels, never up; None for as stored.
-        jpeg_quality: 1 to 100.
+        short_side_px: frames are scaled down so that the shorter side has this many pixels; None keeps the stored size.
+        jpeg_quality: JPEG quality, 1 to 100.
         decoder: ``pyav`` or ``ffmpeg``: both give the same bytes.
     """
 
@@ -41,13 +41,13 @@ class FrameSettings:
 
 
 FileFacts = dict[str, Any]
-"""What work on a file gave that fits in JSON."""
+"""JSON-compatible results of work on a file."""
 
 
 def probe_file(
     path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]
 ) -> tuple[FileFacts, list[bytes]]:
-    """What a file is: the facts of ``frames.ProbedClip``. Raises ``Reject`` as ``frames.probe_clip``."""
+    """Read the properties of a file: the facts of ``frames.ProbedClip``. Raises ``Reject`` as ``frames.probe_clip``."""
     budget = CpuBudget(limits)
     index = read_index(path, budget=budget, stream=stream)
     first, count = None, index.n_frames
@@ -81,7 +81,7 @@ def probe_file(
 def sample_file(
     path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
 ) -> tuple[FileFacts, list[bytes]]:
-    """The frames that a plan chooses: facts of ``frames.SampledClip``, and the JPEGs. Raises ``Reject`` as ``sample_frames``.
+    """Extract the frames that a plan chooses: facts of ``frames.SampledClip``, and the JPEGs. Raises as ``sample_frames``.
 
     Args:
         cut: ``t_start``, ``t_end`` and ``key`` of ``frame_plans.choose_frames``.
@@ -93,7 +93,7 @@ def sample_file(
 def decode_file(
     path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
 ) -> tuple[FileFacts, list[bytes]]:
-    """The same frames as the bytes of their pixels, each once, in the order of their places."""
+    """Extract the same frames as raw pixel bytes, each frame once, in order of display."""
     facts, pixels = _read(path, limits, stream, plan, settings, cut, np.ndarray.tobytes)
     return facts, [pixels[place] for place in sorted(pixels)]
 
@@ -123,7 +123,7 @@ _kept: dict[tuple[Any, ...], VideoIndex] = {}
 
 
 def _index_of(path: str, stream: StreamChoice, budget: CpuBudget) -> VideoIndex:
-    """As ``read_index``; kept for the next clip, which may be cut from the same film."""
+    """``read_index``, cached for the next clip, which may be from the same file."""
     found = os.stat(path)
     key = (path, found.st_ino, found.st_size, found.st_mtime_ns, stream, budget.limits)
     if key not in _kept:
@@ -133,7 +133,7 @@ def _index_of(path: str, stream: StreamChoice, budget: CpuBudget) -> VideoIndex:
 
 
 def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
-    """The index with the number and times of the frames that a decode of the whole file gives.
+    """Correct the number and times of the frames in an index by decoding the whole file.
 
     Raises:
         Reject: ``no_frames``, or as ``all_frames``.
@@ -158,7 +158,7 @@ def _sampled(
     cut: Mapping[str, Any],
     encode: Callable[[np.ndarray], bytes],
 ) -> tuple[FileFacts, dict[int, bytes]]:
-    """Facts, and place -> encoded frame."""
+    """Facts, and frame number -> encoded frame."""
     places, n_available = choose_frames(plan, index.times_s, fps=index.fps, **cut)
     converter = RgbConverter(index, settings.short_side_px)
     orientation: Orientation | None = None
@@ -182,4 +182,4 @@ def _sampled(
 
 
 WORK = {"probe": probe_file, "sample": sample_file, "decode": decode_file}
-"""What a child process may be asked to do, by name."""
+"""Work that a child process can run, by name."""
