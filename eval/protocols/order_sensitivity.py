@@ -27,7 +27,7 @@ Key = tuple[int, str, int]
 
 
 class OrderPredictions(Predictions):
-    """The predictions of one order, learned to its end. Test sets have the splits ``test`` and ``val``; class names are numbers.
+    """The predictions of one order, learned to its end. Splits of test sets are ``test`` and ``val``; class names are numbers.
 
     Args:
         rows, columns: see ``Predictions``.
