@@ -76,8 +76,8 @@ def load(
     """Read a TOML file into ``config_type``.
 
     A file with ``extends = "tiny"`` (a preset, or a path relative to the file) contains only its changes, which are merged
-    table by table into the other file. Lists are replaced, and so are tables with another ``kind``. Dotted names in ``unset``, as in
-    ``unset = ["evaluation.networks.small"]``, are first removed from the other file.
+    table by table into the other file. Lists are replaced, and so are tables with another ``kind``. Dotted names in ``unset``,
+    as in ``unset = ["evaluation.networks.small"]``, are first removed from the other file.
 
     Args:
         config_type: pydantic dataclass.
