@@ -3,8 +3,8 @@
 The name of a metric consists of phase, task, whose known classes the task uses, and measure: ``pre.detection.predictor.mcc``,
 ``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to an increment are
 named ``cumulative.post.none.mcc``; those over all increments from 1 on, which belong to the whole training, have the plain
-name. They cover the same samples before and after feedback. Increment 0 is measured only after feedback: sums that include it, as in
-the paper's Figure 12, are named ``from_start.post.none.mcc``, and cannot be compared with sums before feedback.
+name. They cover the same samples before and after feedback. Increment 0 is measured only after feedback: sums that include it,
+as in the paper's Figure 12, are named ``from_start.post.none.mcc``, and cannot be compared with sums before feedback.
 
 The paper's Figures 7 to 10, 12 and 13 plot ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
 Figure 11 plots a reaction time with the known classes of the evaluator. All are in one tidy table (``tidy``), so that the data
