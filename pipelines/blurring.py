@@ -19,7 +19,7 @@ from .user_code import shown
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Blurring:
-    """Blurring of faces or other objects in pictures; see  ``docs/blurring.md``.
+    """Blurring of faces or other objects in pictures; see ``docs/blurring.md``.
 
     Attributes:
         detector: the detector that finds them.
