@@ -1,4 +1,4 @@
-"""What lines of tables and figures are called, and what is said next to these: settings in which lines differ."""
+"""Labels of the lines of tables and figures, and the settings that distinguish lines but do not fit in their labels."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LabelledSettings = tuple[str, str, Mapping[str, Any]]
-"""Label, method, and settings with the model by dotted name, of a line of a table or figure."""
+"""Label, method, and settings (with the model) by dotted name, of one line of a table or figure."""
 
 
 def unnamed(lines: Sequence[LabelledSettings]) -> list[dict[str, Any]]:
-    """What has to be said next to a table or figure: of each line the settings in which lines differ, and its label leaves out.
+    """For each line of a table or figure, the settings in which lines differ and that its label leaves out.
 
-    Lines of one method differ where one has a setting that another lacks; those of several, in settings that both have.
+    Lines of the same method differ in a setting that any of them lacks; lines of several methods, only in settings both have.
 
     >>> one = {"model": "linear", "epochs": 20, "method.memory": "reservoir"}
     >>> unnamed([("er", "er", one), ("ewc", "ewc", {"model": "linear", "epochs": 5, "method.strength": 0.4})])
@@ -38,9 +38,9 @@ def unnamed(lines: Sequence[LabelledSettings]) -> list[dict[str, Any]]:
 
 
 def _owner(name: str, method: str, settings: Mapping[str, Any]) -> str:
-    """Whose setting it is, so that one of the same name is another setting: a method's, an estimator's, or nobody's.
+    """The owner of a setting, so that equal names of different owners are different settings: a method, an estimator, or none.
 
-    The model of a method that is nothing but an estimator is its own, too.
+    The model of a method that consists of an estimator only also belongs to the method.
     """
     first = name.partition(".")[0]
     estimates = any(each.partition(".")[0] == "estimator" for each in settings)
@@ -50,11 +50,10 @@ def _owner(name: str, method: str, settings: Mapping[str, Any]) -> str:
 
 
 def differences(apart: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Lines, by their labels -> what they have in common of the settings that their labels leave out: digests by their
-    beginnings.
+    """Map labels of lines to the settings that these lines share and their labels leave out. Digests are cut to 12 characters.
 
     Args:
-        apart: of every line of a table or figure, see ``unnamed``.
+        apart: label -> the result of ``unnamed`` for each line of a table or figure.
 
     >>> differences({"er": {"epochs": 20}, "lwf": {"epochs": 20}, "ewc": {"epochs": 5}})
     {'er; lwf': ['epochs = 20'], 'ewc': ['epochs = 5']}
@@ -81,7 +80,7 @@ def differences(apart: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def split_label(label: str) -> tuple[str, str]:
-    """A label's name, and the settings that are told in it.
+    """Split a label into its name and the settings that it shows.
 
     >>> split_label("er, features = clip, memory.size = 20")
     ('er', 'features = clip, memory.size = 20')
@@ -96,15 +95,15 @@ def _short(value: Any) -> str:
 
 
 _LEARNED = "features"
-"""Setting that says what was learned from."""
+"""Setting that names the training data of a line."""
 
 
 def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """What the label of every line of a table tells, of methods with one line, too: what was learned from, where two lines
-    differ in it; else the model, where two of one method do.
+    """Settings that all labels of a table show, also those of methods with one line: "features" if any two lines differ in it;
+    otherwise "model" if two lines of one method differ in it.
 
     Args:
-        lines: method and settings of each, by dotted name.
+        lines: method, and settings by dotted name, of each line.
 
     >>> told_of_all([("er", {"model": "gcn"}), ("er", {"model": "st_gcn"}), ("ewc", {"model": "gcn"})])
     ['model']
@@ -123,14 +122,14 @@ def told_of_all(lines: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
 def line_label(
     method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]], *, always: Sequence[str] = ()
 ) -> str:
-    """The method with as many settings as distinguish it and the others: what is learned from and the model before others, and
-    digests, by their beginnings, where nothing else does.
+    """The method, with the settings needed to distinguish its line from the others: features and model first, digests (cut to
+    12 characters) only if nothing else distinguishes.
 
     Args:
-        method: its name.
-        settings: by dotted name.
-        others: those of lines of the same method.
-        always: settings that are told where none differs, too.
+        method: name of the method.
+        settings: settings of the line by dotted name.
+        others: settings of the other lines of the same method.
+        always: settings to show even where no line differs.
 
     >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
     'er, memory.size = 200'
@@ -146,7 +145,7 @@ def line_label(
 
 
 def _differing(all_of: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Settings that are not the same in all."""
+    """Names of the settings that differ between any of these."""
     names = dict.fromkeys(name for one in all_of for name in one)
     return [name for name in names if any(one.get(name) != all_of[0].get(name) for one in all_of)]
 
@@ -156,13 +155,13 @@ def _shown_of(settings: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 def _shown(name: str, settings: Mapping[str, Any], all_of: Sequence[Mapping[str, Any]]) -> str:
-    """A value in a label."""
+    """A setting's value as a label shows it."""
     said, *others = [str(one.get(name, "none")) for one in (settings, *all_of)]
     return _short(said) if _is_digest(said) else shortened([said, *others])[0]
 
 
 def shortened(texts: Sequence[str], most: int = 40) -> list[str]:
-    """Texts of at most this many characters, where their beginnings distinguish them.
+    """Cut texts to at most ``most`` characters, if they remain distinct.
 
     >>> shortened(["[0.485, 0.456, 0.406, 0.229, 0.224, 0.225]", "none"], most=20)
     ['[0.485, 0.456, 0....', 'none']

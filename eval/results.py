@@ -1,4 +1,4 @@
-"""What was measured of trainings: one schema for all benchmarks, and what is read out of a table of it."""
+"""Results of trainings: one schema for all benchmarks, and access to the lines of a table of results."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Value:
 
     Attributes:
         key: unique within the training.
-        position: how many domains, tasks or increments had been learned; None if the value is of the whole training.
+        position: how many domains, tasks or increments had been learned; None if the value is for the whole training.
         tested: what was tested: a domain or task, "" for all together.
         split: role of the samples that were tested: ``test``, ``validate``, ...
         stratum: part of these samples, "" for all.
-        metric: its name says its definition.
+        metric: name of the metric, which also defines it.
         value: None if it is undefined.
-        memory_samples: samples that the memory held, where there is a memory.
-        memory_parts: frames, or other parts of samples, that it held.
-        order: which order of tasks or classes was learned, where a benchmark has several; else 0.
-        seed: of the run, where one training carries out several side by side; else None.
+        memory_samples: samples held in memory, None for a method without a memory.
+        memory_parts: frames, or other parts of samples, held in memory.
+        order: number of the order in which tasks or classes were learned, where a benchmark has several; else 0.
+        seed: seed of the run, where one training carries out several runs side by side; else None.
 
     >>> measured("accuracy", 0.5, position=2, tested="2005").metric
     'accuracy'
@@ -65,7 +65,7 @@ def measured(
     order: int = 0,
     seed: int | None = None,
 ) -> Value:
-    """A ``Value`` with the key that its place gives it; NaN is none.
+    """A ``Value`` whose key is built from its other fields; NaN becomes None.
 
     >>> measured("accuracy", 0.5, position=2, tested="2005", split="test").key
     'accuracy/0/2/2005/test/'
@@ -87,26 +87,26 @@ RESULTS = pa.schema(
         *(field for field in schema_of(Value) if field.name not in ("key", "seed")),
     ]
 )
-"""Columns of a table of results: the training that a value is of, and the value.
+"""Columns of a table of results: the training that a value belongs to, and the value.
 
 ``dataset`` is the content digest of the dataset, ``experiment`` that of the predictions from which the value was computed;
-``protocol``, ``method`` and ``model`` are as tables call them; ``settings`` is JSON with all else in which trainings of the
-benchmark may differ; ``seed`` is that of the training, or the number of the repeat.
+``protocol``, ``method`` and ``model`` are names as printed in tables; ``settings`` is JSON with all other settings in which
+trainings of the benchmark may differ; ``seed`` is the seed of the training, or the number of the repeat.
 """
 
 SERIES = ("protocol", "method", "model", "settings")
-"""Columns that tell one line of a table or figure from another; trainings that differ in order and seed alone are one."""
+"""Columns that identify a line of a table or figure; trainings that differ only in order and seed are one line."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """Trainings that differ in order and seed alone: a line of a table or figure.
+    """Trainings that differ only in order and seed: a line of a table or figure.
 
     Attributes:
         protocol, method, model: as in ``RESULTS``.
-        settings: all of them, by dotted name.
-        label: the method, and settings in which it differs from the other lines of its protocol: as many as distinguish them.
-        rows: its part of the table of results.
+        settings: all settings, by dotted name.
+        label: the method, and the settings needed to distinguish it from the other lines of its protocol.
+        rows: the rows of this line in the table of results.
         apart: settings, and the model, in which lines of its protocol differ and that its label leaves out: see ``unnamed``.
 
     >>> import benchwright as bw
@@ -125,7 +125,7 @@ class Line:
 
     @property
     def labelled(self) -> LabelledSettings:
-        """What ``unnamed`` asks of it."""
+        """The line as ``unnamed`` takes it."""
         return self.label, self.method, {"model": self.model, **self.settings}
 
     @property
@@ -171,7 +171,7 @@ class Line:
 
 
 def lines(results: pa.Table) -> list[Line]:
-    """The lines of a table of results, in the order in which they stand there.
+    """The lines of a table of results, in the order of their first rows.
 
     >>> import benchwright as bw
     >>> [(line.protocol, line.label) for line in lines(bw.results("out"))]

@@ -1,6 +1,6 @@
 """The commands of the command line, as functions of the same names.
 
-``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export``, and likewise for the
+``list`` is ``list_benchmarks`` and ``list_names``, ``eval`` is ``scores``, ``qa export`` is ``qa_export``, and so on for the
 other commands of ``qa``. ``config`` and ``demo`` have no function: ``job(...).values`` are the settings of a benchmark.
 """
 
@@ -170,7 +170,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         before = [name for name in stage.inputs() if name in told]
         try:
             old = load_artifact(store, stage.name)
-        except StoreError:  # damaged, which a run takes for none
+        except StoreError:  # damaged, which a run treats as missing
             old = None
         if stage.waits and (awaited := missing_source(stage)):
             told[stage.name] = f"waits for {awaited}"
@@ -213,7 +213,7 @@ def run(
     Raises:
         PlanError: and others, as ``curation.run.run``.
         WrongUse: the settings of the baselines do not fit; raised before anything runs, and only if the packages for training
-            are installed. Of settings with which the run came to its end before, nothing is checked again.
+            are installed. Not checked again if a run with the same settings has already finished.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
@@ -300,12 +300,12 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
         return False
     from ..curation.qa.simulated import answer
 
-    _check_rows_left(done, out, "to ask annotators about")  # people neither
+    _check_rows_left(done, out, "to ask annotators about")  # simulated or not
     return any(answer(done, each, out) for each in rounds)
 
 
 def _was_finished(todo: Job, out: str) -> bool:
-    """Whether a run with these settings came to its end. They were checked then, for which torch is loaded: two seconds."""
+    """Whether a run with these settings has finished. They were checked then; a check loads torch, which takes two seconds."""
     try:
         record = load_run(Store(out))
     except StoreError:
@@ -372,7 +372,7 @@ def qa_serve(
         )
 
     def go_on() -> str:
-        if place != out:  # trainings ask
+        if place != out:  # questions of trainings
             train(out, pipeline=pipeline)
             waits = awaited(out, pipeline=pipeline)
             return f"Trainings are waiting again: {'; '.join(waits)}." if waits else "The trainings are finished."
@@ -395,7 +395,7 @@ def qa_serve(
 
 
 class _Once:
-    """Forwards progress: each stage once, although the plan is run again after an answer, and the waiting last."""
+    """Forwards progress: each stage once, although the plan is run again after an answer, and "waiting" last."""
 
     def __init__(self, tell: Callable[[engine.Progress], None]) -> None:
         self._tell = tell

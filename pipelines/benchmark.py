@@ -35,14 +35,15 @@ class Benchmark:
         title: one line.
         config: pydantic dataclass of its settings.
         plan: ``plan(config, out) -> Flow``.
-        publish: writes the dataset when the plan is finished; by default its shards, with a minimal card.
+        publish: writes the dataset of a finished run; by default its shards, with a minimal card.
         rounds: annotation rounds: ``rounds(config)``; see ``curation.qa.rounds``.
         asked: annotation rounds of trainings, whose folder holds the rows: ``asked(config, out)``.
         trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; without methods or protocols,
             those of the settings.
         check: raises ``WrongUse`` if the settings of the baselines do not fit, before a run begins.
-        kept: lines on settings in the file that remain in effect, although the command line, ``given``, seems to replace them.
+        kept: lines on settings in the file that still apply although ``given``, the overrides, seems to replace them.
         shown: metrics that ``eval`` prints: heading -> metric.
+        tables: further tables of scores that ``eval`` prints: ``tables(config, out)``, protocol -> method -> values.
         doubts: lines on trained baselines whose settings do not suit the data: ``doubts(config, out)``; logged as warnings.
         report: writes the HTML report of a run and returns its path. ``find`` sets a default: see ``report.write_default``.
         early: protocol of a training -> function that publishes its training data as soon as possible, even while the run
@@ -51,7 +52,7 @@ class Benchmark:
             argument ``layout`` if there are several.
         export: trains a model on all data and writes it into a folder: ``export(config, out, folder, *, network,
             direction, average, progress) -> path``.
-        entry: where it was found; set by ``find``. Its settings are files next to its module, see ``config.find_config``.
+        entry: its registry entry, set by ``find``. Files of its settings are next to its module, see ``config.find_config``.
 
     >>> import benchwright as bw
     >>> from words import Config, plan
@@ -98,15 +99,15 @@ def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish:
 
 
 class UnknownBenchmark(WrongUse):
-    """A name that stands for no benchmark. Says which there are."""
+    """A name that is not a benchmark; the message lists the known ones."""
 
 
 def find(name: str) -> Benchmark:
-    """The benchmark of that name: built in, offered by an installed package, or ``module:NAME`` or ``FILE.py:NAME`` of a user's
-    own; ``FILE.py`` is for its ``BENCHMARK``.
+    """The benchmark of that name: built in, offered by an installed package, or a user's ``module:NAME`` or ``FILE.py:NAME``;
+    ``FILE.py`` means its ``BENCHMARK``.
 
     Raises:
-        UnknownBenchmark: if there is none.
+        UnknownBenchmark: there is no such benchmark.
 
     >>> find("clear").title
     'CLEAR: time buckets of photos, retrieved concepts, crowd QA; iid and streaming protocols'
@@ -128,7 +129,7 @@ def find(name: str) -> Benchmark:
 
 
 def _with_report(benchmark: Benchmark) -> Benchmark:
-    # Not done by ``Benchmark``, which would reach all code of reports, and so would the steps of every file that makes one.
+    # Not in ``Benchmark``: its code would then reach all code of reports, and so would the steps of every file that makes one.
     if benchmark.report is not None:
         return benchmark
     return dataclasses.replace(benchmark, report=functools.partial(_default_report, benchmark))

@@ -1,4 +1,4 @@
-"""Blurring in a benchmark: its settings, and the stage that they add."""
+"""Blurring as a part of a benchmark: its settings, and the stage that it adds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .user_code import shown
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Blurring:
-    """Blurring of faces or other objects in pictures; see  ``docs/blurring.md``.
+    """Blurring of faces or other objects in pictures; see ``docs/blurring.md``.
 
     Attributes:
         detector: the detector that finds them.
@@ -41,14 +41,14 @@ class Blurring:
 
 
 def with_blurring(flow: Flow, b: Blurring | None, *, max_pixels: int, max_rejects: Budget, rows_per_part: int) -> Flow:
-    """A plan with the stage ``blurred``; as it is without settings.
+    """The plan with the stage ``blurred`` added; unchanged if ``b`` is None.
 
     Args:
-        flow: whose rows have pictures that decode.
+        flow: plan whose rows have pictures that decode.
         b: the settings.
-        max_pixels: as they were checked with.
+        max_pixels: limit with which the pictures were checked.
         max_rejects: budget of the stage.
-        rows_per_part: of the stage.
+        rows_per_part: rows per part of the stage.
     """
     if b is None:
         return flow

@@ -1,4 +1,4 @@
-"""A local cluster by the settings of a TOML file: ``benchwright cluster``."""
+"""A local cluster with settings from a TOML file: ``benchwright cluster``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class CpuWorkers:
     """Worker processes without GPU.
 
     Attributes:
-        workers: how many there are, at the start where they come and go.
+        workers: number of workers; the number at the start if it is adaptive.
         threads: parts that each makes at a time, 1 for steps in pure Python.
-        memory_gib: GiB of memory of each; one that holds more is ended and begun again, 0 for no limit.
+        memory_gib: memory limit of each in GiB; a worker that exceeds it is restarted; 0 for no limit.
     """
 
     workers: _Count = 2
@@ -38,10 +38,10 @@ class GpuWorkers:
     """Worker processes with one GPU each, for stages and trainings whose ``device`` is a GPU.
 
     Attributes:
-        workers: how many there are.
-        threads: parts that each makes at a time; of those that need a GPU, one at a time.
-        memory_gib: GiB of memory (not of the GPU) of each, as for workers without GPU.
-        devices: numbers of the GPUs, which the workers take in turn; as many as there are workers by default.
+        workers: number of workers.
+        threads: parts that each makes at a time; only one at a time of those that need a GPU.
+        memory_gib: memory limit of each in GiB (not of the GPU), as for workers without GPU.
+        devices: numbers of the GPUs, assigned to the workers in turn; by default the first GPUs, one per worker.
     """
 
     workers: _Count = 0
@@ -52,7 +52,7 @@ class GpuWorkers:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Adaptive:
-    """Workers that come when there is work and go when there is none.
+    """Limits for workers that are started and stopped as needed.
 
     Attributes:
         minimum: fewest workers.
@@ -68,11 +68,11 @@ class ClusterConfig:
     """Settings of a local cluster.
 
     Attributes:
-        port: of the scheduler on this machine; 0 for any that is free.
-        lost_workers: how many workers may die at a part before it is given up.
+        port: port of the scheduler on this machine; 0 for any free port.
+        lost_workers: how many workers may die while making a part before the run gives up on it.
         cpu: workers without GPU.
         gpu: workers with one GPU each.
-        adaptive: workers that come and go, where there are no GPUs; without it their number stays.
+        adaptive: limits for workers that are started and stopped as needed, without GPUs; by default their number is fixed.
 
     >>> ClusterConfig(cpu=CpuWorkers(workers=4)).port
     8786
@@ -86,15 +86,15 @@ class ClusterConfig:
 
 
 def cluster(file: str, *, tell: Callable[[str], None] = print, until: Callable[[], Any] | None = None) -> None:
-    """Start a scheduler and workers on this machine, and keep them until the process is interrupted.
+    """Start a scheduler and workers on this machine, and run them until the process is interrupted.
 
     Args:
-        file: TOML of ``ClusterConfig``.
-        tell: given the address for ``run`` and ``train``, when the workers are there.
-        until: called then, and the cluster ends when it returns; None: it waits for ever.
+        file: TOML file with ``ClusterConfig``.
+        tell: called with the address for ``run`` and ``train`` once the workers have started.
+        until: called next; the cluster ends when it returns; None: it runs until interrupted.
 
     Raises:
-        WrongUse: settings that do not fit, or a port that is taken.
+        WrongUse: invalid settings, or a port that is taken.
         NeedsPackage: dask.distributed is not installed.
 
     >>> from pathlib import Path
@@ -126,7 +126,7 @@ def cluster(file: str, *, tell: Callable[[str], None] = print, until: Callable[[
 
 
 def _check(config: ClusterConfig, file: str) -> None:
-    """Raise ``ConfigError`` if settings do not fit one another."""
+    """Raise ``ConfigError`` if settings contradict each other."""
     cpu, gpu, adaptive = config.cpu, config.gpu, config.adaptive
     if adaptive is None and not cpu.workers + gpu.workers:
         raise ConfigError(f"{file}: cpu.workers = 0 and gpu.workers = 0: there would be no workers: set one of them")

@@ -1,4 +1,4 @@
-"""Baselines of any benchmark whose shards hold an array a sample: streams of tasks or domains, from columns of its index."""
+"""Baselines for any benchmark whose shards hold an array per sample: streams of tasks or domains, from columns of its index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .stream_trainings import Prepared
 
 SHOWN = {"Acc": "acc_unweighted", "BWF": "bwf_unweighted", "in-domain": "in_domain", "bwt": "bwt", "fwt": "fwt"}
-"""What ``eval`` prints of such trainings, for ``Benchmark.shown``: of tasks, and of domains."""
+"""Metrics that ``eval`` prints for such trainings, for ``Benchmark.shown``: those of tasks and of domains."""
 
 SETTINGS: Mapping[str, Any] = {
     "model": {},
@@ -48,7 +48,7 @@ SETTINGS: Mapping[str, Any] = {
         "first_best": "nothing",
     },
 }
-"""Of trainings, see ``training.core.build.parts_of``; no paper's."""
+"""Default settings of these trainings, see ``training.core.build.parts_of``; not taken from a paper."""
 
 
 def stream_trainings(
@@ -69,30 +69,30 @@ def stream_trainings(
     metrics: Sequence[str] = (),
     device: str = "cpu",
 ) -> list[Training]:
-    """Trainings on a run's dataset, one a method and seed, for ``Benchmark.trainings``.
+    """Trainings on a run's dataset, one per method and seed, for ``Benchmark.trainings``.
 
     ``trainings=lambda config, *asked: stream_trainings(*asked, task="season", label="species", features="sound.npy")``
 
     Args:
         out: the run.
-        methods: those that the command line names; none: ``baselines``.
-        protocols: those that it names, of which there is one, ``tasks`` or ``domains``.
+        methods: methods named on the command line; if empty, ``baselines``.
+        protocols: protocols named on the command line; the only one is ``tasks`` or ``domains``.
         label: text column of the index: the class.
-        features: the member of a sample that is learned: an .npy of one shape in all samples.
-        task, domain: one of the two: the column of whole numbers that divides the stream, in ascending order. Each task
-            brings classes of its own; domains have all classes.
-        role: text column: rows with ``train`` are learned, those with ``test`` are tested. Of tasks, others are left out.
+        features: extension of the member of a sample to learn from: an .npy of the same shape in all samples.
+        task, domain: exactly one of them: the column of whole numbers that divides the stream, in ascending order. Each task
+            brings new classes; domains share all classes.
+        role: text column: rows with ``train`` are learned, rows with ``test`` are tested. With tasks, other rows are left out.
         baselines: names of methods.
         model: name of the model.
-        settings: what is changed of ``SETTINGS``, table by table. ``model`` holds the keyword arguments of the model.
+        settings: changes to ``SETTINGS``, table by table. ``model`` holds the keyword arguments of the model.
         method_settings: name of a method -> its keyword arguments.
         seeds: one training each.
-        metrics: further ones, by name.
+        metrics: names of further metrics.
         device: see ``training.core.devices.device_of``.
 
     Raises:
-        WrongUse: a method, protocol or column that there is not, settings that do not fit, or a task or domain that lacks
-            what is learned or tested.
+        WrongUse: an unknown method, protocol or column, settings that do not fit, or a task or domain without samples to
+            learn or to test.
 
     >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
     >>> [each.method for each in stream_trainings("out", [], **columns, seeds=[0, 1])]
@@ -136,7 +136,7 @@ def stream_trainings(
 
 
 def _changed(settings: Mapping[str, Mapping[str, Any]], model: str) -> tuple[dict[str, Any], str]:
-    """The settings with those changes, and the reference of the model."""
+    """The settings with these changes, and the reference of the model."""
     from ..training.models.registry import MODELS
 
     given = dict(settings)
@@ -147,7 +147,7 @@ def _changed(settings: Mapping[str, Mapping[str, Any]], model: str) -> tuple[dic
 
 
 def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The protocol, and the column that divides the stream by its name."""
+    """The protocol, and by its name the column that divides the stream."""
     divides = task or domain
     if divides is None or (task and domain):
         raise WrongUse("a stream is divided by a task column or a domain column: give exactly one")
@@ -158,7 +158,7 @@ def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> 
 
 
 def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training; the table ``columns`` of its settings names what it is made from."""
+    """The stream of a training, made from ``columns`` in its settings."""
     from .stream_trainings import Prepared
 
     columns = training["settings"]["columns"]
@@ -168,7 +168,7 @@ def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
 
 @functools.lru_cache(maxsize=1)
 def _read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
-    """All that trainings in one process share; ``digest`` names the content."""
+    """The data shared by trainings in one process; ``digest`` identifies the content."""
     return read_features(DatasetIndex.open(dataset), features)
 
 
@@ -191,7 +191,7 @@ def _stream(table: pa.Table, columns: Mapping[str, str], values: NDArray[np.floa
 
 
 def _check(dataset: str, columns: Mapping[str, str]) -> Any:
-    """What samples are, by the first one; raises ``WrongUse`` if columns are not there, or make no stream."""
+    """The kind of the samples, going by the first one. Raises ``WrongUse`` if columns are missing, or do not make a stream."""
     index = DatasetIndex.open(dataset)
     table = index.table
     known = [name for name in table.column_names if name not in ("shard", "offset", "size")]

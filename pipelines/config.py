@@ -1,4 +1,4 @@
-"""Settings of a pipeline: values in TOML, checked against frozen dataclasses; unknown names are errors."""
+"""Settings of a pipeline: values in TOML, validated by frozen dataclasses; unknown names are errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PUBLISHED = "published.toml"
 
 
 class ConfigError(WrongUse):
-    """A setting that is missing, unknown or wrong: says the file, the setting, the value and the rule."""
+    """A setting that is missing, unknown or invalid; the message gives the file, the setting, the value and the rule."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +43,15 @@ class _Location:
 
 
 Location = Annotated[str, _Location()]
-"""A path or URL. In a user's TOML file a relative one is relative to the file; otherwise to the working directory."""
+"""A path or URL. In a user's TOML file, a relative path is relative to the file; otherwise to the working directory."""
 
 _MOST_TEXT = 1 << 22
-"""Characters of a settings file that are read: the longest has some thousand."""
+"""Most characters of a settings file; the longest of this package has a few thousand."""
 
 _LARGEST = 10**18
 
 Rejects = Annotated[float, Field(ge=0)]
-"""How many rows may be rejected: a number, or a share of them below 1."""
+"""How many rows may be rejected: a number, or a share if below 1."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -75,22 +75,22 @@ def load(
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
     """Read a TOML file into ``config_type``.
 
-    A file that says ``extends = "tiny"`` (a packaged variant, or a path relative to the file) holds only what it changes:
-    its tables are laid over those of the other file. Lists are replaced, and so is a table of another ``kind``. What ``unset``
-    lists by dotted name, as in ``unset = ["evaluation.networks.small"]``, is taken out of the other file first.
+    A file with ``extends = "tiny"`` (a preset, or a path relative to the file) contains only its changes, which are merged
+    table by table into the other file. Lists are replaced, and so are tables with another ``kind``. Dotted names in ``unset``,
+    as in ``unset = ["evaluation.networks.small"]``, are first removed from the other file.
 
     Args:
         config_type: pydantic dataclass.
-        toml: the file; None if there is none, and the overrides with the defaults are all settings.
-        overrides: ``a.b=value`` each; the value is TOML, or plain text where it is not.
-        benchmark: whose packaged variants ``extends`` may name.
-        used: told of the code that the settings name.
+        toml: the file; None if there is none, so that overrides and defaults are all settings.
+        overrides: ``a.b=value`` each; the value is TOML, or plain text if it is not valid TOML.
+        benchmark: the benchmark whose presets ``extends`` may name.
+        used: list to which the code named by the settings is appended.
 
     Returns:
-        The settings; all of them as JSON-like values; and the overrides alone, by dotted name.
+        The settings; all of them as JSON-like values; and only the overrides, by dotted name.
 
     Raises:
-        ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
+        ConfigError: a file cannot be read, or a setting is unknown, missing or invalid.
 
     >>> from words import Config
     >>> config, values, changed = load(Config, Path("words.toml"), ["min_words=5"])
@@ -114,7 +114,7 @@ def _load(
 
 
 def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Put ``a.b=value`` each into a table of settings; returns them by dotted name. Raises ``ConfigError`` for another form."""
+    """Put ``a.b=value`` texts into a table of settings, and return them by dotted name. Raises ``ConfigError``."""
     given: dict[str, Any] = {}
     for text in overrides:
         name, equals, value = text.partition("=")
@@ -126,14 +126,14 @@ def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]
 
 
 def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | None = None, given: Iterable[str] = ()) -> T:
-    """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit.
+    """Validate ``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, if they do not fit.
 
-    Names of code are looked up, and none of it is loaded; ``used`` is told of what they stand for. ``given`` are the dotted
-    names of those that are in an option ``--set`` and not in ``origin``.
+    Names of code are looked up without loading it, and their entries appended to ``used``. ``given`` are the dotted names of
+    settings from an option ``--set`` rather than from ``origin``.
     """
     adapter = adapter_of(config_type)
     given = list(given)
-    _check_finite(values, origin, given)  # before the checks of the settings themselves, which count on it
+    _check_finite(values, origin, given)  # before the checks of the settings themselves, which rely on it
     try:
         config = adapter.validate_python(values, context=used)
     except ValidationError as error:
@@ -147,7 +147,7 @@ def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | 
 
 @functools.cache
 def adapter_of(config_type: type) -> TypeAdapter[Any]:
-    """What checks settings. Dataclasses that say nothing of unknown names refuse them, as those of this package do.
+    """Validator for settings. Dataclasses that do not configure unknown names reject them, as those of this package do.
 
     >>> from shapes import Config
     >>> adapter_of(Config).validate_python({"count": 3, "cuont": 4})
@@ -160,13 +160,13 @@ def adapter_of(config_type: type) -> TypeAdapter[Any]:
 
 
 def _forbid_unknown(owner: type, seen: set[type]) -> bool:
-    """Whether that changed it, or what is in it."""
+    """Make a dataclass and those in it reject unknown names; return whether anything was changed."""
     if owner in seen or not dataclasses.is_dataclass(owner):
         return False
     seen.add(owner)
     try:
         hints = typing.get_type_hints(owner).values()
-    except NameError:  # of a class in a function: pydantic looks further, and cannot do so again
+    except NameError:  # of a class in a function: pydantic finds it from there, but could not do so again
         return False
     changed = [_forbid_unknown(inner, seen) for hint in hints for inner in dataclasses_in(hint)]
     how: Any = getattr(owner, "__pydantic_config__", {})
@@ -183,7 +183,7 @@ def _check_finite(values: Any, origin: str, given: Sequence[str]) -> None:
         if isinstance(value, int):
             if -_LARGEST <= value <= _LARGEST:
                 continue
-            # Python prints none of thousands of digits.
+            # Python does not print integers with thousands of digits.
             message = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
             rule = "it should be a number of 18 digits at most"
         elif math.isfinite(value):
@@ -203,20 +203,20 @@ def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
 
 
 def read_toml(toml: Traversable) -> dict[str, Any]:
-    """The values of a TOML file. Raises ``ConfigError`` if it is missing or no TOML."""
+    """The values of a TOML file. Raises ``ConfigError`` if it is missing or not TOML."""
     try:
         return tomllib.loads(read_text(toml))
     except ConfigError:
         raise
-    except (ValueError, RecursionError) as error:  # besides what is no TOML, numbers of thousands of digits, and deep nesting
+    except (ValueError, RecursionError) as error:  # also numbers with thousands of digits, and deep nesting
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
 
 
 def read_text(toml: Traversable) -> str:
-    """The text of a TOML file. Raises ``ConfigError`` if it is missing or no text."""
+    """The text of a TOML file. Raises ``ConfigError`` if it is missing or not text."""
     try:
         with toml.open(encoding="utf-8-sig") as stream:
-            text = stream.read(_MOST_TEXT + 1)  # editors on Windows begin a file with a mark of UTF-8
+            text = stream.read(_MOST_TEXT + 1)  # editors on Windows begin a file with a byte order mark
     except FileNotFoundError:
         raise ConfigError(f"config {str(toml)!r}: no such file") from None
     except UnicodeDecodeError as error:
@@ -272,17 +272,17 @@ def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, A
 
 
 def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traversable:
-    """The TOML file of a run: the benchmark's own, one of its variants by name (``tiny``), or a file of the user's.
+    """The TOML file of a run: the benchmark's default, a preset by name (``tiny``), or a user's file.
 
     Args:
-        benchmark: in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings are next to its module:
-            ``published.toml`` and variants such as ``tiny.toml``; or, of a module ``words.py`` with a ``words.toml``, that and
-            variants such as ``words.tiny.toml``.
-        name: None for its own, which ``published`` names, too.
+        benchmark: name in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings are next to its module:
+            ``published.toml`` and presets such as ``tiny.toml``; or, for a module ``words.py`` with a ``words.toml``, this file
+            and presets such as ``words.tiny.toml``.
+        name: None for the default, which ``published`` also names.
         base: folder that a user's file is relative to.
 
     Raises:
-        ConfigError: for a word that is neither a variant nor a file.
+        ConfigError: the name is neither a preset nor a file.
 
     >>> find_config("clear", "tiny").name
     'tiny.toml'
@@ -306,17 +306,17 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
 
 
 def brings_settings(benchmark: str) -> bool:
-    """Whether a benchmark has settings by default, which ``find_config`` gives."""
+    """Whether a benchmark has default settings, which ``find_config`` returns."""
     return _OWN in _beside(benchmark)
 
 
 def variants(benchmark: str) -> list[str]:
-    """Names of the variants of a benchmark's config that are next to its module, such as ``tiny``."""
+    """Names of a benchmark's presets, which are next to its module, such as ``tiny``."""
     return sorted(name for name in _beside(benchmark) if name != _OWN)
 
 
 _OWN = ""
-"""Stands among the variants for the settings that a benchmark has by default."""
+"""Key of the default settings among the presets."""
 
 
 def _beside(benchmark: str) -> dict[str, Path]:
@@ -336,7 +336,7 @@ def _is_packaged(toml: Traversable) -> bool:
 
 
 def _shown(toml: Traversable) -> str:
-    """What errors call a TOML file: those of the package with their benchmark."""
+    """Name of a TOML file in errors: files of the package with their benchmark."""
     return f"{typing.cast(Path, toml).parent.name}/{toml.name}" if _is_packaged(toml) else toml.name
 
 
@@ -346,10 +346,10 @@ def _without_toml(benchmark: str) -> str:
 
 
 def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A baseline's settings with what ``evaluation.settings`` changes of them, table by table; later changes win.
+    """A baseline's settings with the changes from ``evaluation.settings``, table by table; later changes win.
 
     Raises:
-        ValueError: for a table or a name that ``settings`` does not have.
+        ValueError: a table or name that ``settings`` does not have.
 
     >>> with_changes({"schedule": {"epochs": 20, "momentum": 0.9}}, {"schedule": {"epochs": 5}})
     {'schedule': {'epochs': 5, 'momentum': 0.9}}
@@ -381,7 +381,7 @@ def _resolve(config_type: Any, values: Any, base: Path) -> None:
 
 
 def _resolved(hint: Any, value: Any, base: Path) -> Any:
-    """A value with its paths relative to ``base``, where its type says that it is one, or names code in a file."""
+    """A value with paths made relative to ``base``, if its type marks it as a path or as code in a file."""
     if isinstance(value, list):
         return [_resolved(hint, item, base) for item in typing.cast("list[Any]", value)]
     if isinstance(value, Mapping) and _is_marked(hint, ByKind) and isinstance(kind := value.get("kind"), str):
@@ -402,7 +402,7 @@ def _is_marked(hint: Any, mark: type) -> bool:
 
 
 def check_file_not_empty(setting: str, path: str) -> None:
-    """Raise ``ConfigError`` if a setting names a local file that holds nothing, before the hours that lead to its use.
+    """Raise ``ConfigError`` if a setting names an empty local file, hours before it would be used.
 
     >>> check_file_not_empty("features.a.weights", "/dev/null")
     Traceback (most recent call last):
@@ -414,7 +414,7 @@ def check_file_not_empty(setting: str, path: str) -> None:
 
 
 def arguments_of(table: Any) -> dict[str, Any]:
-    """The settings of a table by name, those that are paths marked as places for ``step``."""
+    """The settings of a table by name, with paths marked for ``step``."""
     hints = typing.get_type_hints(type(table), include_extras=True)
     values = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
     return {

@@ -54,7 +54,7 @@ def run_demo(
 
 
 def album_is_whole(album: Path, photos: int) -> bool:
-    """Whether a complete album of that size is here: its parameters are written last."""
+    """Whether a complete album of this seed and size exists: its parameters are written last."""
     listed = album / "album.json"
     if not listed.is_file():
         return False

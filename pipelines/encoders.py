@@ -20,5 +20,5 @@ ENCODERS = Registry(
         "open_clip": "images, texts",
     },
 )
-"""Encoders by name: the kinds of settings in ``curation.encoders.spec``; what others must have is said by
+"""Encoders by name: the kinds of settings in ``curation.encoders.spec``; the interface of user-defined ones is
 ``curation.encoders.own.WrappedEncoder``."""

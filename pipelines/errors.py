@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class WrongUse(ValueError):
-    """A command or a setting that is invalid as written: states the value and the rule."""
+    """A command or a setting that is invalid as written; the message states the value and the rule."""
 
 
 def unknown(what: str, name: str, names: Iterable[str]) -> WrongUse:

@@ -1,10 +1,10 @@
 """Trainings as stages of the engine.
 
 ``experiments`` in the folder of a run is itself the folder of a run. Each training is a stage ``learned_...``, a source whose
-rows are predictions, and one ``measured_...`` for each set of metrics, which is computed from them. So a training is keyed by
-the dataset's digest, its settings and the code that it reaches; what is there is not trained again; a kill costs what the
-checkpoint says; workers train side by side; ``verify``, ``show``, ``rejects`` and ``compare`` work on results. Trainings of
-other settings are kept next to each other: a plan adds to the folder, and takes nothing away.
+rows are predictions, with one stage ``measured_...`` for each set of metrics computed from them. So a training is keyed by the
+dataset's digest, its settings and the code that it reaches; finished trainings are reused; a killed training resumes from its
+checkpoint; workers train side by side; ``verify``, ``show``, ``rejects`` and ``compare`` work on results. Trainings with
+different settings are kept side by side: a plan adds to the folder, and removes nothing.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from .tracking import Track, logging_to
 from .training_results import FOLDER, LEARNED, MEASURED, NOT_FITTED, dataset_digest, forget, reject_details, results
 
 RESULTS_FILE = "results.parquet"
-"""What ``results`` gives, in that folder: as of the last call of ``run_trainings``."""
+"""File in that folder with the table ``results``, as of the last call of ``run_trainings``."""
 
 DIVERGED = "diverged"
-"""Reason of the reject that a training leaves whose loss did not stay finite."""
+"""Reject reason of a training whose loss did not stay finite."""
 
 LOGGER = logging.getLogger("benchwright.training")
-"""Told of what trainings in this process have reached."""
+"""Logger for the progress of trainings in this process."""
 
 _TOLD = 3
-"""Trainings that failed and are named."""
+"""Most failed trainings that are named."""
 
 
 class Diverged(ValueError):
-    """Trainings whose loss did not stay finite; the others have ended."""
+    """The loss of some trainings did not stay finite; the others have finished."""
 
 
 @dataclass(frozen=True)
 class Leaves:
-    """A file that a training leaves in the folder of the run, such as weights.
+    """A file that a training writes into the folder of the run, such as weights.
 
     Attributes:
-        column: of its only row, a ``Blob``.
-        name: of the file within the run, with ``{name}`` where that of the training goes.
-        told: what is reported when it is there, with ``{path}``; lines of their own where it has several.
+        column: column with the content, a ``Blob``, in the training's only row.
+        name: name of the file within the run; ``{name}`` is replaced by the name of the training.
+        told: message once it is written, with ``{path}``; may have several lines.
     """
 
     column: str
@@ -70,19 +70,19 @@ class Training:
     """One training, and how it is measured.
 
     Attributes:
-        protocol, method, model: as tables call them.
-        settings: JSON values: all else in which trainings of the benchmark may differ.
-        seed: of the training, or the number of the repeat.
-        learn: source step; the engine adds ``training``, these facts as a mapping, and ``digest``, of the dataset.
-        gives: columns of what it leaves.
-        measures: name -> source step that gives ``eval.results.Value``; it is given ``predictions``, the rows of ``learn``.
-        order: which order of tasks or classes, where the benchmark has several.
-        pieces: names what ``learn`` makes apart, see ``flow.source``.
-        change: the setting to change where it diverges.
-        data: folder of the run that holds the dataset it learns from.
-        leaves: what is written of its rows when it is finished.
-        before: makes the stages that come before it, where they wait for people: of itself, the digest of its dataset, the run
-            and what makes a plan. Gives them, and the settings that ``learn`` has of them; None if it has to wait.
+        protocol, method, model: names as printed in tables.
+        settings: JSON values of all other settings in which trainings of the benchmark may differ.
+        seed: seed of the training, or number of the repeat.
+        learn: source step; the engine adds ``training``, these facts as a mapping, and ``digest``, that of the dataset.
+        gives: columns of its rows.
+        measures: name -> source step that yields ``eval.results.Value`` from ``predictions``, the rows of ``learn``.
+        order: number of the order of tasks or classes, where the benchmark has several.
+        pieces: names the pieces that ``learn`` makes separately, see ``flow.source``.
+        change: the setting to change if it diverges.
+        data: folder of the run with the dataset that it learns from.
+        leaves: file to write from its rows when it is finished.
+        before: runs stages that must come first, where these wait for people. Takes the training, the digest of its dataset,
+            the run and a function that runs a plan; returns the stages and further settings for ``learn``, or None to wait.
 
     >>> from benchwright.pipelines.column_streams import stream_trainings
     >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
@@ -107,16 +107,16 @@ class Training:
     before: Callable[[Training, str, str, Callable[[Flow], object]], tuple[Flow, Mapping[str, Any]] | None] | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What tells it from others, as JSON values."""
+        """Everything that distinguishes it from other trainings, as JSON values."""
         named = {"protocol": self.protocol, "method": self.method, "model": self.model}
         return {**named, "settings": dict(self.settings), "order": self.order, "seed": self.seed}
 
     def name(self, dataset: str) -> str:
-        """Name of its stages without their beginnings, for a dataset of that digest."""
+        """Name of its stages without their prefixes, for the dataset with that digest."""
         return training_name(dataset, self.facts())
 
     def stages(self, dataset: str) -> tuple[Stage, list[Stage]]:
-        """The stage that learns, and those that measure."""
+        """The stage that learns, and the stages that measure."""
         name = self.name(dataset)
         given = {**self.learn.settings, "training": self.facts(), "digest": dataset}
         step = dataclasses.replace(self.learn, settings=given)
@@ -130,7 +130,7 @@ class Training:
 
 
 def training_name(dataset: str, facts: Mapping[str, Any]) -> str:
-    """What a training is called: its facts in short, and their digest with that of the dataset."""
+    """Name of a training: its main facts in words, and a digest of all facts and the dataset."""
     order = f" {facts['order']}" if facts["order"] else ""
     words = re.sub(r"[^a-z0-9]+", "_", f"{facts['protocol']}{order} {facts['method']} {facts['seed']}".lower()).strip("_")
     return f"{words[-80:]}_{sha256(canonical([dataset, dict(facts)]))[:10]}"
@@ -148,21 +148,21 @@ def run_trainings(
     track: Track | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Make the trainings that are not there yet, side by side where there are workers.
+    """Run the trainings that are not finished yet, side by side if there are workers.
 
     Args:
-        trainings: which.
+        trainings: the trainings.
         out: the run.
         scheduler, workers, retry: see ``curation.run.run``.
-        keep_stale: use finished trainings as they are though their code changed since; their metrics are computed as they are
-            now.
+        keep_stale: reuse finished trainings although their code has changed since; their metrics are computed by the present
+            code.
         needs: resource that workers of a cluster must offer for a training, "" for none; by default ``GPU`` by the device.
-        track: where losses, and the metrics of what is trained now, are shown.
-        progress: called with one line for what a training has reached.
+        track: tracker for the losses and metrics of the trainings that run now.
+        progress: called with a line of text when a training reaches a new state.
 
     Raises:
-        Diverged: where a loss did not stay finite; the others have ended.
-        WrongUse: for a run without the dataset that a training learns from.
+        Diverged: a loss did not stay finite; the other trainings have finished.
+        WrongUse: the run lacks the dataset that a training learns from.
     """
     record = load_run(Store(out))
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
@@ -186,7 +186,7 @@ def run_trainings(
         )
 
     with _listening(progress):
-        if pairs:  # all are learned side by side, and then measured
+        if pairs:  # first all are learned, then all are measured
             make(Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured))))
         for one in trainings:
             if one.before is None or (found := one.before(one, digests[one.data], out, make)) is None:
@@ -208,7 +208,7 @@ def run_trainings(
 
 
 def _finished_of(flow: Flow, out: str) -> list[str]:
-    """Stages of trainings that are finished."""
+    """Names of the stages of finished trainings."""
     store, found = Store(posixpath.join(out, FOLDER)), list[str]()
     for stage in (each for each in flow.stages if each.name.startswith(LEARNED)):
         with contextlib.suppress(StoreError):  # a damaged one is trained again
@@ -217,14 +217,14 @@ def _finished_of(flow: Flow, out: str) -> list[str]:
 
 
 def _tracked(one: Training, track: Track | None) -> Training:
-    """The training, whose step is told where to show losses, if it can."""
+    """The training, with the tracker passed to its step if this accepts one."""
     if "track" not in one.learn.settings:
         return one
     return dataclasses.replace(one, learn=Step(one.learn.function, {**one.learn.settings, "track": how(track)}))
 
 
 def _log_metrics(out: str, trained: Sequence[tuple[Training, str]], track: Track) -> None:
-    """Show what was measured of trainings, by positions learned if there are several."""
+    """Log the metrics of trainings to the tracker, by positions learned if there are several."""
     store, known = Store(posixpath.join(out, FOLDER)), results(out) if trained else RESULTS.empty_table()
     for one, stage in trained:
         artifact = load_artifact(store, stage)
@@ -238,7 +238,7 @@ def _log_metrics(out: str, trained: Sequence[tuple[Training, str]], track: Track
 
 
 def _write_results(out: str) -> None:
-    """Write the table of results for programs that know nothing of stages; nothing is written where it is there already."""
+    """Write the table of results for other programs; an identical file is not written again."""
     store, data = Store(posixpath.join(out, FOLDER)), parquet_bytes(results(out))
     if store.size(RESULTS_FILE) != len(data) or file_sha256(store, RESULTS_FILE) != sha256(data):
         store.write(RESULTS_FILE, data)
@@ -260,7 +260,7 @@ def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) ->
 
 @contextlib.contextmanager
 def _listening(tell: Callable[[str], None]) -> Iterator[None]:
-    """Pass on what trainings in this process tell of themselves."""
+    """Pass log messages of trainings in this process to ``tell``."""
 
     class Pass(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
@@ -285,7 +285,7 @@ def told(facts: Mapping[str, Any]) -> str:
 
 
 def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable[[engine.Progress], None]:
-    """Tells of trainings, and notes the stages of those that are learned now."""
+    """Report the progress of trainings, and collect the stages that are learned now in ``made``."""
     facts = {stage.name: stage.step.settings["training"] for stage in flow.stages if stage.name.startswith(LEARNED)}
 
     def tell_of(progress: engine.Progress) -> None:
@@ -301,7 +301,7 @@ def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable
 
 
 def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
-    """Of trainings, with the names of the stages that learned."""
+    """Raise ``Diverged`` if a training failed; ``stages`` are trainings with the names of their learning stages."""
     store = Store(posixpath.join(out, FOLDER))
     failed: list[str] = []
     for one, learned in stages:

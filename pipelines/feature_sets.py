@@ -1,7 +1,7 @@
-"""Feature sets of any benchmark with images: their settings, their stages, and what of them is published.
+"""Feature sets of any benchmark with images: their settings, their stages, and their published files.
 
 A plan adds them with ``with_features``, and a card publishes them with ``write_features``; ``datasets.reader.features`` opens
-what was published. Each is a stage of its own: one more makes that stage alone, and none of them changes the shards.
+the published files. Each set is a separate stage: adding one runs only that stage, and none of them changes the shards.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from .names import ByKind
 from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
-"""In place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
+"""Used in place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
 
 PIXELS = "pixels"
-"""In place of the name of a feature set: the pictures themselves."""
+"""Used in place of the name of a feature set: the pictures themselves."""
 
 _PICTURES = "pictures"
 _NETWORK = "benchwright.datasets.features.networks:network"
@@ -73,7 +73,7 @@ C = TypeVar("C", bound=Collection[str])
 
 
 def checked_names(names: C) -> C:
-    """The names, or a table by them, where each can be that of a feature set. Raises ``ValueError`` for others."""
+    """Check names, or a table by name, of feature sets. Raises ``ValueError`` if a name is invalid."""
     for name in names:
         if not feature_file(name) or len(name) > _LONGEST_NAME:
             raise ValueError(
@@ -92,7 +92,7 @@ FeatureSets = Annotated[dict[str, FeatureSet], AfterValidator(checked_names)]
 
 
 def check_learned(setting: str, name: str, sets: Iterable[str]) -> None:
-    """Raise ``ConfigError`` if a setting names no feature set, and neither the embedding nor the pixels."""
+    """Raise ``ConfigError`` if a setting names neither a feature set nor the embedding or the pixels."""
     known = [EMBEDDING, *sets, PIXELS]
     if name not in known:
         raise ConfigError(
@@ -104,14 +104,14 @@ def check_learned(setting: str, name: str, sets: Iterable[str]) -> None:
 def with_features(
     flow: Flow, sets: Mapping[str, FeatureSet], *, of: str, device: str = "cpu", rows_per_part: int = 256
 ) -> Flow:
-    """The plan with a stage for each feature set; it ends with the stage that it ended with.
+    """The plan with a stage for each feature set; its last stage stays the last.
 
     Args:
         flow: the plan.
         sets: the feature sets.
-        of: stage whose rows have the columns ``key`` and ``image``: those of the dataset.
+        of: stage of the dataset's rows, with the columns ``key`` and ``image``.
         device: torch device.
-        rows_per_part: images of a task.
+        rows_per_part: images per part.
     """
     if not sets:
         return flow
@@ -147,7 +147,7 @@ def _encoder(each: FeatureSet) -> Any:
 
 
 def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
-    """What ``dataset.json`` says of the origin of each feature set."""
+    """Origin of each feature set for ``dataset.json``."""
     kinds = {name: {"kind": shown(each.encoder.kind)} for name, each in sets.items()}
     return {name: {"encoder": dataclasses.asdict(each.encoder) | kinds[name]} for name, each in sets.items()}
 
@@ -155,15 +155,15 @@ def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
 def write_features(
     run: Run, origins: Mapping[str, Mapping[str, Any]], into: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """Write the feature sets of a finished run next to its shards, row for row with the index; one that is there stays.
+    """Write the feature sets of a finished run next to its shards, row for row with the index; correct files are kept.
 
     Args:
-        run: the run; its last stage is that of the shards.
-        origins: of each feature set what is reported of where it comes from.
+        run: the run, whose last stage makes the shards.
+        origins: for each feature set, the description of its origin for ``dataset.json``.
         into: folder of the dataset.
 
     Returns:
-        Files of the folder with size and SHA-256; and by name of the set what ``dataset.json`` says of it.
+        Files of the folder with size and SHA-256; and the entry of each set in ``dataset.json``, by name.
     """
     target, files, told = Store(into), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     keys = pl.Series(pl.from_arrow(run.rows().table(["key"])["key"]))
@@ -194,7 +194,7 @@ def _places(keys: pl.Series, rows: Rows) -> np.ndarray:
 
 
 def _npy(rows: Rows, places: np.ndarray, shape: list[int], dtype: np.dtype[Any]) -> Iterator[bytes]:
-    """The file, in stretches."""
+    """The bytes of the file, in chunks."""
     little = dtype.newbyteorder("<")
     yield _npy_head(shape, little)
     for start in range(0, len(places), _ROWS_AT_A_TIME):
@@ -202,7 +202,7 @@ def _npy(rows: Rows, places: np.ndarray, shape: list[int], dtype: np.dtype[Any])
 
 
 def _npy_head(shape: list[int], dtype: np.dtype[Any]) -> bytes:
-    """The head of an .npy 1.0 file of rows one after another."""
+    """The header of an .npy 1.0 file in C order."""
     head = io.BytesIO()
     about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": tuple(shape)}
     np.lib.format.write_array_header_1_0(head, about)
@@ -210,7 +210,7 @@ def _npy_head(shape: list[int], dtype: np.dtype[Any]) -> bytes:
 
 
 def _written(target: Store, name: str, stretches: Callable[[], Iterator[bytes]]) -> dict[str, Any]:
-    """Write a file where it is not there as it should be; its size and SHA-256."""
+    """Write a file unless it has this content already; return its size and SHA-256."""
     digest, size = hashlib.sha256(), 0
     for data in stretches():
         digest.update(data)

@@ -1,4 +1,4 @@
-"""What the folder of a run tells of it: its stages, what earlier code made, rejects, and in what two runs differ."""
+"""Inspection of a run's folder: its stages, stages kept from earlier code, rejects, and differences between two runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .errors import did_you_mean
 
 
 def show(out: str) -> dict[str, Any]:
-    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None if there is none), ``stale`` (why that is of
-    an earlier run, where it is), ``lacks`` (what the run lacks at its end, where it does), ``stages`` (``name``, ``rows``,
-    ``rejects`` by reason, ``digest``, ``seconds``, ``bytes`` of its files, ``cost``: see ``Meter.cost``, and ``kept`` where
-    earlier code made it) and ``provenance``.
+    """Describe the run in ``out``: ``pipeline``, ``digest`` (of the final artifact; None if there is none), ``stale`` (if the
+    final artifact is of an earlier run: why), ``lacks`` (if the run is not finished: what is missing), ``stages`` (``name``,
+    ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, ``bytes`` of its files, ``cost``: see ``Meter.cost``, and ``kept``
+    if earlier code made it) and ``provenance``.
 
     Raises:
-        StoreError: where ``out`` holds no run, or a record is damaged.
+        StoreError: ``out`` does not hold a run, or a record is damaged.
 
     >>> import benchwright as bw
     >>> [(stage["name"], stage["rows"], stage["rejects"]) for stage in bw.show("out")["stages"]][:2]
@@ -75,9 +75,9 @@ def show(out: str) -> dict[str, Any]:
 
 
 def kept_stages(out: str) -> dict[str, dict[str, Any]]:
-    """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
+    """Stages that are reused although their code has changed: name -> ``kept`` of ``curation.artifact.Artifact``.
 
-    Stages of which nothing can be said, since their records are missing or damaged, are left out.
+    Stages whose records are missing or damaged are left out.
 
     >>> kept_stages("out")
     {}
@@ -92,12 +92,12 @@ def kept_stages(out: str) -> dict[str, dict[str, Any]]:
 
 
 def _told_of(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the definitions, of which there are hundreds."""
+    """``kept`` without the definitions, of which there are hundreds."""
     return {name: value for name, value in kept.items() if name != "definitions"}
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
-    """Rows that were rejected, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
+    """Rejected rows, in order: ``stage``, ``key``, ``reason``, ``detail``; also those of failed stages.
 
     Args:
         out: the run.
@@ -105,7 +105,7 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
         reason: only this reason.
 
     Raises:
-        StoreError: where ``out`` holds no run, the run has no such stage, or no row was rejected for that reason.
+        StoreError: ``out`` does not hold a run, the run has no such stage, or no row was rejected for that reason.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "rejecting")
@@ -133,7 +133,7 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
 
 
 def _reject_files(store: Store, stage: str) -> list[str]:
-    """Tables of rejects of a stage; of one that is not finished those of the parts that are there."""
+    """Names of the files with a stage's rejects; for an unfinished stage, those of the parts written so far."""
     if (artifact := load_artifact(store, stage)) is not None:
         return artifact.reject_files()
     return [posixpath.join(folder(stage), name) for name in store.list(folder(stage)) if name.endswith(".rejects.parquet")]
@@ -148,7 +148,7 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
 
 
 def describe_differences(differences: Sequence[Difference]) -> list[str]:
-    r"""One line for every way in which two runs differ.
+    r"""Describe the differences between two runs, one per line.
 
     >>> import benchwright as bw
     >>> for name, least in (("loose", 1), ("strict", 3)):

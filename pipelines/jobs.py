@@ -40,7 +40,7 @@ class Job:
         benchmark: what to run.
         config: its settings, checked.
         values: the settings as JSON-like values, for the record.
-        overrides: those given only for this run.
+        overrides: the settings changed for this run only.
         used: the code that the settings name.
 
     >>> import benchwright as bw
@@ -64,7 +64,7 @@ class Job:
 
     @contextlib.contextmanager
     def naming_settings(self) -> Iterator[None]:
-        """Within the block, the error about a missing source names the setting with its path."""
+        """Within the block, errors about missing sources and about settings name the setting."""
         try:
             yield
         except MissingSource as error:
@@ -78,7 +78,7 @@ class Job:
             ]
             error.args = (f"{error} {' or '.join(held)}" if held else str(error),)
             raise
-        except (StepFailed, NoRows) as error:  # what a source of the wrong sort leads to
+        except (StepFailed, NoRows) as error:  # the usual result of a source of the wrong kind
             held = [name for name, value in _paths(self.values) if "/" in value and f"'{value.rstrip('/')}" in str(error)]
             error.args = (f"{error} ({' or '.join(held)})" if held else str(error),)
             raise
@@ -105,7 +105,7 @@ class Job:
 
 
 def _paths(values: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every text among settings with its dotted name; members of a list go by their number."""
+    """Every text among the settings with its dotted name; items of a list are named by their number."""
     if isinstance(values, str):
         yield place, values
     elif isinstance(values, Mapping | list):
@@ -213,7 +213,7 @@ def allow(out: str) -> None:
     record = record_of(out)
     remember([pipeline_of(record)])
     used: list[Entry] = []
-    with contextlib.suppress(ConfigError):  # job_of says what is wrong with them
+    with contextlib.suppress(ConfigError):  # job_of reports these errors
         checked(find(_name_of(record)).config, dict(record.config), f"{out}/run.json", used)
     remember(used)
 

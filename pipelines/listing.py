@@ -1,4 +1,4 @@
-"""What there is of every kind, for `benchwright list`: nothing of it is imported."""
+"""Names of every kind, for `benchwright list`; nothing that is listed is imported."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ REGISTRIES = {
     "trackers": "training.trackers.registry:TRACKERS",
     "transforms": "curation.stages.transforms:TRANSFORMS",
 }
-"""Kind, in the plural -> its registry, or registries."""
+"""Kind, in the plural -> its registry, or a table of registries."""
 
 
 def list_benchmarks() -> list[dict[str, Any]]:
-    """The benchmarks: ``name``, ``title``, ``configs`` (names of settings beside the published ones), ``origin``."""
+    """The benchmarks: ``name``, ``title``, ``configs`` (names of presets besides the published settings), ``origin``."""
     rows: list[dict[str, Any]] = []
     for entry in BENCHMARKS.entries():
         configs = [] if entry.hidden else variants(entry.name)
@@ -40,7 +40,7 @@ def list_names(kind: str) -> list[dict[str, str]]:
     """All names of a kind, in the plural (``methods``): ``name``, ``fits``, ``summary`` and ``origin``.
 
     Raises:
-        WrongUse: where there is no such kind.
+        WrongUse: there is no such kind.
     """
     if kind not in REGISTRIES:
         raise unknown("kind", kind, REGISTRIES)
@@ -48,12 +48,12 @@ def list_names(kind: str) -> list[dict[str, str]]:
     found = getattr(importlib.import_module(f"...{module}", __name__), name)
     registries = [found] if isinstance(found, Registry) else [*found.values()]
     entries = [entry for registry in registries for entry in registry.entries()]
-    rows = [_row(entry) for entry in dict.fromkeys(entries)]  # what is offered to several is told once
+    rows = [_row(entry) for entry in dict.fromkeys(entries)]  # entries of several registries are listed once
     return [*rows, *_of_papers(kind)]
 
 
 def _of_papers(kind: str) -> Iterator[dict[str, str]]:
-    """A row for each name of a row of a paper's table, and for each that stands for several of them."""
+    """A row for each method named after a row of a paper's table, and for each group of such names."""
     if kind == "methods":
         from ..training.baselines import clear, iirc, vclimb
         from ..training.methods.registry import METHODS

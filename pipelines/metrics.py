@@ -1,4 +1,4 @@
-"""Metrics that settings name, beside those of a benchmark."""
+"""Additional metrics that settings name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..eval.protocols.predictions import Predictions
 from ..eval.results import Value, measured
 
 _TAKEN = {"matrix of accuracies": "square", "confusion of labels": "confusion", "overlaps of label sets": "overlaps"}
-"""What a built-in metric fits -> the method of ``Predictions`` that gives it."""
+"""Input of a built-in metric, as in ``fits`` -> the method of ``Predictions`` that returns it."""
 
 
 def with_metrics(
@@ -29,16 +29,16 @@ def with_metrics(
     *,
     known: Registry = OF_STREAMS,
 ) -> dict[str, Step]:
-    """``measures``, and a step for each further metric that the settings name: see ``measure_by``.
+    """``measures``, and a step for each additional metric that the settings name: see ``measure_by``.
 
     Args:
-        measures: of the benchmark.
-        metrics: names of others.
+        measures: metrics of the benchmark.
+        metrics: names of the additional metrics.
         reader: see ``measure_by``.
-        known: those of the built-in ones that can be computed from what ``reader`` gives.
+        known: the built-in metrics that can be computed from the result of ``reader``.
 
     Raises:
-        UnknownName: for another name.
+        UnknownName: a metric is unknown.
     """
     found = dict(measures)
     for number, name in enumerate(metrics):
@@ -57,15 +57,15 @@ def measure_by(
     reader: Callable[[Rows], Any],
     takes: str = "",
 ) -> Iterator[Value]:
-    """Source step: a further metric of whole trainings.
+    """Source step: an additional metric of whole trainings.
 
     Args:
-        predictions: what the training left.
-        metric: gives a number, or numbers by name.
-        name: of the metric, where it gives one number.
-        reader: makes ``Predictions`` of the rows; or a list, one for each order that was learned: then the value is the mean.
-        takes: the method of what ``reader`` gives whose result ``metric`` takes. By default ``matrix`` where its first argument
-            is called so, or else all that ``reader`` gives.
+        predictions: predictions stored by the training.
+        metric: returns a number, or numbers by name.
+        name: name of the metric, if it returns one number.
+        reader: makes ``Predictions`` of the rows; or a list with one for each learned order, whose values are averaged.
+        takes: the method of ``reader``'s result whose value is passed to ``metric``. By default ``matrix`` if that is the name
+            of its first parameter, otherwise the whole result is passed.
     """
     if predictions.num_rows:
         read = reader(predictions)
@@ -80,7 +80,7 @@ def measure_by(
 
 
 def _value(metric: Callable[..., float | Mapping[str, float]], given: Any) -> float | Mapping[str, float]:
-    """NaN where the metric takes in what was not tested, as the past under CLEAR's streaming protocol."""
+    """The metric, or NaN if it needs cells that were not tested, as the past under CLEAR's streaming protocol."""
     try:
         return metric(given)
     except NotTested:

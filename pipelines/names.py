@@ -1,4 +1,4 @@
-"""Settings that name code: see ``curation.registry``. They are looked up when settings are read; nothing is loaded for it."""
+"""Settings that name code: see ``curation.registry``. Names are looked up when settings are read, without loading the code."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 class OneOf:
     """Marks a text as a name of a registry: ``method: Annotated[str, OneOf(METHODS)]``.
 
-    The value is the name; of code in a file it has the whole path. In a TOML file a relative path is relative to the file.
+    The value is the name; for code in a file, with the whole path. In a TOML file, a relative path is relative to the file.
 
     Attributes:
-        registry: where it is looked up.
-        also: other names that the benchmark has for some of its own, such as those of a paper's tables.
-        suffix: what names may end with beside, such as ``+tc``.
+        registry: registry for the lookup.
+        also: other names that the benchmark accepts, such as those of a paper's tables.
+        suffix: optional suffix of names, such as ``+tc``.
     """
 
     registry: Registry
@@ -43,12 +43,12 @@ class OneOf:
         plain = value.removesuffix(self.suffix)
         if self.also and ":" not in plain:
             own = "or your own path/to/file.py:NAME or module:NAME"
-            reference_of(self.registry, plain, [*self.also, *self.registry.builtin, own])  # tells of its other names, too
+            reference_of(self.registry, plain, [*self.also, *self.registry.builtin, own])  # its error lists the others, too
         return _found(self.registry, plain, info).name + value[len(plain) :]
 
 
 def known_keys(registry: Registry, also: Iterable[str] = (), suffix: str = "") -> Callable[[Mapping[str, T]], Mapping[str, T]]:
-    """Check of a table of settings by name: of a registry, or ``also``; code in a file may be named without its folder."""
+    """Check for a table of settings by name: of a registry, or in ``also``; code in a file may be named without a folder."""
     others = tuple(also)
 
     def checked(settings: Mapping[str, T]) -> Mapping[str, T]:
@@ -62,8 +62,8 @@ def known_keys(registry: Registry, also: Iterable[str] = (), suffix: str = "") -
 
 @dataclass(frozen=True)
 class ByKind:
-    """Marks a union of tables, distinguished by ``kind``: ``Annotated[A | B | Own, ByKind(REGISTRY)]``. The last is for code of
-    your own, has ``kind: str``, and is taken where that is none of the others'.
+    """Marks a union of tables, distinguished by ``kind``: ``Annotated[A | B | Own, ByKind(REGISTRY)]``. The last is for user
+    code: it has ``kind: str``, and is used if no other table has that kind.
     """
 
     registry: Registry
@@ -92,7 +92,7 @@ class ByKind:
 
 
 OF_ONES_OWN = "of one's own"
-"""Stands in the place of an error for the last table of such a union."""
+"""Stands for the last table of such a union in the location of an error."""
 
 
 def _found(registry: Registry, name: str, info: Any) -> Entry:
@@ -103,7 +103,7 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
 
 
 def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
-    """Where the code is that a name stands for. Raises ``WrongUse`` if there is none, which says the ``known`` names."""
+    """Reference of the code that a name stands for. Raises ``WrongUse`` if there is none, with the ``known`` names."""
     try:
         return registry.find(name).reference
     except UnknownName as error:
@@ -111,13 +111,13 @@ def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
 
 
 def beside(name: str, base: Path) -> str:
-    """A name of code in a file, with its path relative to ``base``; any other name as it is."""
+    """A name of code in a file, with its path relative to ``base``; any other name unchanged."""
     place, colon, attribute = name.rpartition(":")
     return f"{base / place}:{attribute}" if colon and place.endswith(".py") and not Path(place).is_absolute() else name
 
 
 def short(name: str) -> str:
-    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines.
+    """A name for tables: code in a file is named without its folders, which differ between machines.
 
     >>> short("/home/me/mine.py:calm"), short("reservoir")
     ('mine.py:calm', 'reservoir')

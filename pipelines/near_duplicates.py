@@ -1,4 +1,4 @@
-"""Near-duplicates in a benchmark: its settings, and the stages that they add."""
+"""Near-duplicates as a part of a benchmark: their settings, and the stages that they add."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def with_near_duplicates(
     device: str = "cpu",
     rows_per_part: int = 256,
 ) -> Flow:
-    """A plan with the stages ``hashed`` and ``near``; as it is without settings.
+    """The plan with the stages ``hashed`` (if needed) and ``near`` added; unchanged if ``near`` is None.
 
     Args:
-        flow: whose rows have pictures, or clips.
+        flow: plan whose rows have pictures, or clips.
         near: the settings.
-        hashing: the step that hashes a row, and knows its pixels.
-        order_by: column of time, by which the first of a group is found.
-        split: column that says which split a row is of; "" if there is none yet.
-        device: which nominates near vectors.
-        rows_per_part: of the stage that hashes.
+        hashing: the step that hashes a row and adds its number of pixels.
+        order_by: column of time, which decides what is the first row of a group.
+        split: column with the split of a row; "" if there is none yet.
+        device: device for the search of similar vectors.
+        rows_per_part: rows per part of the stage that hashes.
     """
     if near is None:
         return flow

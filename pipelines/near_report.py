@@ -1,4 +1,4 @@
-"""What a report shows of near-duplicates: groups with their pictures, and those that join splits."""
+"""Near-duplicates in a report: groups with their pictures, and groups that span splits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..eval.report.blocks import Block, CellValue, ImageGrid, Section, Table, Te
 from .samples import pictures_of
 
 _GROUPS, _MEMBERS = 12, 8
-"""Groups with pictures, and pictures of each."""
+"""Most groups with pictures, and most pictures of each."""
 _SIDE_PX = 96
 
 
 def near_duplicates_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section]:
-    """Groups of near-duplicates with their pictures, of every stage that found some.
+    """Groups of near-duplicates with their pictures, for every stage that found some.
 
     Args:
         store: the run.
@@ -75,7 +75,7 @@ def _several(splits: Mapping[str, str], keys: Collection[str]) -> str:
 
 
 def _groups(store: Store, artifact: Artifact) -> tuple[dict[str, set[str]], list[str]]:
-    """Group -> the keys of its rows, and the keys of rows that were rejected."""
+    """Group -> the keys of its rows; and the keys of rejected rows."""
     groups: dict[str, set[str]] = {}
     group_of: dict[str, str] = {}
     for table in artifact.rows_view(store).batches(["key", "duplicate_group"]):
@@ -93,7 +93,7 @@ def _groups(store: Store, artifact: Artifact) -> tuple[dict[str, set[str]], list
 
 
 def _splits(before: Rows, column: str, groups: Mapping[str, set[str]]) -> dict[str, str]:
-    """The split of each row of a group; empty where the stage knows of none."""
+    """The split of each row of a group; empty if the stage has no splits."""
     if column not in before.column_names:
         return {}
     wanted = pa.array(sorted(set[str]().union(*groups.values())), pa.string())

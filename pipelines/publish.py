@@ -32,15 +32,15 @@ def publish_shards(
 ) -> None:
     """Write the dataset folder of a run whose last stage is a ``shards`` stage.
 
-    Where rows name their licences, ``ATTRIBUTION.csv`` is among its files.
-    Tars are hard links where the file system has them. Files of an earlier dataset that are no part of this one go.
+    If rows name their licences, ``ATTRIBUTION.csv`` is among the files. Tars are hard links if the file system supports them.
+    Files of an earlier dataset that are not part of this one are removed.
 
     Args:
         run: a finished run.
-        card: what the dataset says of itself; its ``digest`` is the run's.
+        card: description of the dataset; its ``digest`` is the run's.
         into: folder within the run's store.
-        leave_out: columns that do not go into the index.
-        features: files of feature sets, which are there, with size and SHA-256: see ``feature_sets.write_features``.
+        leave_out: columns to leave out of the index.
+        features: files of feature sets already written, with size and SHA-256: see ``feature_sets.write_features``.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py"), "words")
@@ -68,7 +68,7 @@ def publish_shards(
 
 
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
-    """Make ``files`` all that a folder holds, except for those to ``keep``; one that is there already is not written again.
+    """Make ``files`` the only content of a folder, besides those to ``keep``; unchanged files are not written again.
 
     >>> target = Store("published")
     >>> write_files(target, {"README.md": b"Words", "0000.txt": b"one"})
@@ -83,8 +83,8 @@ def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[s
 
 
 def publish_plainly(run: Run, config: Any, folder: str) -> None:
-    """Publish the shards of a run with a card that names its pipeline, and says nothing of licence or content. A plan that ends
-    without shards publishes nothing.
+    """Publish the shards of a run with a card that names only its pipeline, without licence or content. A plan that does not
+    end with shards publishes nothing.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py"), "plain")
@@ -99,7 +99,7 @@ def publish_plainly(run: Run, config: Any, folder: str) -> None:
 
 
 def _repeated(run: Run, key: str) -> str:
-    """Where two rows of one key come from: the first of the stages that led to the result which has both."""
+    """Message about a repeated key: names the earliest stage whose output has it twice, and the rows."""
     made = {artifact.stage: artifact for artifact in run.artifacts}
     stage, rows = run.result.stage, _rows_of(run, run.result.stage, key)
     while before := next((name for name in made[stage].recipe["inputs"] if len(_rows_of(run, name, key)) > 1), None):

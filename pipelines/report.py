@@ -1,4 +1,4 @@
-"""The report of a run: what every benchmark's shows, and the page."""
+"""The report of a run: the sections common to all benchmarks, and the page."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from .samples import disputed, rejects_sections, sample_band, samples_sections
 from .training_results import results
 
 About = Mapping[str, tuple[str, str]]
-""""stage: setting" -> what the file is that the setting names, and its licence."""
+""""stage: setting" -> description and licence of the file that the setting names."""
 
 OWNERS = "its owner's; not known to this run"
-"""What reports say of the licence of a file that the user provides."""
+"""Licence shown for a file that the user provides."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class ReportedRun:
     """A run as reports read it, finished or not.
 
     Attributes:
-        out: a local folder.
-        store: the same.
+        out: local folder of the run.
+        store: the folder as a store.
         made: its finished stages by name, in the order of the plan.
     """
 
@@ -62,7 +62,7 @@ class ReportedRun:
 
     @functools.cached_property
     def lines(self) -> list[Line]:
-        """What was trained on its dataset."""
+        """Lines of the trainings on its dataset."""
         return lines(results(self.out))
 
     @property
@@ -72,12 +72,12 @@ class ReportedRun:
         return {name: [line for line in self.lines if line.protocol == name] for name in names}
 
     def rows(self, *stages: str) -> Rows | None:
-        """Those of the first of these stages that is made; None if none is, or has none."""
+        """Rows of the first of these stages that is finished; None if none is, or it has no rows."""
         found = next((self.made[stage] for stage in stages if stage in self.made), None)
         return found.rows_view(self.store) if found is not None and found.rows else None
 
     def cards(self, *shown: tuple[str, str, str]) -> list[Card]:
-        """The rows of each finished stage, by stage, label and note; and how many rows were rejected."""
+        """The numbers of rows of finished stages, given as stage, label and note; and the number of rejected rows."""
         lost = sum(sum(one.rejects.values()) for one in self.made.values())
         cards = [Card(label, self.made[stage].rows, note) for stage, label, note in shown if stage in self.made]
         return [*cards, Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain")]
@@ -100,7 +100,7 @@ def finished_stages(store: Store) -> dict[str, Artifact]:
 
 
 def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
-    """A stage as the drawing of a plan shows it; ``made`` is None if it is not finished."""
+    """A stage for the chart of a plan; ``made`` is None if it is not finished."""
     if made is None:
         return PlanStage(name)
     return PlanStage(
@@ -113,7 +113,7 @@ def plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
         rejects=dict(made.rejects),
         seconds=load_made(store, name).get("seconds"),
         digest=made.digest,
-        # A run checks its counts before it writes an artifact: more rows out than in are those of a stage that expands.
+        # A run checks its counts before it writes an artifact: only a stage that expands has more rows out than in.
         expands=made.kind == "whole" and made.rows + sum(made.rejects.values()) > (made.rows_in or 0),
     )
 
@@ -151,16 +151,16 @@ def write_page(
 
     Args:
         run: the run; if it is unfinished, the page shows its finished stages.
-        title, subtitle: of the page; by default the subtitle names the pipeline.
+        title, subtitle: title and subtitle of the page; by default the subtitle names the pipeline.
         cards: cards of the summary, in addition to those on rejected rows and stages.
         notes: warnings and remarks at the top of the page.
         sections: sections of the benchmark; ``results_sections`` for its trainings.
         rounds: the rounds of questions, see ``votes_sections``.
         drawn, about: see ``sources_of``.
-        first: what the summary shows instead of pictures of the last stage.
+        first: blocks for the summary instead of pictures of the last stage.
 
     Returns:
-        Its path.
+        Path of the page.
 
     >>> shown = [Section("Words", [Text(["Texts of fewer than three words were left out."])])]
     >>> write_page(ReportedRun.of("out"), "Words", "texts and their words", sections=shown, drawn="drawn from a seed")
@@ -199,11 +199,11 @@ def write_page(
 
 
 TABLES = "report_tables"
-"""Folder of the numbers of a report's plots, next to the page."""
+"""Folder with the CSV files of a report's plots, next to the page."""
 
 
 def _write_tables(folder: Path, page: Report) -> None:
-    """One CSV per plot; those of an earlier report are removed."""
+    """Write one CSV per plot; those of an earlier report are removed."""
     found = {name: csv_text(figure) for name, figure in figures_of(page).items()}
     for left in folder.glob("*.csv"):
         if left.name not in found:
@@ -214,7 +214,7 @@ def _write_tables(folder: Path, page: Report) -> None:
 
 
 _awaited: contextvars.ContextVar[str] = contextvars.ContextVar("what the run waits for", default="")
-"""What the run waits for, set by ``waiting_for``: only callers know the plan."""
+"""What the run waits for, set by ``waiting_for``, since only callers know the plan."""
 
 
 @contextlib.contextmanager
@@ -231,7 +231,7 @@ def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Seq
     """Write the report of a benchmark without its own report function. Returns its path.
 
     Args:
-        title: of the benchmark.
+        title: title of the benchmark.
         out: a local folder; the run may be unfinished.
         shown: heading -> metric, see ``Benchmark``.
         rounds: the rounds of questions.
@@ -267,7 +267,7 @@ _WORKER = {
     "flags": "flags",
 }
 _WORKERS = 40
-"""Workers in the table, those with most votes."""
+"""Most workers in the table, those with the most votes."""
 
 
 def _votes(asked: Round, run: ReportedRun, votes: pa.Table) -> Section:

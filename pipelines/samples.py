@@ -1,4 +1,4 @@
-"""Rows and samples that a report shows of any run: rejected ones by reason, and some of what is published, with pictures."""
+"""Rows and samples in the report of any run: rejected rows by reason, and some published samples, with pictures."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from ..eval.report.images import encode, enlarged
 
 _SIDE_PX = 96
 _EXAMPLES = 6
-"""Rejected rows of each reason, and their pictures."""
+"""Most rejected rows for each reason, and pictures of them."""
 _REASONS = 12
-"""Reasons with pictures, those of most rows."""
+"""Most reasons with pictures, those with the most rows."""
 _SAMPLES = 12
 _SHOWN = 6
-"""Samples in the table; all of ``_SAMPLES`` have their picture."""
+"""Most samples in the table; all ``_SAMPLES`` are shown as pictures."""
 _COLUMNS = 8
-"""Columns of a table, and files of a sample."""
+"""Most columns of a table, and most files of a sample."""
 _LETTERS = 80
 _ITEMS = 4
-"""Of a list."""
+"""Most items of a list."""
 _MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
 _MOST_PIXELS = 30_000_000
 _UNSHOWN = ("sensitive", "sensitive_score")
-"""Reasons whose pictures nobody should come upon in a report."""
+"""Reasons whose pictures are not shown in a report."""
 _ORDERED = ("bucket", "task", "year", "increment")
-"""Columns by which the band of samples is ordered: the first that is there."""
+"""Columns that may order the band of samples: the first that exists is used."""
 _GROUPS, _EACH = 10, 3
-"""Times or tasks in the band, and pictures of each."""
+"""Most times or tasks in the band, and pictures of each."""
 _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
@@ -54,7 +54,7 @@ _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
 def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section]:
-    """Rejected rows by stage and reason, with an example of each and the pictures that they had; none if none was rejected.
+    """Rejected rows by stage and reason, with an example of each and their pictures; empty if no row was rejected.
 
     Args:
         store: the run.
@@ -119,7 +119,7 @@ def pictures_of(store: Store, artifact: Artifact, made: Mapping[str, Artifact], 
 
 
 def _payloads(rows: Rows, column: str, keys: Sequence[str]) -> dict[str, Any]:
-    """Key -> reference of a payload, of those rows of a stage that have one. Reads no further than it must."""
+    """Key -> reference of a payload, for rows that have one; reads only as many batches as needed."""
     wanted = pa.array(keys, pa.string())
     found: dict[str, Any] = {}
     for table in rows.batches(["key", column]):
@@ -135,7 +135,7 @@ def _is_picture(data: bytes) -> bool:
 
 
 def _thumbs(pictures: Iterable[tuple[str, bytes]], side_px: int = _SIDE_PX) -> list[Thumb]:
-    """Those that can be shown."""
+    """Thumbnails of the pictures that can be shown."""
     thumbs: list[Thumb] = []
     side_px = enlarged(side_px)
     for key, data in pictures:
@@ -153,13 +153,13 @@ def _thumbs(pictures: Iterable[tuple[str, bytes]], side_px: int = _SIDE_PX) -> l
 
 
 def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> list[ImageGrid]:
-    """The pictures on whose classes annotators agree least, with their answers; nothing if they agree, or none is a picture.
+    """Pictures with the least agreement on their classes, and the answers; empty if annotators agree, or without pictures.
 
     Args:
         store: the run.
-        asked: what they were asked.
-        made: the stage whose rows they were asked about.
-        votes: theirs.
+        asked: the round of questions.
+        made: the stage whose rows were asked about.
+        votes: votes of the round.
     """
     told = votes.select(["key", "form", "labels", "sensitive"]).to_pylist()
     unseen = {row["key"] for row in told if row["sensitive"]}
@@ -183,7 +183,7 @@ def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> lis
 
 
 def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
-    """Some rows of the last stage, evenly spaced: their pictures, and a table of their columns and of what their files hold."""
+    """Some rows of the last stage, evenly spaced: their pictures, a table of their columns and one of their files."""
     if not artifact.rows:
         return []
     rows = artifact.rows_view(store)
@@ -204,13 +204,13 @@ def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
 
 
 def sample_band(store: Store, artifact: Artifact, by: str = "", names: Mapping[Any, str] | None = None) -> list[Band]:
-    """Pictures of the last stage for a first look, in the order of its times or tasks; nothing if it has no pictures.
+    """Pictures of the last stage for a first look, in the order of its times or tasks; empty if it has no pictures.
 
     Args:
         store: the run.
-        artifact: of its last stage.
-        by: column of times or tasks, if it is there; "" for the first of those that pipelines have.
-        names: value of the column -> what it is called; others are called by the column and the value.
+        artifact: artifact of its last stage.
+        by: column of times or tasks, if it exists; "" for the first of those that pipelines have.
+        names: value of the column -> its name; other values are named by the column and the value.
     """
     if not artifact.rows:
         return []
@@ -243,7 +243,7 @@ def _spaced(count: int, wanted: int) -> list[int]:
 
 
 def _members(store: Store, artifact: Artifact, row: Mapping[str, Any]) -> dict[str, bytes]:
-    """What a row holds beside its columns: the members of its sample in a shard, or its payloads by column."""
+    """Payloads of a row: the members of its sample in a shard, or its payloads by column."""
     if artifact.kind == "shards":
         if row["size"] > _MOST_BYTES:
             return {}
@@ -275,7 +275,7 @@ def _tables(table: pa.Table, found: Sequence[Mapping[str, bytes]]) -> list[Block
 
 
 def _holds(data: bytes | None) -> str | None:
-    """A file in a few words: what sort of picture or array it is, or how its text begins."""
+    """Short description of a file: the kind of picture or array, or the text."""
     if data is None:
         return None
     if extension := sniff_extension(data):
@@ -293,7 +293,7 @@ def _holds(data: bytes | None) -> str | None:
 
 
 def _cell(value: Any, *, code: bool = False) -> Cell:
-    """A value that fits into a table; the whole of it comes up under the pointer."""
+    """A value cut to fit into a table; the full text is shown when hovering."""
     if value is None or isinstance(value, int | float):
         return Cell(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The settings of a benchmark as a JSON schema, with which an editor completes and checks a file while it is written."""
+"""The settings of a benchmark as a JSON schema, for completion and checks in an editor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .config import adapter_of
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The schema of the benchmark of that name, see ``json_schema``.
+    """The JSON schema of the benchmark with that name, see ``json_schema``.
 
     Raises:
-        UnknownBenchmark: nothing has that name.
+        UnknownBenchmark: there is no such benchmark.
 
     >>> schema("kowl")["title"][:8]
     'KOWL-718'
@@ -23,10 +23,10 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def json_schema(benchmark: Benchmark) -> dict[str, Any]:
-    """JSON schema (draft 2020-12) of the settings' file.
+    """JSON schema (draft 2020-12) of a settings file.
 
-    No setting is required, since a file that ``extends`` another holds only what it changes: what is missing is told by
-    ``plan``. What a setting means comes from the docstrings.
+    No setting is required, since a file that ``extends`` another contains only its changes; ``plan`` reports missing settings.
+    Descriptions come from the docstrings.
 
     >>> from benchwright.pipelines.benchmark import find
     >>> made = json_schema(find("clear"))
@@ -47,7 +47,7 @@ def json_schema(benchmark: Benchmark) -> dict[str, Any]:
 
 
 def _eased(node: Any) -> Any:
-    """Without what is required, and with the lines of a docstring at their settings."""
+    """The schema without required settings, and with descriptions from the docstrings."""
     if isinstance(node, list):
         return [_eased(each) for each in cast("list[Any]", node)]
     if not isinstance(node, Mapping):
@@ -58,7 +58,7 @@ def _eased(node: Any) -> Any:
         for name, value in table.items()
         if name not in ("required", "title")
     }
-    if "oneOf" in found:  # of tables distinguished by ``kind``, without which several may fit
+    if "oneOf" in found:  # tables distinguished by ``kind``: without it, several may fit
         found["anyOf"] = found.pop("oneOf")
     text = table.get("description")
     if isinstance(text, str) and "properties" in found:
@@ -70,12 +70,12 @@ def _eased(node: Any) -> Any:
 
 
 def _plain(meaning: str) -> str:
-    """In the words of a settings file, which has no None."""
+    """The text in terms of a settings file, which has no None."""
     return re.sub(r"\bNone\b(?! of)", "not given", " ".join(meaning.split()))
 
 
 def _described(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says before its list of attributes, and of each of them."""
+    """Split a docstring into the text before its list of attributes, and the meaning of each attribute."""
     summary, _, listed = text.partition("\n\nAttributes:\n")
     told: dict[str, str] = {}
     for names, meaning in re.findall(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE):

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, told to someone who writes TOML; and the dataclass that a table of settings is read into."""
+"""Explanations of invalid settings for users who write TOML, and the dataclass that a table of settings is read into."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .names import OF_ONES_OWN
 
 
 def explained(config_type: type, values: Any, error: ValidationError) -> tuple[list[str], str]:
-    """Place of the first setting that is wrong; and that, its value and the rule in the words of someone who writes TOML."""
-    # A misspelt name comes first: it may well be the one that is missed.
+    """The place of the first invalid setting; and a message with its name, its value and the rule, for users who write TOML."""
+    # A misspelt name comes first: it may be the setting that is reported as missing.
     found = sorted(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
     place, input_ = _place(values, found[0]["loc"]), found[0]["input"]
-    if found[0]["loc"][-1:] == (OF_ONES_OWN,):  # the name of its kind is looked up before its settings are
+    if found[0]["loc"][-1:] == (OF_ONES_OWN,):  # the name of its kind is looked up before its settings are checked
         place, input_ = [*place, "kind"], input_["kind"]
     if found[0]["type"] == "missing":
         missing = [".".join(_place(values, each["loc"])) for each in found if each["type"] == "missing"]
@@ -55,7 +55,7 @@ def _rule(config_type: type, values: Any, error: Any) -> str:
 
 
 def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
-    """The dotted name of a setting: pydantic's location without the kinds and types that it names on the way."""
+    """The path of a setting: pydantic's location without the names of kinds and types in it."""
     place: list[str] = []
     at = values
     for index, part in enumerate(location):
@@ -81,7 +81,7 @@ def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
             at = at[int(part)]
             continue
         at = at[part]
-        if by_name:  # the part is the name of a table, which is the user's
+        if by_name:  # this part is the name of a table, chosen by the user
             by_name = False
             continue
         hint = typing.get_type_hints(owner).get(part)
@@ -93,7 +93,7 @@ def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
 
 
 def setting_from(origin: str, place: Sequence[str], given: Iterable[str]) -> str:
-    """Where a setting comes from, which an error is about: ``origin``, an option, or, of a table, perhaps from both."""
+    """Where the setting that an error is about comes from: ``origin``, an option, or, for a table, possibly both."""
     split = {name: name.split(".") for name in given}
     if any(place[: len(parts)] == parts for parts in split.values()):
         return "--set"
@@ -102,21 +102,21 @@ def setting_from(origin: str, place: Sequence[str], given: Iterable[str]) -> str
 
 
 def is_of(owner: type, values: Any) -> bool:
-    """Whether a table is meant for this dataclass of a union: its ``kind`` is the one that the dataclass has."""
+    """Whether a table belongs to this dataclass of a union, going by its ``kind``."""
     if not isinstance(values, Mapping) or "kind" not in values:
         return True
     hint = typing.get_type_hints(owner).get("kind")
-    return hint is str or values["kind"] in typing.get_args(hint)  # one of your own, which stands last, has any kind
+    return hint is str or values["kind"] in typing.get_args(hint)  # the table for user code, always last, accepts any kind
 
 
 def dataclasses_in(hint: Any) -> list[type]:
-    """Those that a type is made of: the alternatives of a union, what a list or a table holds."""
+    """The dataclasses in a type: the alternatives of a union, the items of a list or table."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return [hint]
     return [found for argument in typing.get_args(hint) for found in dataclasses_in(argument)]
 
 
 def is_by_name(hint: Any) -> bool:
-    """Whether a setting is a table of tables, each with a name of the user's."""
+    """Whether a setting is a table of tables with names chosen by the user."""
     plain = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     return typing.get_origin(plain) is dict and bool(dataclasses_in(plain))

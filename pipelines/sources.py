@@ -1,4 +1,4 @@
-"""Kinds of sources by name, benchmark for benchmark: what ``source.kind`` may be, and the function that gives the rows."""
+"""Kinds of sources by name, for each benchmark: what ``source.kind`` may be, and the function that yields the rows."""
 
 from __future__ import annotations
 
@@ -81,4 +81,4 @@ SOURCES = {
         },
     ),
 }
-"""Benchmark -> its sources. Those of installed packages are offered to all."""
+"""Benchmark -> its sources. Sources of installed packages are offered to all benchmarks."""

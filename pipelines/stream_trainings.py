@@ -1,4 +1,4 @@
-"""Trainings on streams of domains or tasks, of every benchmark: the step that learns, and the trainings of some settings."""
+"""Trainings on streams of domains or tasks, for every benchmark: the step that learns, and trainings from settings."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from .tracking import Track, logging_to
 
 @dataclass(frozen=True)
 class Prepared:
-    """A stream, and the views of its samples that the settings ask for.
+    """A stream, and the views of its samples that the settings request.
 
     Attributes:
-        stream: what is learned and tested.
-        keep: how the memory keeps a sample.
-        second: of temporal consistency.
-        model: what the model is given of the dataset, beside its settings: a graph.
+        stream: the stream to learn and test.
+        keep: view of a sample that the memory stores.
+        second: second view of a sample, for temporal consistency.
+        model: arguments of the model from the dataset, besides its settings, such as a graph.
     """
 
     stream: Stream
@@ -52,7 +52,7 @@ class Prepared:
 
 
 Prepare = Callable[[str, str, Mapping[str, Any]], Prepared]
-"""Folder and digest of a dataset, and the facts of a training -> its stream. Samples are read when they are needed."""
+"""Folder and digest of a dataset, and the facts of a training -> its stream. Samples are read on demand."""
 
 
 def learn_stream(
@@ -70,21 +70,21 @@ def learn_stream(
     folder: str,
     track: Track | None = None,
 ) -> Iterator[pa.Table | Sifted]:
-    """Source step: learn a stream and give its predictions.
+    """Source step: learn a stream and yield its predictions.
 
     Args:
         training: facts, see ``experiments.Training``; its settings are those of ``core.build.parts_of``, and what ``prepare``
             reads.
         digest: content digest of the dataset.
-        dataset: its folder.
+        dataset: folder of the dataset.
         prepare: see ``Prepare``.
         method, model: see ``core.build``.
-        classes: what positions bring, see ``core.build.parts_of``: a stream of one position does not show it.
+        classes: what positions bring, see ``core.build.parts_of``: it cannot be inferred from a stream of one position.
         weights: file of the model's weights.
         device: see ``core.devices.device_of``.
         workers: threads that load batches ahead.
-        folder: for checkpoints.
-        track: where losses are shown as they come; mark it with ``how``.
+        folder: folder for checkpoints.
+        track: tracker for losses during training; mark it with ``how``.
     """
     learner, stream = learner_of(
         training=training,
@@ -105,7 +105,7 @@ def learn_stream(
         with logging_to(track, training_name(digest, training), training) as learner.watch:
             yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", told_of + line))
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
             raise
         yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
 
@@ -123,7 +123,7 @@ def learner_of(
     device: str,
     workers: int,
 ) -> tuple[Learner, Stream]:
-    """A learner that has learned nothing yet, and its stream. Arguments are those of ``learn_stream``."""
+    """A new learner, and its stream. Arguments are those of ``learn_stream``."""
     prepared = prepare(dataset, digest, training)
     stream, settings = prepared.stream, training["settings"]
     given = [*prepared.model]
@@ -144,14 +144,14 @@ def learner_of(
 
 
 def diverged(gives: pa.Schema, error: ArithmeticError, key: str = DIVERGED) -> Sifted:
-    """No row, and the reject of a training, or of that part of it, whose loss did not stay finite."""
+    """No rows, and a reject of the training, or of the part of it, whose loss did not stay finite."""
     reject = {"key": key, "reason": DIVERGED, "detail": without_addresses(str(error))}
     return Sifted(gives.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 
 @dataclass(frozen=True)
 class Runs:
-    """How trainings of a benchmark are carried out: what changes the speed and never the result, but for the weights' content.
+    """How trainings of a benchmark are executed: settings that change the speed but not the result, except by other weights.
 
     Attributes:
         dataset: folder of the shards.
@@ -184,21 +184,21 @@ def stream_training(
     places: Mapping[str, str] = MappingProxyType({}),
     change: str,
 ) -> Training:
-    """A training of ``learn_stream``, its settings checked.
+    """A training of ``learn_stream`` with checked settings.
 
     Args:
         protocol, seed, order, measures, change: see ``Training``.
         method, model: name and reference of each.
         settings: see ``learn_stream``.
         prepare: reference of the function that prepares the stream.
-        runs: how.
-        samples: what they are, which the model must take.
-        labels, classes: what its stream has, which the method must fit.
+        runs: how it is executed.
+        samples: kind of the samples, which the model must accept.
+        labels, classes: kinds of labels and of classes in its stream, which the method must support.
         given: names in ``Prepared.model``.
         places: ``method`` and ``model`` -> the table of their settings, for errors.
 
     Raises:
-        WrongUse: settings that are wrong, or a method or model that does not fit.
+        WrongUse: invalid settings, or a method or model that does not fit.
 
     >>> from benchwright.pipelines.column_streams import SETTINGS
     >>> methods, models = "benchwright.training.methods", "benchwright.training.models"
@@ -248,8 +248,8 @@ def stream_training(
 
 
 def check_net(model: str, settings: Mapping[str, Any], samples: SampleKind) -> None:
-    """Raise ValueError where a built-in model has no network of that name, or none for such samples; what is missing or unknown
-    among its settings is told elsewhere.
+    """Raise ValueError if a built-in model has no network of that name, or none for such samples; missing or unknown settings
+    are reported elsewhere.
     """
     if model == "backbone" and "name" in settings:
         check_backbone_net(settings["name"], settings.get("head", "linear"), clips=samples == "clips")
@@ -258,7 +258,7 @@ def check_net(model: str, settings: Mapping[str, Any], samples: SampleKind) -> N
 
 
 def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> str:
-    """What does not fit, with the place of the setting, or the name of the method, before it, once."""
+    """An error message, prefixed with the place of the setting or the name of the method."""
     name, own = method[0], f"{method[1].rpartition(':')[2]}: "
     for part, begin in ("method", own), ("model", "model: "):
         if told.startswith(begin):
@@ -271,7 +271,7 @@ def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> st
 
 
 def with_remedy(told: str, how: str) -> str:
-    """What is reported of settings; and where one is missing, how it is given, with NAME for its name.
+    """An error message about settings; if one is missing, with how to give it, in which NAME is replaced by its name.
 
     >>> with_remedy("strength is missing: there are strength, online", in_settings("evaluation.settings.ewc"))
     'strength is missing: there are strength, online: give it with --set evaluation.settings.ewc.strength=..., or ...'
@@ -281,13 +281,13 @@ def with_remedy(told: str, how: str) -> str:
 
 
 def in_settings(table: str) -> str:
-    """How a setting NAME of a table is given: a quoted part of a table's name cannot be in an option."""
+    """How to give a setting NAME of a table; ``--set`` is left out if the table's name has a quoted part."""
     option = "" if '"' in table else f"with --set {table}.NAME=..., or "
     return f"{option}in the file, as NAME = ... in [{table}]"
 
 
 def places_of(method: str) -> dict[str, str]:
-    """``places`` of ``stream_training`` where settings are those of ``evaluation``."""
+    """``places`` of ``stream_training`` for settings under ``evaluation``."""
     return {"method": f"evaluation.method_settings.{quoted(method)}.method", "model": "evaluation.settings.model"}
 
 
@@ -295,10 +295,10 @@ def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], *
     """A training for each baseline and seed.
 
     Args:
-        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...; and ``seeds``,
-            where it has its own.
-        seeds: of each other baseline.
-        shared: what it is given of all of them.
+        baselines: for each the arguments of ``stream_training`` that are not shared: protocol, method, model, settings, ...;
+            and ``seeds`` if it does not use the common ones.
+        seeds: common seeds.
+        shared: arguments that all have in common.
     """
     usual, made = list(seeds), list[Training]()
     for baseline in baselines:
@@ -315,5 +315,5 @@ def _sha256(path: Path, modified: int) -> str:
 
 
 def weights_sha256(path: str | None) -> str | None:
-    """Digest of a file of weights, for the settings of a training; None for none."""
+    """Digest of a file of weights, for the settings of a training; None without a file."""
     return None if path is None else _sha256(Path(path), Path(path).stat().st_mtime_ns)

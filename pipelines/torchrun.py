@@ -1,4 +1,4 @@
-"""Trainings by the processes that torchrun started: the first runs the engine, and tells the others what to train with it."""
+"""Trainings in the processes of torchrun: the first runs the engine, and tells the others what to train with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .training_results import dataset_digest
 
 
 class Leading:
-    """The learner of the first process as ``run_stream`` sees it: what it is asked to do, all are told to do."""
+    """The learner of the first process, as ``run_stream`` sees it: has the other processes train, learn and load the same."""
 
     def __init__(self, learner: Learner, here: ranks.Ranks, training: Mapping[str, Any]) -> None:
         self._learner, self._here = learner, here
@@ -51,26 +51,26 @@ class Leading:
 
 
 Prepares = Callable[..., tuple[Learner, Stream]]
-"""Gives the learner and the stream of a training, from the settings of its step."""
+"""Returns the learner and the stream of a training, from the settings of its step."""
 
 
 def train_together(
     trainings: Sequence[Training], out: str, prepare: Prepares, learns: Callable[..., Any], **options: Any
 ) -> bool:
-    """``experiments.run_trainings`` by all processes of torchrun.
+    """Run ``experiments.run_trainings`` in all processes of torchrun.
 
     Args:
-        trainings: which, the same at every process.
+        trainings: the trainings, the same in every process.
         out: the run.
         prepare: see ``Prepares``.
-        learns: the step that can be carried out so.
-        options: of ``run_trainings``.
+        learns: the only learning step that supports several processes.
+        options: options of ``run_trainings``.
 
     Returns:
-        Whether this process is the first, which tells of results.
+        Whether this process is the first, which reports results.
 
     Raises:
-        WrongUse: something in the trainings or options is for one process.
+        WrongUse: the trainings or options need a single process.
     """
     if options.get("scheduler", "sync") != "sync":
         raise WrongUse(f"--scheduler {options['scheduler']} under torchrun, which starts its own processes: remove it")
@@ -106,4 +106,4 @@ def _follow(here: ranks.Ranks, trainings: Mapping[str, Training], digest: str, p
             try:
                 learner.learn(position.train, list(position.validate), classes=len(position.classes))
             except ArithmeticError:
-                continue  # the first process tells of it
+                continue  # the first process reports it

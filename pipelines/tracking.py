@@ -1,4 +1,4 @@
-"""``train --track``: where the course of trainings is shown. It changes neither results nor keys, and no failure of it ends a
+"""``train --track``: live tracking of trainings. It changes neither results nor keys, and its failures never stop a
 training."""
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..training.trackers.registry import TRACKERS
 from .errors import WrongUse
 
 Log = Callable[[Mapping[str, float], int], None]
-"""Takes numbers by name, and their step."""
+"""Logs numbers by name, at a step."""
 
 _LOGGER = logging.getLogger("benchwright")
 
 
 @dataclass(frozen=True)
 class Track:
-    """Which tracker, and where to.
+    """A tracker, and where it logs to.
 
     Attributes:
-        reference: of the function that makes one; see ``training.trackers.tracker.Tracker``.
-        place: as it understands it: a folder, a project, a URL.
+        reference: reference of the function that makes a tracker; see ``training.trackers.tracker.Tracker``.
+        place: target in the tracker's terms: a folder, a project, a URL.
     """
 
     reference: str
@@ -37,10 +37,10 @@ class Track:
 
 
 def track_of(text: str | None) -> Track | None:
-    """What ``NAME`` or ``NAME=PLACE`` stands for; None for none.
+    """Parse ``NAME`` or ``NAME=PLACE``; None stays None.
 
     Raises:
-        WrongUse: where there is no such tracker, or its package is not installed.
+        WrongUse: there is no such tracker, or its package is not installed.
 
     >>> track_of("tensorboard=http://elsewhere/")
     Track(reference='benchwright.training.trackers.tensorboard:tensorboard', place='http://elsewhere/')
@@ -59,19 +59,19 @@ def track_of(text: str | None) -> Track | None:
         load(entry.reference)
     except UnknownName as error:
         raise WrongUse(str(error)) from None
-    if entry.origin == BUILT_IN and name != "wandb" and "://" not in place:  # whose place is the name of a project
-        place = os.path.abspath(place or name)  # workers may stand elsewhere
+    if entry.origin == BUILT_IN and name != "wandb" and "://" not in place:  # the place of wandb is the name of a project
+        place = os.path.abspath(place or name)  # workers may have another working directory
     return Track(entry.reference, place)
 
 
 @contextlib.contextmanager
 def logging_to(track: Track | None, name: str, facts: Mapping[str, Any]) -> Iterator[Log]:
-    """A function that passes numbers on, in the block; of no tracker, or of one that fails, it does nothing.
+    """A function that logs numbers within the block; without a tracker, or after it failed, it does nothing.
 
     Args:
-        track: which.
-        name: of the training.
-        facts: of the training.
+        track: the tracker; None for none.
+        name: name of the training.
+        facts: facts of the training.
     """
     tracker: Any = None
 
@@ -97,7 +97,7 @@ def logging_to(track: Track | None, name: str, facts: Mapping[str, Any]) -> Iter
 
 @contextlib.contextmanager
 def _surviving(track: Track | None) -> Iterator[None]:
-    """Tell of a failure in the block, whatever it is: code of others, which talks to servers, has no say in a training."""
+    """Log a failure in the block as a warning: errors of a tracker, which may talk to servers, must not stop a training."""
     try:
         yield
     except Exception as error:

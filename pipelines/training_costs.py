@@ -1,4 +1,4 @@
-"""What finished trainings have cost, and what they would cost on a larger dataset."""
+"""Costs of finished trainings, and estimates of their costs on a larger dataset."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .training_results import FOLDER, dataset_digest, finished_trainings
 
 
 def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
-    """What the finished trainings on the published dataset, of so many samples, have cost: by protocol and method, all seeds
-    and settings together.
+    """Costs of the finished trainings on the published dataset, which has ``samples`` samples: by protocol and method, summed
+    over seeds and settings.
     """
     store = Store(posixpath.join(out, FOLDER))
     trained = finished_trainings(out)
@@ -25,7 +25,7 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
             made = load_made(store, artifact.stage)
             if (cost := made.get("cost")) is None:
                 continue
-            # What an interrupted run left was not made again: the rest tells what it took.
+            # The parts of an interrupted run were not made again: extrapolate from the measured parts.
             whole = artifact.rows_in / cost["rows"] if cost["rows"] else 1.0
             seconds = made["seconds"] * whole
             before = found.get(name) or CostEstimate(name, samples, 0, 0.0, 0.0, 0.0, 0, 0, samples, True)
@@ -42,17 +42,17 @@ def training_costs(out: str, samples: int) -> dict[str, CostEstimate]:
 
 
 def training_estimates(out: str, samples: int, *, of: int, smaller: str = "", fewer: int = 0) -> list[CostEstimate]:
-    """What the finished trainings of a sample would cost on a larger dataset.
+    """Estimate the costs of the finished trainings of a sample run on a larger dataset.
 
-    Time and bytes are taken to grow with the samples, beside the time to start, which a smaller sample tells. Epochs stay
-    the same.
+    Time and bytes are assumed proportional to the number of samples, besides the start-up time, which can be separated with a
+    smaller sample run. The number of epochs stays the same.
 
     Args:
-        out: the sample.
-        samples: of the larger dataset.
-        of: samples of its own dataset.
-        smaller: a smaller sample with the same trainings.
-        fewer: samples of its dataset.
+        out: the sample run.
+        samples: number of samples of the larger dataset.
+        of: number of samples of the sample run's dataset.
+        smaller: a smaller sample run with the same trainings.
+        fewer: number of samples of the smaller run's dataset.
 
     >>> [(each.stage, each.rows_in) for each in training_estimates("out", 100_000, of=210)]
     [('iid nap-finetune', 100000), ('streaming nap-finetune', 100000)]

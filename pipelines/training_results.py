@@ -1,6 +1,6 @@
-"""What trainings have left in the folder of a run: results, predictions, and which are stale or were skipped.
+"""Results of the trainings in the folder of a run: metrics, predictions, and which are stale or were skipped.
 
-``experiments`` makes them; here they are only read.
+``experiments`` writes them; this module only reads.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FOLDER = "experiments"
 """Folder of a run that holds its trainings."""
 
 LEARNED, MEASURED = "learned_", "measured_"
-"""Beginnings of the names of a training's stages."""
+"""Prefixes of the names of a training's stages."""
 
 NOT_FITTED = "not_fitted"
-"""Reason of the reject that a training leaves where its data cannot be learned from: it is skipped, and the others count."""
+"""Reject reason of a training whose data cannot be learned from: it is skipped, and does not count as failed."""
 
 
 def dataset_digest(out: str, folder: str = DATASET) -> str:
@@ -52,21 +52,21 @@ def dataset_digest(out: str, folder: str = DATASET) -> str:
 
 
 def _digests(out: str) -> set[str]:
-    """Of all that is published of a run."""
+    """Digests of all published datasets of a run."""
     store = Store(out)
     return {dataset_digest(out, name) for name in PUBLISHED if store.exists(posixpath.join(name, "dataset.json"))}
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A training that is finished.
+    """A finished training.
 
     Attributes:
-        facts: of ``Training.facts``.
+        facts: as from ``Training.facts``.
         dataset: content digest of the dataset that it was trained on.
-        learned: the stage that learned.
-        measured: those that measured, by their kind.
-        stale: what changed since, or "".
+        learned: the artifact of the stage that learned.
+        measured: artifacts of the stages that measured, by their kind.
+        stale: what has changed since, or "".
     """
 
     facts: Mapping[str, Any]
@@ -77,12 +77,12 @@ class Trained:
 
 
 _read: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("trainings that were read", default=None)
-"""Of a run, within ``reading_once``."""
+"""Trainings already read, by run, within ``reading_once``."""
 
 
 @contextlib.contextmanager
 def reading_once() -> Iterator[None]:
-    """In the block a run's trainings are gone through once, whatever is asked of them, and again behind ``run_trainings``."""
+    """Within the block, a run's trainings are read only once, and once more after ``run_trainings``."""
     token = _read.set({})
     try:
         yield
@@ -91,13 +91,13 @@ def reading_once() -> Iterator[None]:
 
 
 def forget() -> None:
-    """Read trainings anew from here on, though ``reading_once`` holds."""
+    """Read trainings again from now on, even within ``reading_once``."""
     (_read.get() or {}).clear()
 
 
 @one_look()
 def finished_trainings(out: str) -> list[Trained]:
-    """Every finished training of a run, of whatever dataset, settings and code, in the order of training.
+    """Every finished training of a run, with any dataset, settings and code, in the order of training.
 
     >>> [(one.facts["protocol"], one.facts["seed"], one.stale) for one in finished_trainings("out")][:2]
     [('iid', 0, ''), ('iid', 1, '')]
@@ -131,7 +131,7 @@ def _finished(out: str) -> Iterator[Trained]:
 
 
 def _kinds(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Stage that learns -> kind of its measures -> the stage that makes them."""
+    """Learning stage -> kind of measures -> the stage that computes them."""
     found: dict[str, dict[str, str]] = {name: {} for name in names if name.startswith(LEARNED)}
     for stage in (name for name in names if name.startswith(MEASURED)):
         words = stage.removeprefix(MEASURED).split("_")
@@ -145,7 +145,7 @@ _FACTS = {"protocol": str, "method": str, "model": str, "settings": dict, "order
 
 
 def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], str]:
-    """Facts and dataset of a training. Its record may have been made by anyone."""
+    """Facts and dataset of a training, validated since the record is untrusted."""
     settings = learned.recipe["settings"]
     facts, dataset = settings.get("training"), settings.get("digest")
     fits = isinstance(facts, dict) and facts.keys() == _FACTS.keys() and isinstance(dataset, str)
@@ -157,14 +157,14 @@ def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], st
 
 
 def results(out: str, *, stale: bool = False) -> pa.Table:
-    """What was measured of the published dataset, by all trainings of a run: one row per value, see ``eval.results.RESULTS``.
+    """Metrics on the published dataset, from all trainings of a run: one row per value, see ``eval.results.RESULTS``.
 
     Args:
         out: the run.
-        stale: whether values count that earlier code made.
+        stale: whether to include values that were made by earlier code.
 
     Raises:
-        StoreError: where ``out`` holds no run, or a stage is damaged.
+        StoreError: ``out`` does not hold a run, or a stage is damaged.
 
     >>> import benchwright as bw
     >>> import polars as pl
@@ -207,24 +207,24 @@ def _repeated(value: Any, count: int, kind: pa.DataType) -> pa.Array:
 
 
 def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, Any], Rows]]:
-    """What each training on the published dataset left: its facts (``protocol``, ``method``, ...), and the rows of its
+    """The output of each training on the published dataset: its facts (``protocol``, ``method``, ...), and the rows of its
     predictions.
 
     ``eval.protocols.predictions.Predictions`` reads those of streams of domains or tasks.
 
     Args:
         out: the run.
-        stale: whether trainings count that earlier code made.
+        stale: whether to include trainings that were made by earlier code.
 
     Raises:
-        StoreError: where ``out`` holds no run, or a stage is damaged.
+        StoreError: ``out`` does not hold a run, or a stage is damaged.
 
     >>> import benchwright as bw
     >>> facts, rows = next(bw.predictions("out"))
     >>> facts["protocol"], facts["method"], facts["seed"], rows.num_rows
     ('iid', 'nap-finetune', 0, 15)
     """
-    load_run(Store(out))  # a folder without one is an error, and no run without trainings
+    load_run(Store(out))  # raises if the folder holds no run, unlike a run without trainings
     store, found = Store(posixpath.join(out, FOLDER)), finished_trainings(out)
     dataset = dataset_digest(out) if found else ""
     for one in found:
@@ -234,11 +234,11 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
 
 def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
-    ``runs``, and ``apart``: the settings that set it apart from others of its method, and that its name leaves out.
+    ``runs``, and ``apart``: settings that distinguish it from other lines and that its name does not show.
 
     Args:
         out: the run.
-        shown: heading -> metric, or ``metric@split``. Metrics of your own, which have no split, stand behind them.
+        shown: heading -> metric, or ``metric@split``. Metrics added by the user, which have no split, follow them.
     """
     found: dict[str, dict[str, Any]] = {}
     for line in lines(results(out)):
@@ -264,7 +264,7 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 
 def stale_trainings(out: str) -> dict[str, str]:
-    """What is left out of ``results`` and not trained again yet: protocol and method -> why."""
+    """Trainings that ``results`` excludes and that were not repeated yet: protocol and method -> reason."""
     if not (datasets := _digests(out)):
         return {}
     found = finished_trainings(out)
@@ -277,7 +277,7 @@ def stale_trainings(out: str) -> dict[str, str]:
 
 
 def skipped_trainings(out: str) -> dict[str, str]:
-    """Trainings that were skipped, since the published dataset cannot be learned from by them: protocol and method -> why."""
+    """Trainings that were skipped because they cannot learn from the published dataset: protocol and method -> reason."""
     datasets = _digests(out)
     store = Store(posixpath.join(out, FOLDER))
     return {
@@ -290,6 +290,6 @@ def skipped_trainings(out: str) -> dict[str, str]:
 
 
 def reject_details(store: Store, learned: Artifact) -> list[tuple[str, str]]:
-    """Why parts of a training left nothing: reason and detail of each."""
+    """Reason and detail of each reject of a training."""
     tables = [store.read_parquet(name, ["reason", "detail"]) for name in learned.reject_files()]
     return [(row["reason"], row["detail"]) for table in tables for row in table.to_pylist()]

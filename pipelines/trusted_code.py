@@ -1,6 +1,6 @@
-"""Code that this user has named: what a ``run.json`` names may be anyone's, and is run only where it is among this.
+"""Code that the user has named: code named in a ``run.json`` may come from anyone, and is run only if it is on this list.
 
-A file of the user's, ``$XDG_STATE_HOME/benchwright/named-code``, has a line for each: the path of a Python file, or
+The user's file ``$XDG_STATE_HOME/benchwright/named-code`` has a line for each: the path of a Python file, or
 ``module:attribute``. Naming code, on the command line or in a settings file, adds it.
 """
 
@@ -17,7 +17,7 @@ from .errors import WrongUse
 
 _MOST_BYTES = 1 << 20
 _allowed: set[str] = set()
-"""What was named in this process: it counts where no file can be kept, too."""
+"""Code named in this process, which counts even where the file cannot be written."""
 
 
 class NotNamed(WrongUse):
@@ -25,13 +25,13 @@ class NotNamed(WrongUse):
 
 
 def state_file() -> Path:
-    """Where the list is kept."""
+    """Path of the list."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(home) / "benchwright" / "named-code"
 
 
 def remember(entries: Iterable[Entry]) -> None:
-    """Add what the user has named. Where the file cannot be written, it counts for this process alone."""
+    """Add code that the user has named. If the file cannot be written, it counts for this process only."""
     lines = [line for entry in entries if (line := _line(entry))]
     _allowed.update(lines)
     new = [line for line in dict.fromkeys(lines) if line not in set(_kept())]
@@ -40,7 +40,7 @@ def remember(entries: Iterable[Entry]) -> None:
     file = state_file()
     with contextlib.suppress(OSError, ValueError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if file.exists() and not list(_kept()):  # damaged, or not this user's alone: started again
+        if file.exists() and not list(_kept()):  # damaged, or writable by others: start again
             file.unlink()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         with open(os.open(file, flags, 0o600), "ab") as stream:
@@ -48,7 +48,7 @@ def remember(entries: Iterable[Entry]) -> None:
 
 
 def check_trusted(entries: Iterable[Entry], out: str) -> None:
-    """Raises ``NotNamed`` if ``out`` names code that is not built in, of no installed package, and not named by the user."""
+    """Raises ``NotNamed`` if ``out`` names code that is not built in, installed with a package, or named by the user."""
     kept = set(_kept())
     for entry in entries:
         line = _line(entry)
@@ -60,7 +60,7 @@ def check_trusted(entries: Iterable[Entry], out: str) -> None:
 
 
 def _line(entry: Entry) -> str:
-    """The file, or the reference; "" for what is built in or of an installed package."""
+    """The file, or the reference; "" for code that is built in or of an installed package."""
     if entry.origin:
         return ""
     place = entry.reference.rpartition(":")[0]
@@ -68,7 +68,7 @@ def _line(entry: Entry) -> str:
 
 
 def _kept() -> Iterator[str]:
-    """The lines of the list; none if it is not there, damaged, or writable by others."""
+    """The lines of the list; none if it is missing, damaged, or writable by others."""
     try:
         with open(os.open(state_file(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
             about = os.fstat(stream.fileno())

@@ -44,7 +44,7 @@ class OwnSource:
         kind: ``path/to/file.py:name``, ``module:name``, or the name that a plugin gives it.
         paths: arguments that are files, folders or URLs: their content counts, not their location.
         settings: its other arguments. An argument ``seed`` gets the seed of the run.
-        max_rejects: rows that it may reject, or a share below 1.
+        max_rejects: rows that it may reject: a number, or a share if below 1.
     """
 
     kind: str
@@ -65,17 +65,17 @@ def source_of(
     rows_per_part: int = 65536,
     **more: Any,
 ) -> Flow:
-    """The stage ``name`` of a source of any kind. The function that the registry has for it is given the settings of its names.
+    """The stage ``name`` of a source of any kind. The kind's function gets the settings that it has as arguments.
 
     Args:
-        name: of the stage.
+        name: name of the stage.
         s: settings of the source, distinguished by ``kind``.
-        registry: of the benchmark's sources.
-        seed: of the run.
-        budget: rows that it may reject.
-        pieces: gives what can be read apart, for functions that read a piece; given settings likewise.
+        registry: registry of the benchmark's sources.
+        seed: seed of the run.
+        budget: number of rows that it may reject.
+        pieces: lists what can be read separately, for functions that read one piece; gets settings in the same way.
         gives, rows_per_part: see ``flow.source``.
-        more: settings that stand elsewhere, or are given otherwise.
+        more: settings from elsewhere, or that replace those of ``s``.
     """
     if isinstance(s, OwnSource):
         return own_source(name, s, seed=seed)
@@ -109,7 +109,7 @@ _SOURCES = Registry("source", {})
 
 
 def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
-    """The setting ``encoder`` of ``embed_images`` and ``retrieve``: keyed by the code of that one encoder."""
+    """The setting ``encoder`` of ``embed_images`` and ``retrieve``, keyed only by the code of this encoder."""
     if not isinstance(spec, OwnEncoder):
         if isinstance(spec, OpenClip):
             _check_architecture(spec.model)
@@ -123,7 +123,7 @@ def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
 
 
 def _check_architecture(model: str) -> None:
-    """That open_clip has it: by the names of its files, since to import it takes seconds."""
+    """Check that open_clip has the architecture, by the names of its files, since importing it takes seconds."""
     package = importlib.util.find_spec("open_clip")
     folders = [] if package is None else package.submodule_search_locations or []
     known = [path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json")]
@@ -132,5 +132,5 @@ def _check_architecture(model: str) -> None:
 
 
 def shown(kind: str) -> str:
-    """A kind as displayed in cards and reports: code in a file without its folder."""
+    """A kind as shown in cards and reports: code in a file without its folder."""
     return kind.rpartition("/")[2]

@@ -1,1 +1,1 @@
-"""Metrics in pure numpy: counts first, then a formula, each name saying what is averaged."""
+"""Metrics in pure numpy: counts first, then a formula; each name says what is averaged."""

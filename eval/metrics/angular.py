@@ -1,4 +1,4 @@
-"""Angular error between illuminants, and the six statistics that papers on illuminant estimation give of it.
+"""Angular error between illuminants, and the six statistics of it that papers on illuminant estimation report.
 
 The error and the quartiles' rules are those of the released code of Abdelhamed, Punnappurath and Brown ("Leveraging the
 Availability of Two Cameras for Illuminant Estimation", CVPR 2021, section 4 and Tables 1 to 3). Over folds there are three
@@ -21,7 +21,7 @@ class AngularStatistics:
     Attributes:
         mean, median: of all.
         best_25: mean of the round(n / 4) lowest, half to even (54 errors -> 14, 162 -> 40).
-        worst_25: mean of as many highest.
+        worst_25: mean of the round(n / 4) highest.
         q1, q3: quartiles, numpy's linear rule.
 
     >>> found = angular_statistics([9, 1, 2, 4, 3, 5, 1, 7])
@@ -40,8 +40,8 @@ class AngularStatistics:
 def angular_error_deg(estimate: ArrayLike, truth: ArrayLike) -> NDArray[np.float64]:
     """arccos(<a, b> / (|a| |b| + 1e-8)) in degrees, row by row.
 
-    The 1e-8 is the released code's. Where |a| |b| is 1, it puts equal vectors 0.008 degrees apart, and the shorter they are,
-    the more: give illuminants divided by their green, as the code does. Vectors shorter than 0.1 are refused.
+    The 1e-8 is the released code's. Where |a| |b| is 1, it puts equal vectors 0.008 degrees apart, and shorter vectors further:
+    pass illuminants divided by their green, as the code does. Vectors shorter than 0.1 are rejected.
 
     Args:
         estimate: (n, 3) linear RGB, green or length about 1.
@@ -75,7 +75,7 @@ def angular_error_deg(estimate: ArrayLike, truth: ArrayLike) -> NDArray[np.float
 
 
 def angular_statistics(errors_deg: ArrayLike) -> AngularStatistics:
-    """The six statistics of errors (n,) in degrees; ``angular_error_deg`` gives them.
+    """The six statistics of errors (n,) in degrees, as returned by ``angular_error_deg``.
 
     Raises:
         ValueError: fewer than three errors (a quarter of them rounds to none), another shape, or a value outside [0, 180].
@@ -109,7 +109,7 @@ def pooled(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
     """Statistics of all folds' errors together, in degrees, as if there were one test set.
 
     Args:
-        folds_deg: (n,) errors in degrees of each fold.
+        folds_deg: for each fold, (n,) errors in degrees.
 
     Raises:
         ValueError: as ``angular_statistics``.
@@ -121,13 +121,13 @@ def pooled(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
 
 
 def fold_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
-    """Mean over folds of each fold's statistics, in degrees: nearest to the paper's tables 2 and 3.
+    """Mean over folds of each fold's statistics, in degrees: closest to the paper's tables 2 and 3.
 
     Args:
-        folds_deg: (n,) errors in degrees of each fold.
+        folds_deg: for each fold, (n,) errors in degrees.
 
     Raises:
-        ValueError: no fold, or as ``angular_statistics`` of any.
+        ValueError: no fold, or as ``angular_statistics`` for any fold.
 
     >>> fold_mean([[1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 2]]).mean  # (1 + 2) / 2
     1.5
@@ -136,7 +136,7 @@ def fold_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
 
 
 def first_two_folds_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
-    """``as_released``: what the job script writes as the mean of three folds, whose slice ``[:2, 1:]`` leaves the third out.
+    """``as_released``: the job script's mean of three folds, whose slice ``[:2, 1:]`` leaves out the third.
 
     >>> first_two_folds_mean([[1, 1, 1], [2, 2, 2], [9, 9, 9]]).mean
     1.5

@@ -21,7 +21,7 @@ def final_accuracy(matrix: ArrayLike, weights: ArrayLike | None = None) -> float
 
     Args:
         matrix: R.
-        weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
+        weights: (N,) numbers of classes, as in the released code; None: the paper's plain mean.
 
     Raises:
         ValueError: as ``learned_cells``; weights of another length, or not above 0.
@@ -39,11 +39,11 @@ def final_accuracy(matrix: ArrayLike, weights: ArrayLike | None = None) -> float
 def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> float:
     """BWF: mean over j < N-1 of R[j, j] - R[N-1, j], in [-1, 1]; positive is forgetting. NaN for one task.
 
-    What was learned just after a task is compared with what is left, not the best in between.
+    The final accuracy is compared with that just after the task was learned, not with the best in between.
 
     Args:
         matrix: R.
-        weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
+        weights: (N,) numbers of classes, as in the released code; None: the paper's plain mean.
 
     Raises:
         ValueError: as ``final_accuracy``.
@@ -79,7 +79,7 @@ def forgetting_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDA
 
 
 def learned_cells(matrix: ArrayLike) -> NDArray[np.float64]:
-    """``matrix`` as (N, N) float64, whose cells R[i, j] with j <= i were all tested.
+    """``matrix`` as (N, N) float64, after checking that all cells R[i, j] with j <= i were tested.
 
     Raises:
         ValueError: not square, or a cell outside [0, 1].

@@ -7,8 +7,8 @@ of R, where R[i, j] is the accuracy on domain j after training on domain i, both
 are differences.
 
 Rules for all: R is (N, N), values in [0, 1]. A region without cells (all but the diagonal of a single domain) is
-undefined and gives NaN. NaN in a cell means "not tested": a metric whose region holds one is an error, never an average
-over what happens to be there.
+undefined and gives NaN. NaN in a cell means "not tested": a metric whose region holds such a cell raises an error instead of
+averaging the cells that were tested.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class NotTested(ValueError):
-    """A cell that a metric takes in was not tested."""
+    """A metric needs a cell that was not tested."""
 
 
 def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
@@ -77,7 +77,7 @@ def next_domain_superdiagonal_mean(matrix: ArrayLike) -> float:
 def acc_lower_triangle_mean(matrix: ArrayLike) -> float:
     """Acc (supplement, Eq. 1): mean of R[i, j] over j <= i, N(N+1)/2 cells, in [0, 1].
 
-    Not the mean of the last row that others call so.
+    Not the mean of the last row, which other papers call Acc.
 
     >>> acc_lower_triangle_mean([[1.0, 0.0], [0.5, 0.75]])  # (1.0 + 0.5 + 0.75) / 3
     0.75
@@ -118,7 +118,7 @@ IID_METRICS: Mapping[str, Callable[[ArrayLike], float]] = {
     "bwt": bwt_below_diagonal_mean,
     "fwt": fwt_above_diagonal_mean,
 }
-"""The paper's short names, and the functions that say what they mean. All five under the iid protocol."""
+"""The paper's short names -> the functions that define them. The iid protocol reports all five."""
 
 STREAMING_METRICS: Mapping[str, Callable[[ArrayLike], float]] = {name: IID_METRICS[name] for name in ("next_domain", "fwt")}
-"""Under the streaming protocol past buckets were trained on whole, so only the future can be tested."""
+"""Metrics of the streaming protocol: it trains on past buckets as a whole, so that only future buckets can be tested."""

@@ -1,8 +1,8 @@
-"""Confusion matrices as exact sums: counted once, added over batches and increments, reduced to an open world's three tasks.
+"""Confusion matrices as exact sums: counted once, added over batches and increments, reduced to the three open-world tasks.
 
-A matrix is kept as its non-zero cells, so that two are added without a common list of labels, and 718 classes with hundreds
-of clusters cost no more than the samples that were seen. Labels are int64: a class index >= 0, ``UNKNOWN`` (-1), and -2 - j
-for a cluster ``unknown_j`` that a predictor found by itself.
+A matrix is stored as its non-zero cells, so that two can be added without a common list of labels, and 718 classes with
+hundreds of clusters take no more cells than there are samples. Labels are int64: a class index >= 0, ``UNKNOWN`` (-1), and
+-2 - j for a cluster ``unknown_j`` that a predictor found by itself.
 
 Source: Prijatelj, Grieggs, Huang, Du, Shringi, Funk, Kaufman, Robertson and Scheirer, "Human Activity Recognition in an Open
 World", JAIR 81 (2024), section 4.1. Rows are the truth, columns the prediction.
@@ -24,9 +24,9 @@ OpenWorldTask = Literal["none", "classification", "recognition", "detection"]
 TASKS: tuple[OpenWorldTask, ...] = get_args(OpenWorldTask)
 
 UNKNOWN = -1
-"""The label of a sample that is of no known class, in reduced truths and in predictions."""
+"""The label of a sample of no known class, in reduced truths and in predictions."""
 KNOWN = 1 << 62
-"""The one label of all known classes in recognition and detection."""
+"""The label shared by all known classes in recognition and detection."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,12 +132,12 @@ EMPTY = Confusion.of([], [])
 
 
 def reduce_labels(labels: ArrayLike, known: ArrayLike, task: OpenWorldTask) -> Labels:
-    """Labels as one task sees them (section 4.1, Figure 4), for truths and predictions alike.
+    """Labels reduced for one task (section 4.1, Figure 4); used for truths and predictions.
 
     - "none": as they are.
-    - "classification": whatever is no known class (novel classes, recognised clusters) becomes ``UNKNOWN``.
+    - "classification": every label that is not a known class (novel classes, recognised clusters) becomes ``UNKNOWN``.
     - "recognition": all known classes become ``KNOWN``; novel classes, clusters and ``UNKNOWN`` stay apart.
-    - "detection": both, so that two labels are left.
+    - "detection": both, so that two labels remain.
 
     Args:
         labels: any shape, integers.
@@ -147,7 +147,7 @@ def reduce_labels(labels: ArrayLike, known: ArrayLike, task: OpenWorldTask) -> L
         int64, of the shape of ``labels``.
 
     Raises:
-        ValueError: another task.
+        ValueError: an unknown task.
 
     >>> labels = [0, 1, 9, -2]  # known, known, novel, a cluster that was found
     >>> reduce_labels(labels, [0, 1], "classification")
@@ -167,7 +167,7 @@ def reduce_labels(labels: ArrayLike, known: ArrayLike, task: OpenWorldTask) -> L
 
 
 def top_labels(columns: ArrayLike, probabilities: ArrayLike, k: int, *, batch_size: int = 2048) -> Labels:
-    """Labels of the k most probable columns of each sample, most probable first, the first column of equals.
+    """Labels of the k most probable columns of each sample, most probable first; of equal columns the first.
 
     Args:
         columns: (c,) label of each column.
@@ -192,7 +192,7 @@ def top_labels(columns: ArrayLike, probabilities: ArrayLike, k: int, *, batch_si
     for start in range(0, len(scores), batch_size):
         block = np.array(scores[start : start + batch_size])
         rows = np.arange(len(block))
-        # k passes cost less than a sort of 719 columns, and leave no doubt about ties.
+        # k passes cost less than a sort of 719 columns, and ties are resolved by position.
         for rank in range(top.shape[1]):
             best = block.argmax(axis=1)
             if rank == 0 and np.isnan(block[rows, best]).any():  # argmax returns a NaN if there is one
@@ -207,8 +207,8 @@ def top_labels(columns: ArrayLike, probabilities: ArrayLike, k: int, *, batch_si
 class Ordered:
     """Ordered confusion matrices: rank i holds (truth, i-th most probable label) of all samples.
 
-    After a reduction several of a sample's k labels may be one label. Only the first of them is kept, so that a sample is
-    counted once in top-k accuracy (our choice; a plain sum would count a novel sample once a cluster).
+    After a reduction, several of a sample's k labels may be equal. Only the first of these is kept, so that a sample is counted
+    once in top-k accuracy (our choice; a plain sum would count a novel sample once per cluster).
 
     >>> two = Ordered.of(truth=[4, 7], top=[[4, 7], [-1, 7]])
     >>> two.top_accuracy(1), two.top_accuracy(2)
@@ -261,7 +261,7 @@ def accuracy(confusion: Confusion) -> float:
 
 
 def matthews_correlation(confusion: Confusion) -> float:
-    """Matthews correlation for many classes, R_K, in [-1, 1]; 0 where truth or prediction is constant; NaN without samples.
+    """Matthews correlation for many classes, R_K, in [-1, 1]; 0 if truth or prediction is constant; NaN without samples.
 
     Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient", Computational Biology
     and Chemistry 28 (2004). Sums are whole numbers until the last division.
@@ -307,7 +307,7 @@ def mutual_information(confusion: Confusion) -> float:
 def normalised_mutual_information(confusion: Confusion) -> float:
     """Arithmetic NMI: I / ((H(truth) + H(prediction)) / 2), in [0, 1]; NaN without samples.
 
-    Where both are constant it is 0/0: we say 0 (our choice; scikit-learn says 1), since nothing was distinguished.
+    Where both are constant it is 0/0: we return 0 (our choice; scikit-learn returns 1), since nothing was distinguished.
 
     >>> round(normalised_mutual_information(Confusion.of([0, 1], [5, 3])), 4)
     1.0

@@ -1,4 +1,4 @@
-"""What vectors of samples say of their groups: a plane to look at, means of groups, and how far these are apart."""
+"""Vectors of samples compared by group: a plane to plot them in, means of groups, and distances between these means."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def principal_plane(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coordinates along the two directions of greatest variance, and the share of all variance that each of them has.
+    """Coordinates along the two directions of greatest variance, and the share of the total variance along each.
 
-    A direction points to where its largest coefficient is positive, so that the same vectors give the same picture.
+    Each direction is signed so that its largest coefficient is positive: the same vectors always give the same picture.
 
     Args:
         vectors: (n, d), n at least 1.
 
     Returns:
-        (n, 2) coordinates and (2,) shares; a direction that there is not has zeros.
+        (n, 2) coordinates and (2,) shares; zeros for a direction without variance.
 
     >>> points, shares = principal_plane([[0.0, 0.0, 5.0], [2.0, 0.0, 5.0], [4.0, 0.0, 5.0]])
     >>> points.round(6).tolist(), shares.round(6).tolist()
@@ -37,12 +37,12 @@ def principal_plane(vectors: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np
 
 
 def group_sums(batches: Iterable[ArrayLike], groups: ArrayLike, count: int) -> NDArray[np.float64]:
-    """Sums of the vectors of each group; no more than a batch is in memory.
+    """Sums of the vectors of each group; at most one batch is in memory.
 
     Args:
-        batches: (b, d) each, together as many rows as ``groups``.
+        batches: arrays of shape (b, d), together with as many rows as ``groups``.
         groups: (n,) whole numbers from 0 to ``count`` - 1.
-        count: how many groups there are.
+        count: number of groups.
 
     >>> group_sums([[[1.0, 0.0], [3.0, 0.0]], [[0.0, 2.0]]], [0, 0, 1], 3).tolist()
     [[4.0, 0.0], [0.0, 2.0], [0.0, 0.0]]
@@ -66,7 +66,7 @@ def group_sums(batches: Iterable[ArrayLike], groups: ArrayLike, count: int) -> N
 
 
 def cosine_distances(first: ArrayLike, second: ArrayLike) -> NDArray[np.float64]:
-    """1 - cosine of vectors along the last axis, which is the same for sums and means; NaN where one of them is zero.
+    """1 - cosine of vectors along the last axis, which is the same for sums and means; NaN where either is zero.
 
     >>> cosine_distances([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]], [[0.0, 2.0], [3.0, 0.0], [1.0, 0.0]]).tolist()
     [1.0, 0.0, nan]

@@ -4,8 +4,8 @@ Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification"
 code. All four are formulas on three numbers a sample: labels in both sets, true labels, predicted labels. Y is the true
 set, P the predicted one.
 
-Rules for all: sets are (n, classes) bool; a true set is never empty, a predicted one may be; values are in [0, 1]; of no sample
-at all they are NaN.
+Rules for all: sets are (n, classes) bool; a true set is never empty, a predicted one may be; values are in [0, 1], and NaN
+without samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPSILON = 1e-8
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Of n samples, int64 (n,) each.
+    """Label counts of n samples, each (n,) int64.
 
     Attributes:
         common: |Y and P|.
@@ -45,7 +45,7 @@ class Overlaps:
             raise ValueError(f"sample {int(np.argmin(self.true))} has no true label: every sample needs one")
 
     def take(self, rows: ArrayLike) -> Overlaps:
-        """Those of some samples, by number (m,) or mask (n,).
+        """The counts of some samples, by number (m,) or mask (n,).
 
         >>> counts = Overlaps(np.array([1, 0]), np.array([2, 1]), np.array([1, 3]))
         >>> counts.take([False, True]).predicted
@@ -79,7 +79,7 @@ def overlaps(true: ArrayLike, predicted: ArrayLike) -> Overlaps:
 
     Args:
         true: (n, classes) bool.
-        predicted: likewise.
+        predicted: (n, classes) bool.
 
     Raises:
         ValueError: other types or shapes, a sample without a true label.
@@ -146,17 +146,17 @@ METRICS = {
 
 
 def co_predictions(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
-    """(classes, classes) int64: of the samples with true label i, those that are predicted to have j.
+    """(classes, classes) int64: the number of samples with true label i for which label j is predicted.
 
-    Divided by the samples of i it is the confusion matrix of the paper's Figure 6. Rows do not add up to 1: a sample has
-    several labels. ``co_predictions(true, true)`` is ground truth, with the samples of each class on its diagonal.
+    Divided by the number of samples with label i it is the confusion matrix of the paper's Figure 6. Rows do not add up to 1: a
+    sample has several labels. ``co_predictions(true, true)`` has the samples of each class on its diagonal.
 
     Args:
         true: (n, classes) bool.
-        predicted: likewise.
+        predicted: (n, classes) bool.
 
     Raises:
-        ValueError: other types or shapes, or 2^24 samples and more.
+        ValueError: other types or shapes, or 2^24 samples or more.
 
     >>> true, predicted = np.array([[True, False], [True, True]]), np.array([[True, True], [True, False]])
     >>> co_predictions(true, predicted)  # both samples have label 0, and one is predicted to have label 1

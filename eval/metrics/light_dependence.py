@@ -1,8 +1,8 @@
-"""Whether the transform between two cameras depends on the light: where it does not, nothing can be learned from it.
+"""Whether the transform between two cameras depends on the light: if it does not, nothing can be learned from it.
 
-Each of the nine numbers of T is predicted from the light of its pair, by a line in log R/G and log B/G through all other pairs.
-What such a line explains is the spread over the lights; what is left is noise, and what differs between scenes. The same with
-shuffled lights says how much would be explained by chance.
+Each of the nine numbers of T is predicted from the light of its pair, by a line in log R/G and log B/G fitted to all other
+pairs. Such a line explains the spread over the lights; the rest is noise, and differences between scenes. Repeating this with
+shuffled lights shows how much would be explained by chance.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from ...curation.rng import rng
 
 FEWEST = 8
-"""Pairs below which nothing is said."""
+"""Minimum number of pairs for the test."""
 
 ENOUGH = 30
-"""Pairs below which a T that depends on the light is at times taken for one that does not."""
+"""Below this number of pairs, a T that depends on the light is sometimes reported as independent of it."""
 
 _MOST = 300
 _SHUFFLES = 499
 _CHANCE = 0.01
-_ROUNDING = 1e-6  # of the largest number: transforms are float32
-_LEAST = 2e-3  # of the largest number: noise alone bends T by as much, and more where the light is weak in a channel
+_ROUNDING = 1e-6  # relative to the largest number: transforms are float32
+_LEAST = 2e-3  # relative to the largest number: noise alone bends T by as much, and more if the light is weak in a channel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +36,9 @@ class LightDependence:
         left: (9,) root mean square error of its prediction from the light.
         explained: (9,) share of the variance that the light explains; below 0 where the mean predicts better, and 0 where the
             number does not vary.
-        moved: most that the light moves a number, as a share of the largest number of T.
-        chance: share of shuffled lights of which the most explained number is explained as well.
-        depends: whether T depends on the light, as far as the pairs tell: by more than chance, and by more than 0.2 % of T.
+        moved: largest change of a number due to the light, as a share of the largest number of T.
+        chance: share of shuffles in which the most explained number is explained at least as well.
+        depends: whether T depends on the light, as far as the pairs show: by more than chance, and by more than 0.2 % of T.
 
     >>> lights = np.stack([np.linspace(0.5, 1.5, 12), np.ones(12), np.linspace(1.2, 0.6, 12) ** 2], axis=1)
     >>> noise = np.random.default_rng(0).normal(0, 0.01, (12, 3, 3))
@@ -60,7 +60,7 @@ class LightDependence:
 
 
 def light_dependence(transforms: NDArray[np.float64], lights: NDArray[np.float64]) -> LightDependence:
-    """How far the lights explain the transforms of measured pairs; of many pairs 300 are looked at.
+    """How far the lights explain the transforms of measured pairs; at most 300 evenly spaced pairs are used.
 
     Args:
         transforms: (n, 3, 3).
@@ -80,7 +80,7 @@ def light_dependence(transforms: NDArray[np.float64], lights: NDArray[np.float64
     known = np.column_stack([np.ones(len(T)), ratios])
     hat = known @ np.linalg.pinv(known)
     varies = T.std(axis=0) > _ROUNDING * np.abs(T).max()
-    constant = ((T - T.mean(axis=0)) / (1 - 1 / len(T))) ** 2  # each predicted by the mean of the others
+    constant = ((T - T.mean(axis=0)) / (1 - 1 / len(T))) ** 2  # each number predicted by the mean of the others
     base = np.where(varies, constant.sum(axis=0), 1.0)
 
     def explained(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
-"""How soon novelty is noticed, and what is novel to whom (Prijatelj et al., JAIR 81, 2024, section 4.1).
+"""How soon novelty is detected, and to whom a class is novel (Prijatelj et al., JAIR 81, 2024, section 4.1).
 
-*Novel to the predictor*: a class that its labelled experience does not hold. *Novel to the evaluator*: a class that no
+*Novel to the predictor*: a class without labelled samples in its training data. *Novel to the evaluator*: a class that no
 training split has shown yet, whatever share of the labels the predictor was given.
 """
 
@@ -19,11 +19,11 @@ Detection = Literal["any", "strict"]
 
 
 def is_novel(truth: ArrayLike, known: ArrayLike) -> NDArray[np.bool_]:
-    """(n,) bool: whether the class is none of ``known``.
+    """(n,) bool: whether the class is not in ``known``.
 
     Args:
         truth: (n,) class indices.
-        known: (k,) class indices, in any order: those of the predictor, or of the evaluator.
+        known: (k,) class indices known to the predictor, or to the evaluator, in any order.
 
     >>> is_novel([0, 7, 2], known=[0, 1, 2])
     array([False,  True, False])
@@ -45,7 +45,7 @@ def says_unknown(predicted: ArrayLike) -> NDArray[np.bool_]:
 
 @dataclasses.dataclass(frozen=True)
 class Reaction:
-    """The whole numbers behind a reaction time, all 0-based positions in one increment's order of samples.
+    """The integers from which a reaction time is computed: 0-based positions and counts in one increment's order of samples.
 
     Attributes:
         first: a, position of the first novel sample; None if there is none.
@@ -90,11 +90,11 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
         novel: (n,) bool, see ``is_novel``.
         unknown: (n,) bool, see ``says_unknown``.
         end: "last_sample" is the paper's text (``as_written``, and our default); "last_novel" its Figure 5. The released
-            code has no implementation. A detection after the end is none.
-        detection: "any" sample from the first novel one on that is called unknown; "strict": only a novel one.
+            code has no implementation. A detection after the end does not count.
+        detection: "any": the first sample called unknown, from the first novel one on; "strict": only a novel one counts.
 
     Raises:
-        ValueError: the shapes differ, arrays are not (n,) bool, or a word is none of the above.
+        ValueError: the shapes differ, arrays are not (n,) bool, or ``end`` or ``detection`` is none of the above.
 
     >>> novel = np.array([False, True, True, False, True])
     >>> unknown = np.array([True, False, True, False, False])  # the alarm before the first novel sample does not count
@@ -122,7 +122,7 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
 
 
 def reaction_times(novel: ArrayLike, unknown: ArrayLike) -> dict[str, float]:
-    """All four readings: "<end>.<detection>" -> time in [0, 1], or NaN.
+    """Times under all four definitions: "<end>.<detection>" -> time in [0, 1], or NaN.
 
     Args:
         novel, unknown: see ``reaction``.

@@ -1,9 +1,9 @@
-"""What the order of tasks or classes does to a learner: forgetting, its bound, and the performance difference over orders.
+"""Effect of the order of tasks or classes on a learner: forgetting, its bound, and the performance difference over orders.
 
 Source: Wei, De Schepper and Mets, "Benchmarking sensitivity of continual graph learning for skeleton-based action recognition"
 (arXiv:2401.18054), section 3.2. R[i, j] is the accuracy on the task learned j-th after learning tasks 0..i, all classes seen so
 far competing; (N, N) in [0, 1], cells above the diagonal are not used. The paper's AA_k (Eq. 2) is
-``class_incremental.accuracy_curve``. Forgetting has three definitions here, of two signs:
+``class_incremental.accuracy_curve``. Forgetting has three definitions here, which differ in sign:
 
 ===============================  =====================================================  ======================
 ``forgetting_from_best``         best accuracy before task k, minus the accuracy now    positive is forgetting
@@ -11,7 +11,7 @@ far competing; (N, N) in [0, 1], cells above the diagonal are not used. The pape
 ``final_minus_diagonal``         the accuracy now, minus that just after the task       negative is forgetting
 ===============================  =====================================================  ======================
 
-The first is the paper's AF_k, the last what the code of CGLB prints; ``backward_forgetting`` is in ``class_incremental``.
+The first is the paper's AF_k, the last what CGLB's code prints; ``backward_forgetting`` is in ``class_incremental``.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def forgetting_bound(average_accuracy: ArrayLike, tasks: int, newest: ArrayLike 
         newest: a_kk, the accuracy on the task just learned; 1, as the paper plots it, makes the bound hold for every learner.
 
     Returns:
-        The bound, of the shape of ``average_accuracy``; below 0 where the accuracy leaves no room for forgetting.
+        The bound, in the shape of ``average_accuracy``; below 0 where the accuracy leaves no room for forgetting.
 
     Raises:
-        ValueError: fewer than two tasks, of which none is old.
+        ValueError: fewer than two tasks, so that none is old.
 
     >>> forgetting_bound([1.0, 0.75], tasks=2)  # an average of 0.75 leaves room for half of the first task to be forgotten
     array([0. , 0.5])
@@ -88,17 +88,17 @@ def forgetting_bound(average_accuracy: ArrayLike, tasks: int, newest: ArrayLike 
 
 
 def task_accuracy_matrix(class_accuracy: Sequence[ArrayLike], sizes: Sequence[int]) -> NDArray[np.float64]:
-    """R of a stream from its accuracies by class: a task's accuracy is the plain mean over its classes.
+    """R of a stream from its accuracies by class: the accuracy of a task is the plain mean over its classes.
 
     Args:
         class_accuracy: N arrays; the i-th has the accuracies in [0, 1] of the classes of tasks 0..i, in the order learned.
-        sizes: N numbers of classes.
+        sizes: number of classes of each of the N tasks.
 
     Returns:
         (N, N) float64, NaN above the diagonal.
 
     Raises:
-        ValueError: arrays of other lengths than the sizes say.
+        ValueError: the lengths of the arrays do not match the sizes.
 
     >>> task_accuracy_matrix([[1.0, 0.5], [0.5, 0.5, 1.0]], sizes=[2, 1])
     array([[0.75,  nan],
@@ -117,10 +117,10 @@ def task_accuracy_matrix(class_accuracy: Sequence[ArrayLike], sizes: Sequence[in
 
 @dataclasses.dataclass(frozen=True)
 class OrderDifference:
-    """Order-normalised performance difference (section 3.2, Eq. 4): how much a final accuracy depends on the order, in [0, 1].
+    """Order-normalised performance difference (section 3.2, Eq. 4): how far final accuracy depends on the order, in [0, 1].
 
     Attributes:
-        opd: (S, T) of each repeat and task (or class): highest minus lowest final accuracy over the orders.
+        opd: (S, T) for each repeat and task (or class): highest minus lowest final accuracy over the orders.
         aopd: (S,) mean over tasks.
         mopd: (S,) maximum over tasks.
 
@@ -134,14 +134,14 @@ class OrderDifference:
 
 
 def order_difference(final: ArrayLike) -> OrderDifference:
-    """OPD, AOPD and MOPD of final accuracies; ``mean_and_deviation`` tells them over repeats.
+    """OPD, AOPD and MOPD of final accuracies; ``mean_and_deviation`` summarises them over repeats.
 
     Args:
-        final: (S, R, T) accuracies in [0, 1] of S repeats, R orders and T tasks (or classes), each named by what it is and
-            not by when it was learned.
+        final: (S, R, T) accuracies in [0, 1] of S repeats, R orders and T tasks (or classes), where T is indexed by task
+            identity, not by the position at which the task was learned.
 
     Raises:
-        ValueError: another shape, nothing in it, a value outside [0, 1] or NaN.
+        ValueError: another shape, an empty array, a value outside [0, 1] or NaN.
 
     >>> final = [[[1.0, 0.5], [0.75, 0.5]]]  # one repeat: two orders, and under each of them the tasks A and B
     >>> found = order_difference(final)
@@ -164,7 +164,7 @@ def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     """Mean and sample standard deviation (n - 1) over the first axis; the deviation of one repeat is NaN.
 
     Raises:
-        ValueError: no repeat.
+        ValueError: no repeats.
 
     >>> mean, deviation = mean_and_deviation([[0.5, 1.0], [0.5, 0.5], [0.5, 0.0]])  # three repeats of two values
     >>> mean, deviation

@@ -1,4 +1,4 @@
-"""Metrics that settings name, and what each is computed from."""
+"""Metrics that can be named in settings, and the input that each is computed from."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ METRICS = Registry(
         **dict.fromkeys(_OF_LABEL_SETS, "overlaps of label sets"),
     },
 )
-"""Plain functions of numpy arrays: the name says the definition."""
+"""Plain functions of numpy arrays; the name says the definition."""
 
 OF_STREAMS = METRICS.only(*_OF_MATRICES, *_OF_CONFUSION)
-"""Those of streams whose samples have one label."""
+"""Metrics for streams whose samples have one label."""
 
 OF_LABEL_SET_STREAMS = METRICS.only(*_OF_LABEL_SETS)
-"""Those of streams whose samples have sets of labels."""
+"""Metrics for streams whose samples have sets of labels."""
 
 OF_ORDERS = METRICS.only(*_OF_MATRICES)
-"""Those of trainings in several orders of tasks."""
+"""Metrics for trainings on several orders of tasks."""

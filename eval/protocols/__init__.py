@@ -1,1 +1,1 @@
-"""Protocols: which domain is learned, which are tested, and how the counts are kept."""
+"""Protocols: which domain is learned, which are tested, and how results are counted."""

@@ -1,4 +1,4 @@
-"""vCLIMB's protocol: tasks bring classes of their own, and after each one all classes seen so far compete.
+"""vCLIMB's protocol: each task brings new classes, and after each task all classes seen so far compete.
 
 Villa et al., CVPR 2022, section 3. After task i the evaluation samples of each task j <= i are predicted. Accuracy is
 measured by class and by task, so that R, both weightings and tables of classes follow from it.
@@ -27,13 +27,13 @@ def class_stream(
     *,
     roles: tuple[str, str | None, str] = ("train", "val", "test"),
 ) -> Stream:
-    """The stream of a data set, from the columns of its index: a position a task, tested on its samples and those before.
+    """The stream of a dataset, from the columns of its index: one position per task, tested on this and all earlier tasks.
 
     Args:
         number, role, class_index, label: (n,) columns: task, role, class index in the order of learning, class name.
         samples: rows -> the samples of these rows.
-        roles: which roles train, choose the epoch (None: nothing does) and report. ("train", "val", "val") for
-            ActivityNet, which has no test split.
+        roles: roles of the rows for training, for choosing the epoch (None: the last epoch is taken) and for testing.
+            ("train", "val", "val") for ActivityNet, which has no test split.
 
     Raises:
         ValueError: a class index with two names or in two tasks, a role that no row of a task has, or a class without samples
@@ -96,7 +96,7 @@ def _check_classes(task: int, part: str, found: NDArray[np.int64], own: NDArray[
 
 
 def hits(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Right predictions by class after each task, (N, C), -1 where the class was not seen yet; and (C,) how many are tested.
+    """Correct predictions by class after each task, (N, C), -1 where the class was not seen yet; and tested samples, (C,).
 
     >>> import pyarrow as pa
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
@@ -122,12 +122,12 @@ def hits(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def measure_classes(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: ``accuracy`` by task and by class (the stratum) after each task; Acc and BWF after each, and at the end.
+    """Source step: ``accuracy`` by task and by class (as stratum) after each task; Acc and BWF after each task and at the end.
 
     Acc and BWF come in two weightings: by the number of classes of each task (released code), and plain (paper).
 
     Args:
-        predictions: what the training left; nothing if it diverged.
+        predictions: predictions stored by the training; no rows if it diverged.
     """
     if not predictions.num_rows:
         return

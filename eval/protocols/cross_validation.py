@@ -1,8 +1,8 @@
 """Illuminant estimation in folds: every measured pair is tested once, by an estimator that has not seen it.
 
 The protocol is that of Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant
-Estimation", CVPR 2021. It holds back what the released code looks at: the truth of a test fold, by which that code selects its
-checkpoint, and training rows that were re-illuminated with the light of a test pair. Both can be had (``looks_at_test``,
+Estimation", CVPR 2021. It withholds what the released code uses: the truth of a test fold, by which that code selects its
+checkpoint, and training rows that were re-illuminated with the light of a test pair. Both can be enabled (``looks_at_test``,
 ``lights_of_test``), and the results then say so.
 """
 
@@ -26,17 +26,16 @@ from ..results import Value, measured
 Direction = Literal["1to2", "2to1"]
 FoldScheme = Literal["rotating", "fixed", "all pairs", "all pairs, validated"]
 AVERAGE = "average"
-"""What averages the runs: the mean of log R/G and of log B/G over them."""
+"""The average of several runs: the mean of log R/G and of log B/G over them."""
 
 
 class Estimator(Protocol):
-    """What the protocol asks of an estimator; nothing is inherited. All folds come at once, so that they may be trained side by
-    side.
+    """Interface of an estimator; nothing is inherited. All folds are passed at once, so that they may be trained side by side.
 
-    It may have more: ``looks_at_test = True`` where it needs ``gt_test``, which the results then say; ``needs_pictures = True``
-    where it looks at ``Fold.pictures``; ``artifacts()``, file name -> bytes of what is worth keeping of the last call
-    (weights); ``progress``, which is set to a function that is told one line now and then; and ``folder``, which is set to a
-    local folder (``pathlib.Path``) of the training's own: what is there when it is interrupted is there when it is resumed.
+    Optional members: ``looks_at_test = True`` if it needs ``gt_test``, which the results then say; ``needs_pictures = True``
+    if it reads ``Fold.pictures``; ``artifacts()``, file name -> bytes of files to keep from the last call (weights);
+    ``progress``, which is set to a function that takes a line of text now and then; and ``folder``, which is set to a local
+    folder (``pathlib.Path``) reserved for the training: its files survive an interruption and are there on resuming.
 
     >>> class MeanLight:
     ...     def estimate_folds(self, folds):
@@ -45,7 +44,7 @@ class Estimator(Protocol):
     """
 
     def estimate_folds(self, folds: Sequence[Fold]) -> Mapping[int, Sequence[Lights]]:
-        """Seed, or number of the run -> (m, 3) estimates, in any scale, of each fold's test rows."""
+        """Estimate the lights of each fold's test rows: seed, or number of the run -> (m, 3) per fold, in any scale."""
         ...
 
 
@@ -54,7 +53,7 @@ class PairExamples:
     """Rows of one direction as arrays.
 
     Attributes:
-        key, pair, light: (n,) text: the row's key, the key of the measured pair that it shows, and that of its light.
+        key, pair, light: (n,) text: keys of the row, of the measured pair that it shows, and of the pair whose light it has.
         X: (n, 9) float32.
         gt: (n, 3) float64, divided by green.
         fold: (n,) int64.
@@ -76,16 +75,16 @@ class PairExamples:
 
 
 def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False) -> PairExamples:
-    """Rows for one direction: the light in the first camera from the transform to the second ("1to2", the paper's), or the
-    other way round.
+    """Rows for one direction: the light in the first camera from the transform to the second ("1to2", as in the paper), or the
+    reverse.
 
     Args:
         pairs: measured and re-illuminated rows.
-        direction: see above.
-        chart: the transform of the chart's patches instead of the picture's.
+        direction: "1to2" or "2to1".
+        chart: whether to use the transform of the chart's patches instead of the picture's.
 
     Raises:
-        ValueError: a transform is not there (NaN), or a light has no green.
+        ValueError: a transform is missing (NaN), or a light is not above 0 in every channel.
 
     >>> from benchwright.datasets.two_camera.rows import TransformPairs
     >>> key, T, gt = np.array(["a"]), np.eye(3)[None], np.array([[0.5, 0.5, 0.25]])
@@ -107,12 +106,12 @@ def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False
 
 
 def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_test: bool = False) -> list[Fold]:
-    """Each fold in turn is tested, and the others are learned from.
+    """Folds in which each part in turn is the test set, and the others are the training set.
 
     Args:
-        rows: measured and re-illuminated rows; tests are of measured ones alone.
-        reveal_test: put ``gt_test`` in.
-        lights_of_test: keep training rows re-lit with the illuminant of a test pair.
+        rows: measured and re-illuminated rows; only measured ones are tested.
+        reveal_test: whether to pass ``gt_test``.
+        lights_of_test: whether to keep training rows re-lit with the illuminant of a test pair.
 
     Raises:
         ValueError: fewer than two folds, or a fold without measured rows.
@@ -134,7 +133,7 @@ def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_t
 
 
 def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
-    """The radiometric set's one fold: part 0 is learned from, 1 validates, 2 is tested. (The released code tests part 0.)
+    """The radiometric set's only fold: part 0 trains, part 1 validates, part 2 is tested. (The released code tests part 0.)
 
     >>> pairs = np.array(["a", "b", "c"])
     >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
@@ -146,12 +145,12 @@ def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
 
 
 def all_pairs(rows: PairExamples, *, validated: bool = False) -> list[Fold]:
-    """One fold that learns from all rows, for a model that is to be used; the errors on what it tests, the same pairs, say
-    nothing.
+    """One fold that trains on all rows, for a model to be deployed; it is tested on the same pairs, so that the errors are
+    meaningless.
 
     Args:
         rows: measured and re-illuminated rows.
-        validated: part 1 of ``fixed_parts`` validates, and is not learned from.
+        validated: whether part 1 of ``fixed_parts`` is used for validation instead of training.
 
     >>> pairs = np.array(["a", "b", "c"])
     >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
@@ -196,12 +195,12 @@ ESTIMATES = pa.schema(
         ("file", pa.binary()),
     ]
 )
-"""What a training leaves. Two kinds of row: an estimate, by run and fold, of the test row whose key is ``name``, with the
-truth; and a file called ``name`` that the estimator gives as an artifact, which has no run."""
+"""Rows stored by a training, of two kinds: an estimate, by run and fold, of the test row whose key is ``name``, with the
+truth; and an artifact of the estimator, a file called ``name``, which has no run."""
 
 
 class NotFitted(ValueError):
-    """An estimator cannot be fitted to the folds, and says why: too few pictures for its moments, say."""
+    """An estimator cannot be fitted to the folds; the message says why, such as too few pictures for its moments."""
 
 
 def estimate_folds(
@@ -215,14 +214,14 @@ def estimate_folds(
     """Train and test on every fold: tables of ``ESTIMATES``.
 
     Args:
-        estimator: see ``Estimator``; it gets the truth of the test rows only if it says that it looks at it.
+        estimator: see ``Estimator``; it gets the truth of the test rows only if its ``looks_at_test`` is true.
         rows: see ``examples``.
         parts: "rotating" (``rotating_folds``), "fixed" (``fixed_parts``) or one of "all pairs" (``all_pairs``).
         lights_of_test: see ``rotating_folds``.
         pictures: see ``Fold``.
 
     Raises:
-        NotFitted: the estimator refuses these folds, by a ``ValueError``.
+        NotFitted: the estimator rejects these folds with a ``ValueError``.
         ValueError: the estimates do not fit the folds, or pictures cannot be read.
 
     >>> class MeanLight:
@@ -256,7 +255,7 @@ def estimate_folds(
     try:
         estimated = estimator.estimate_folds(folds)
     except ValueError as error:
-        if unread:  # of the data, and nothing that the estimator refuses
+        if unread:  # the pictures are at fault, not the estimator
             raise unread[0] from None
         raise NotFitted(str(error)) from error
     for run, estimates in _checked(estimated, folds).items():
@@ -274,7 +273,7 @@ def estimate_folds(
 
 
 def _checked(estimated: Mapping[int, Sequence[Lights]], folds: Sequence[Fold]) -> dict[int, list[Lights]]:
-    """Estimates divided by green."""
+    """Estimates divided by green, after checking their shapes and values."""
     if not estimated or not all(type(run) is int for run in estimated):
         raise ValueError(f"runs {list(estimated)}: at least one is needed, and each is a whole number, such as its seed")
     found: dict[int, list[Lights]] = {}
@@ -294,13 +293,13 @@ def _checked(estimated: Mapping[int, Sequence[Lights]], folds: Sequence[Fold]) -
 
 @dataclasses.dataclass(frozen=True)
 class Estimates:
-    """What a training left, as arrays.
+    """Estimates stored by a training, as arrays.
 
     Attributes:
-        folds: their names.
+        folds: names of the folds.
         names: keys of the test rows of each fold.
         truth: (m, 3) lights of each fold, green 1.
-        runs: seed or number of the run -> (m, 3) estimates of each fold, green 1; of several runs there is ``AVERAGE``, too.
+        runs: seed or number of the run -> (m, 3) estimates of each fold, green 1; with several runs also ``AVERAGE``.
         errors: run -> (m,) errors in degrees of each fold.
 
     >>> class MeanLight:
@@ -322,7 +321,7 @@ class Estimates:
 
 
 def estimates_of(rows: Rows | pa.Table) -> Estimates:
-    """The estimates among the rows of ``ESTIMATES`` that a training left.
+    """The estimates among the ``ESTIMATES`` rows stored by a training.
 
     >>> row = {"key": "0/fold 0/a", "run": 0, "fold": "fold 0", "name": "a", "gt_r_g": 1.0, "gt_b_g": 1.0}
     >>> table = pa.Table.from_pylist([{**row, "estimate_r_g": 0.5, "estimate_b_g": 1.0}], schema=ESTIMATES)
@@ -355,15 +354,15 @@ def _lights(table: pa.Table, name: str) -> Lights:
 
 
 def measure_folds(*, predictions: Rows, looks_at_test: bool, lights_of_test: bool) -> Iterator[Value]:
-    """Source step: the statistics of ``AngularStatistics`` in degrees, each run's as a value of its seed.
+    """Source step: the statistics of ``AngularStatistics`` in degrees, for each run as values of its seed.
 
-    ``mean_deg`` and so on of each fold, which is the stratum; over all folds ``fold_mean_mean_deg`` and so on, ``pooled_...``
-    and, of three folds, ``first_two_folds_mean_...`` (see ``metrics.angular``). The average of several runs has strata of its
-    own, and so have the least, the median and the largest value of all runs. Where results are not fair, ``looks_at_test`` or
-    ``lights_of_test`` is among them with the value 1.
+    ``mean_deg`` and so on for each fold, which is the stratum; over all folds ``fold_mean_mean_deg`` and so on, ``pooled_...``
+    and, for three folds, ``first_two_folds_mean_...`` (see ``metrics.angular``). The average of several runs has separate
+    strata, and so have the smallest, the median and the largest value over all runs. Results that are not fair contain
+    ``looks_at_test`` or ``lights_of_test`` with the value 1.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
+        predictions: rows stored by the training; no rows if it diverged.
         looks_at_test: whether the truth of the test rows selected the checkpoint, as in the released code.
         lights_of_test: whether training rows are re-lit with illuminants of test pairs, as in the released augmentation.
     """

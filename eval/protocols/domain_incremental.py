@@ -33,7 +33,7 @@ def iid_stream(
         classes: names of all classes, in the order of their indices.
 
     Raises:
-        ValueError: another word in ``split``, arrays of different lengths, a bucket without one of the two.
+        ValueError: another word in ``split``, arrays of different lengths, or a bucket without train or test rows.
 
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> X, y = np.zeros((8, 2), np.float32), np.array([0, 1] * 4)
@@ -63,8 +63,8 @@ def iid_stream(
 def streaming_stream(
     bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], LabelledSamples], classes: Sequence[str]
 ) -> Stream:
-    """The streaming protocol: today's model meets tomorrow. All rows of a bucket are tested first, as the future, and learned
-    later.
+    """The streaming protocol: today's model is tested on tomorrow's data. All rows of a bucket are first tested, as the future,
+    and learned later.
 
     Args:
         bucket, samples, classes: see ``iid_stream``.
@@ -83,7 +83,7 @@ def streaming_stream(
     if len(names) < 2:
         raise ValueError(f"{len(names)} bucket: the streaming protocol tests on later buckets, but there are none")
     parts = [samples(np.flatnonzero(buckets == name)) for name in names]
-    # The last bucket has no future that could be tested: it need not be learned.
+    # The last bucket has no future to test on: it need not be learned.
     positions = [
         Position(str(name), part, tuple(classes) if not number else (), tuple(range(number, len(names) - 1)))
         for number, (name, part) in enumerate(zip(names[:-1], parts, strict=False))
@@ -94,7 +94,7 @@ def streaming_stream(
 def offline_stream(
     bucket: ArrayLike, split: Sequence[str], samples: Callable[[NDArray[np.int64]], LabelledSamples], classes: Sequence[str]
 ) -> Stream:
-    """No time at all: learn the train rows of all buckets at once, test the test rows of each (supplement, "train offline").
+    """No time order: learn the train rows of all buckets at once, test the test rows of each (supplement, "train offline").
 
     Args:
         bucket, split, samples, classes: see ``iid_stream``.
@@ -118,7 +118,7 @@ def measure_offline(*, predictions: Rows) -> Iterator[Value]:
     """Source step: ``accuracy`` on the test rows of each bucket after a training on all of them, and on all together.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
+        predictions: predictions stored by the training; no rows if it diverged.
 
     >>> import pyarrow as pa
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
@@ -143,11 +143,11 @@ def measure_offline(*, predictions: Rows) -> Iterator[Value]:
 
 
 def measure_domains(*, predictions: Rows, protocol: ClearProtocol) -> Iterator[Value]:
-    """Source step: ``accuracy`` on each domain after each, and the paper's summaries of them.
+    """Source step: ``accuracy`` on each domain after each, and the paper's summaries.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
-        protocol: whose summaries.
+        predictions: predictions stored by the training; no rows if it diverged.
+        protocol: the protocol whose summaries are computed.
 
     >>> import benchwright as bw
     >>> iid = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "iid")

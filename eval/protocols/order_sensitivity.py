@@ -1,4 +1,4 @@
-"""Streams of tasks that were learned in many orders, and what their order did: values and measures from predictions."""
+"""Streams of tasks learned in many orders, and the effect of the order: values and measures computed from predictions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ from ..results import Value, measured
 from .predictions import Predictions, asked, orders_of
 
 Key = tuple[int, str, int]
-"""Repeat, kind of order, and its number."""
+"""Repeat, kind of order, and number of the order."""
 
 
 class OrderPredictions(Predictions):
-    """The predictions of one order, learned to its end; of test sets with the splits ``test`` and ``val``, and of classes whose
-    names are their numbers.
+    """The predictions of one order, learned to its end. Splits of test sets are ``test`` and ``val``; class names are numbers.
 
     Args:
         rows, columns: see ``Predictions``.
-        order: which one; None: the only one.
+        order: number of the order to read; None if there is only one.
 
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
     >>> rows = [
@@ -60,7 +59,7 @@ class OrderPredictions(Predictions):
         return [tuple(map(int, one.classes)) for one in self.positions]
 
     def class_accuracy(self, split: str) -> list[list[float]]:
-        """After each task the accuracy of each class learned so far, in the order learned; NaN where none is tested."""
+        """After each task the accuracy of each class learned so far, in the order learned; NaN where no sample was tested."""
         test = next((test for test in self.tests if test.split == split), None)
         values: list[list[float]] = []
         for position, learned in enumerate(self.positions, start=1):
@@ -73,16 +72,16 @@ class OrderPredictions(Predictions):
         return values
 
     def matrix(self, split: str = "test") -> NDArray[np.float64]:
-        """(N, N) accuracy by task, the mean of its classes', rows after each task; NaN above the diagonal."""
+        """(N, N) accuracy by task, as the mean over its classes; a row after each task, NaN above the diagonal."""
         return task_accuracy_matrix(self.class_accuracy(split), [len(task) for task in self.tasks])
 
     def square(self) -> NDArray[np.float64]:
-        """``matrix`` of the test."""
+        """``matrix`` of the test split."""
         return self.matrix()
 
     def measures(self) -> dict[tuple[str, str], float]:
-        """By metric and split: ``aa``, ``af_from_best``, ``af_final_minus_diagonal``, ``bound`` (a_kk = 1), ``bound_own`` (its
-        a_kk); and ``aa`` of the sequences that validate.
+        """By metric and split: ``aa``, ``af_from_best``, ``af_final_minus_diagonal``, ``bound`` (a_kk = 1) and ``bound_own``
+        (measured a_kk) of the test split; and ``aa`` of the validation split.
         """
         matrix, val, tasks = self.matrix(), self.matrix("val"), len(self.tasks)
         average, nothing = final_accuracy(matrix), float("nan")
@@ -97,7 +96,7 @@ class OrderPredictions(Predictions):
 
 
 def read_orders(predictions: Rows) -> list[OrderPredictions]:
-    """Each order that a training learned."""
+    """The predictions of each order that a training learned."""
     if not predictions.num_rows:
         return []
     shared: dict[str, pa.ChunkedArray] = {}
@@ -109,18 +108,18 @@ def measure_orders(*, predictions: Rows, orders: int) -> Iterator[Value]:
 
     Args:
         predictions: see ``OrderPredictions``.
-        orders: how many it was to learn. Where some are missing, since they diverged, nothing is told of them together.
+        orders: how many it was to learn. If some are missing because they diverged, no values over all orders are given.
     """
     found = read_orders(predictions)
     return values_of(found, together=len(found) == orders)
 
 
 def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[Value]:
-    """Values of orders that one training learned.
+    """Values for the orders that one training learned.
 
-    After each task ``class_accuracy`` of each class, and ``accuracy`` of each task, which is named by its classes, ascending,
-    with + between them, and what the memory held; after the last ``OrderPredictions.measures``. And those of the whole
-    training: their means over its orders, where ``together``.
+    After each task: ``class_accuracy`` of each class, ``accuracy`` of each task (named by its classes, ascending, joined by +)
+    and the size of the memory. After the last task: ``OrderPredictions.measures``. If ``together``, also the means of these
+    measures over all orders, as values of the whole training.
 
     >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
     >>> rows = [row(ONE_LABEL, "0000//test", 0, "", "test", 4, keys=list("abcd"), labels=[0, 0, 1, 1])]
@@ -152,10 +151,10 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
 
 
 def differences(final: Mapping[Key, Mapping[str, float]]) -> tuple[list[str], OrderDifference] | None:
-    """OPD of one method over the orders that any repeat has, of the repeats that have them all; None without one.
+    """OPD of one method over all orders, from the repeats that have every order; None if no repeat has.
 
     Args:
-        final: of each stream, the accuracy at the end by what is tested: a task, or a class.
+        final: for each stream, the final accuracy by task or class name.
 
     >>> final = {(0, "task", 0): {"0": 1.0, "1": 0.5}, (0, "task", 1): {"0": 0.5, "1": 0.5}}  # repeat, kind, order
     >>> names, found = differences(final)

@@ -1,4 +1,4 @@
-"""What a training on a stream leaves behind: predictions after each position, from which every metric is computed."""
+"""Predictions stored by a training on a stream, after each position; every metric is computed from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Labels = NDArray[np.int64]
 ONE_LABEL = pa.int32()
 LABEL_SETS = pa.list_(pa.int32())
 ORDER = pa.field("order", pa.int32())
-"""A further column where one training learns several orders: which one a row is of."""
+"""Additional column where one training learns several orders: the order that a row belongs to."""
 
 
 def columns(label: pa.DataType) -> pa.Schema:
@@ -30,9 +30,9 @@ def columns(label: pa.DataType) -> pa.Schema:
     Three kinds of row:
 
     * at position 0, one for each test set: ``tested``, ``split``, ``keys`` and ``labels`` of its samples;
-    * for each position, one on what was learned: its name in ``tested``, ``class_names`` of its new classes, the number of
-      ``samples``, what the memory holds, and the learner's ``record`` as JSON;
-    * for each position and test set one with ``predicted``: class indices of those of its samples that have a label which is
+    * for each position, one about the training: its name in ``tested``, ``class_names`` of its new classes, the number of
+      ``samples``, the contents of the memory, and the learner's ``record`` as JSON;
+    * for each position and test set, one with ``predicted``: class indices for those samples of the test set that have a label
       known by then, in the order of ``keys``.
 
     >>> columns(ONE_LABEL).names[:5], columns(LABEL_SETS).field("labels").type
@@ -99,12 +99,12 @@ class LearnedPosition:
     """One position of a stream.
 
     Attributes:
-        name: of its domain or task.
+        name: name of the domain or task.
         classes: names of its new classes; empty where none is new.
         known: classes known after it.
-        samples: that were learned.
-        memory_samples, memory_parts: what the memory holds; None for a method without one.
-        record: of the learner, such as its epochs.
+        samples: number of training samples.
+        memory_samples, memory_parts: contents of the memory; None for a method without one.
+        record: record of the learner, such as its epochs.
 
     >>> import benchwright as bw
     >>> _, rows = next(bw.predictions("out"))
@@ -124,11 +124,11 @@ class LearnedPosition:
 
 @dataclass(frozen=True)
 class TestSet:
-    """Samples that are tested.
+    """A test set.
 
     Attributes:
-        tested: their domain or task, "" for all.
-        split: their role.
+        tested: domain or task, "" for all.
+        split: role of the samples.
         keys: n unique keys.
         labels: (n,) int64 class indices, or (n, k) sets of them, filled up with -1.
 
@@ -147,7 +147,7 @@ class TestSet:
 
 
 def orders_of(rows: Rows) -> list[int]:
-    """The orders that one training learned, ascending; none if it does not distinguish them.
+    """The orders that one training learned, ascending; empty if its rows have no ``ORDER`` column.
 
     >>> orders_of(Rows.of(pa.table({"key": ["a", "b", "c"], "order": pa.array([1, 0, 1], pa.int32())})))
     [0, 1]
@@ -158,15 +158,15 @@ def orders_of(rows: Rows) -> list[int]:
 
 
 class Predictions:
-    """The predictions of one training, read from the rows that it left.
+    """The predictions of one training, read from the rows that it stored.
 
     Args:
-        rows: of a stage whose columns are ``columns``, and ``ORDER`` where it learned several orders.
-        order: which of them, one of ``orders_of``.
-        columns: what was read of these rows already, for several readers of them.
+        rows: rows of a stage with the columns ``columns``, and ``ORDER`` if it learned several orders.
+        order: the order to read, one of ``orders_of``.
+        columns: cache of the columns already read from these rows, shared by several readers.
 
     Raises:
-        ValueError: the rows are of several orders, and none is named.
+        ValueError: the rows hold several orders, and ``order`` is None.
 
     >>> import benchwright as bw
     >>> facts, rows = next(bw.predictions("out"))
@@ -194,7 +194,7 @@ class Predictions:
 
     @functools.cached_property
     def positions(self) -> tuple[LearnedPosition, ...]:
-        """What was learned, in order. Raises ``ValueError`` if a position is missing, or stands out of its place."""
+        """The learned positions, in order. Raises ``ValueError`` if a position is missing or out of order."""
         learned = {position: number for (position, _, split), number in self._at.items() if position and not split}
         if [*learned] != [*range(1, len(learned) + 1)]:
             raise ValueError(f"predictions after the positions {[*learned]}: 1, 2, ... each once")
@@ -220,7 +220,7 @@ class Predictions:
         return tuple(TestSet(each["tested"], each["split"], each["keys"], self._labels(each["labels"])) for each in rows)
 
     def predicted(self, position: int, test: TestSet) -> Labels | None:
-        """What was predicted after a position (from 1) for the samples of ``asked(test.labels, known)``; None if not tested.
+        """Predictions after a position (from 1) for the samples of ``asked(test.labels, known)``; None if not tested.
 
         Returns:
             (m,) int64 class indices, or sets of them (m, k), filled up with -1.
@@ -236,7 +236,7 @@ class Predictions:
         return None if place is None else self._labels(self._take(["predicted"], [place])["predicted"][0].as_py())
 
     def matrix(self) -> NDArray[np.float64]:
-        """(positions, tests) accuracy in [0, 1], NaN where not tested. Of samples with one label each.
+        """(positions, tests) accuracy in [0, 1], NaN where not tested. Only for samples with one label each.
 
         >>> import pyarrow as pa
         >>> rows = [
@@ -261,11 +261,11 @@ class Predictions:
 
     @property
     def domains(self) -> list[str]:
-        """Names of the positions and the test sets, in the order of the stream: the last one may be tested alone."""
+        """Names of the positions and the test sets, in the order of the stream; the last may be tested but not learned."""
         return list(dict.fromkeys([*(one.name for one in self.positions), *(test.tested for test in self.tests)]))
 
     def square(self) -> NDArray[np.float64]:
-        """R, (N, N) for N ``domains``: accuracy on each after each, NaN where not tested, or not learned.
+        """R, (N, N) for N ``domains``: accuracy on each after each, NaN where not tested or not learned.
 
         >>> import benchwright as bw
         >>> streaming = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "streaming")
@@ -282,7 +282,7 @@ class Predictions:
         return square
 
     def confusion(self) -> Confusion:
-        """What was predicted after the last position, of every sample tested then. Of samples with one label each.
+        """Confusion of the predictions after the last position, over all samples tested then. Only for one label per sample.
 
         >>> import benchwright as bw
         >>> _, rows = next(bw.predictions("out"))
@@ -298,7 +298,7 @@ class Predictions:
         return found
 
     def sets_after(self, position: int, test: TestSet) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """True and predicted sets, (n, known) each, of the samples that have a label which is known after a position (from 1).
+        """True and predicted sets, (n, known) each, of the samples with a label known after a position (from 1).
 
         >>> import pyarrow as pa
         >>> rows = [
@@ -319,11 +319,11 @@ class Predictions:
         return true, np.zeros_like(true) if guess is None else label_sets(guess, known)
 
     def overlaps(self) -> Overlaps:
-        """Of the first test set, what was predicted after the last position. Of samples with sets of labels."""
+        """``Overlaps`` of the first test set after the last position. Only for samples with sets of labels."""
         return overlaps(*self.sets_after(len(self.positions), self.tests[0]))
 
     def _take(self, names: list[str], places: list[int]) -> pa.Table:
-        if missing := [name for name in names if name not in self._columns]:  # of all their files once
+        if missing := [name for name in names if name not in self._columns]:  # read once from all files
             table = self._rows.table(missing)
             self._columns.update((name, table[name]) for name in missing)
         return pa.table({name: self._columns[name].take(pa.array(places, pa.int64())) for name in names})

@@ -1,4 +1,4 @@
-"""IIRC's protocol: tasks bring labels that refine earlier ones, and a sample is tested for all of its labels known so far.
+"""IIRC's protocol: tasks bring labels that refine earlier ones, and a sample is tested for all its labels known so far.
 
 Abdelsalam et al., CVPR 2021, sections 3 and 4. After task j every test sample with a known label is predicted once. R_jk is
 measured on the samples that have a label of task k, R_j on all of them, each once.
@@ -21,7 +21,7 @@ Sets = NDArray[np.bool_]
 
 
 def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stream:
-    """A stream of sets of labels, every class of which is learned in its task.
+    """A stream of label sets, in which every class is learned in its task.
 
     Raises:
         ValueError: labels that do not fit the tasks, or a task without a training sample of one of its classes.
@@ -48,14 +48,14 @@ def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stre
 def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
     """Source step: the metrics of ``label_sets`` by task, by kind of class, and by split; and counts by class.
 
-    After each position: R_jk under the name of task k, R_j of all samples, and R_j within each kind of class, which is its
-    stratum: its labels alone, of the samples that have one. ``samples`` says of how many. Of the first test, which is the one
-    reported: ``samples``, ``predicted`` and ``correct`` of each class, whose stratum is ``class`` and its name; and the last
-    R_j as values of the whole training.
+    After each position: R_jk under the name of task k, R_j of all samples, and R_j within each kind of class, which is the
+    stratum: only labels of that kind, over the samples that have one. ``samples`` is the number of samples. For the first test
+    set, which is the one reported, also: ``samples``, ``predicted`` and ``correct`` of each class, with the stratum ``class``
+    and its name; and the last R_j as values of the whole training.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
-        kinds: of each class, in the order of learning.
+        predictions: predictions stored by the training; no rows if it diverged.
+        kinds: kind of each class, in the order of learning.
     """
     if not predictions.num_rows:
         return
@@ -83,7 +83,7 @@ def _by_task(positions: Sequence[LearnedPosition], test: TestSet, true: Sets, gu
 def _by_kind(
     learned: LearnedPosition, position: int | None, test: TestSet, true: Sets, guess: Sets, kinds: Sequence[str]
 ) -> Iterator[Value]:
-    """Of all classes, and of each kind."""
+    """Values over all classes, and over each kind of class."""
     yield from _values(overlaps(true, guess), learned, position, split=test.split)
     of_class = np.asarray(kinds[: learned.known])
     for kind in dict.fromkeys(kinds):
@@ -96,7 +96,7 @@ def _by_kind(
 def _by_class(classes: Sequence[str], position: int, test: TestSet, true: Sets, guess: Sets) -> Iterator[Value]:
     counts = {"samples": true.sum(0), "predicted": guess.sum(0), "correct": (true & guess).sum(0)}
     for metric, numbers in counts.items():
-        for name, number in zip(classes, numbers.tolist(), strict=False):  # of those known by then
+        for name, number in zip(classes, numbers.tolist(), strict=False):  # only classes known by then
             yield measured(metric, number, position=position, split=test.split, stratum=f"class {name}")
 
 

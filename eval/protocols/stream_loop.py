@@ -1,7 +1,6 @@
 """The loop of every continual-learning protocol: learn a position of a stream, predict what it tests, commit, continue.
 
-What sets one protocol apart from another is data: what each position learns, which classes are new in it, and which sets it
-tests.
+Protocols differ only in data: what each position learns, which classes are new in it, and which sets it tests.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LOGGER = logging.getLogger("benchwright.training")
 
 
 class LabelledSamples(Protocol):
-    """Labelled samples, of which a protocol looks at keys and labels alone; what they are is the learner's business.
+    """Labelled samples. A protocol reads only keys and labels; the content is up to the learner.
 
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> samples = ArrayExamples(np.zeros((2, 4), np.float32), [0, 1], keys=["a", "b"])
@@ -50,7 +49,7 @@ class LabelledSamples(Protocol):
 
 
 class StreamLearner(Protocol):
-    """A model that meets positions one after another. Anything with these members can be evaluated; nothing is inherited.
+    """A model that learns positions one after another. Anything with these members can be evaluated; nothing is inherited.
 
     >>> class Commonest:
     ...     record = {}
@@ -67,7 +66,7 @@ class StreamLearner(Protocol):
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """JSON values on the last lesson; ``memory`` says what the memory holds: ``samples``, ``parts``."""
+        """JSON values about the last ``learn``; ``memory`` is the contents of the memory: ``samples``, ``parts``."""
         ...
 
     def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
@@ -83,25 +82,25 @@ class StreamLearner(Protocol):
         ...
 
     def load(self, path: Path, seen: Sequence[Any]) -> None:
-        """Resume from a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
+        """Resume from a saved state; ``seen`` are the training sets passed to ``learn`` until then, in order."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Test:
-    """Samples that are tested.
+    """A test set.
 
     Attributes:
-        tested: what tables call them: a domain or task, "" for all.
-        split: their role, such as "test".
-        samples: with labels below the number of all classes.
+        tested: name in tables: a domain or task, "" for all.
+        split: role of the samples, such as "test".
+        samples: samples with labels below the number of all classes.
 
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> Test("2005", "test", ArrayExamples(np.zeros((2, 4), np.float32), [0, 1])).samples.labels
     array([0, 1])
     """
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # not a pytest test
 
     tested: str
     split: str
@@ -113,11 +112,11 @@ class Position:
     """One domain or task.
 
     Attributes:
-        name: what tables call it.
-        train: what is learned.
-        classes: names of its new classes; their indices continue from those of the positions before.
-        tests: which of the stream's tests are made after it; only samples with a label that is known by then are asked.
-        validate: what epochs are chosen by; may be empty.
+        name: name in tables.
+        train: training samples.
+        classes: names of its new classes; their indices continue from those of the previous positions.
+        tests: indices of the stream's test sets to test after it; only samples with a label known by then are predicted.
+        validate: samples for choosing the epoch; may be empty.
 
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> train = ArrayExamples(np.zeros((2, 4), np.float32), [0, 1])
@@ -134,11 +133,11 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class Stream:
-    """What is learned, in order, and what is tested.
+    """Positions to learn, in order, and test sets.
 
     Attributes:
         positions: at least one.
-        tests: sets of samples; no two with the same ``tested`` and ``split``.
+        tests: test sets; no two with the same ``tested`` and ``split``.
         sets: whether samples have sets of labels.
 
     >>> from benchwright.training.data.examples import ArrayExamples
@@ -180,16 +179,16 @@ class Stream:
 def run_stream(
     learner: StreamLearner, stream: Stream, *, folder: Path, tell: Callable[[str], None] = _LOGGER.info
 ) -> Iterator[pa.Table]:
-    """Learn a stream and give its predictions, see ``predictions.columns``; or continue from the checkpoint in ``folder``.
+    """Learn a stream and yield its predictions (see ``predictions.columns``), or continue from the checkpoint in ``folder``.
 
     Args:
-        learner: fresh; its state is replaced where the folder holds a part of this training.
-        stream: what to learn.
-        folder: of this training alone, see ``curation.keys.work_folder``.
-        tell: told a line after each position.
+        learner: a new learner; its state is replaced if the folder holds a part of this training.
+        stream: the stream to learn.
+        folder: folder reserved for this training, see ``curation.keys.work_folder``.
+        tell: called with a line of text after each position.
 
     Raises:
-        ArithmeticError: the loss did not stay finite. Nothing was given then.
+        ArithmeticError: the loss did not stay finite. Nothing was yielded then.
 
     >>> from benchwright.eval.protocols.predictions import Predictions
     >>> from benchwright.curation.store import Rows

@@ -1,7 +1,7 @@
-"""What a report is made of: plain values, which know nothing of HTML.
+"""The parts of a report: plain values that contain no HTML.
 
-A report is a list of sections, a section a list of blocks. Whoever has something to show composes blocks; ``html.py``
-alone knows how they look. All text is taken as text: markup in it is shown, never obeyed.
+A report is a list of sections, and a section a list of blocks. Callers compose blocks; only ``html.py`` decides how they look.
+All text is shown literally: markup in it is escaped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Tone = Literal["plain", "good", "note", "bad"]
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Paragraphs of prose; with a tone other than plain, a box that draws the eye."""
+    """Paragraphs of prose; with a tone other than plain, a highlighted box."""
 
     paragraphs: Sequence[str]
     tone: Tone = "plain"
@@ -27,7 +27,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """One figure at the top: what it is, its value, and a line below. Numbers are printed with thousands separated."""
+    """One figure at the top: its label, its value, and a line below. Numbers are printed with thousands separators."""
 
     label: str
     value: str | int | float
@@ -44,15 +44,15 @@ class Cards:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A table cell that is more than its value.
+    """A table cell with formatting besides its value.
 
     Attributes:
         value: see ``Table``.
-        code: set in a fixed-width face (digests, keys).
+        code: whether to print it in a monospaced font (digests, keys).
         href: an http or https address to link to; anything else is shown unlinked.
         tone: coloured as good or bad.
         note: small print after the value.
-        title: what comes up under the pointer: the whole of a value that was shortened, say.
+        title: shown when hovering: the full text of a shortened value, for example.
     """
 
     value: str | int | float | None
@@ -72,12 +72,12 @@ class Table:
 
     Attributes:
         columns: headings.
-        rows: one value a column. Integers are printed with thousands separated, floats with ``decimals`` places, NaN and
-            None as a dash. A column holding numbers only (or dashes) is set flush right.
+        rows: one value per column. Integers are printed with thousands separators, floats with ``decimals`` places, NaN and
+            None as a dash. A column that holds only numbers (or dashes) is right-aligned.
         caption: what the table shows; printed above it.
         decimals: places of floats.
-        total: a last row, set off by a rule; or None.
-        as_found: the numbers are data, such as years: thousands are not separated.
+        total: a last row, separated by a line; or None.
+        as_found: whether to print numbers without thousands separators, since they are data such as years.
     """
 
     columns: Sequence[str]
@@ -96,18 +96,18 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture with its meaning in words.
+    """A picture with a description in words.
 
     Attributes:
         light: bytes of an SVG, PNG, JPEG or WebP.
-        alt: what the picture says, for those who do not see it; never empty.
+        alt: what the picture shows, for readers who cannot see it; never empty.
         caption: printed below.
         dark: the same picture for dark pages, or None.
-        data: the numbers behind it, shown on demand.
-        points: all of them, for files, where ``data`` sums them up.
-        drawn: both pictures are plots of ``figures.drawn_figure``, which become parts of the page.
-        series: number -> name of a curve that the reader may leave out: the groups ``series-0`` and so on of a plot.
-        fits: a plot that is made smaller on a narrow page, where others are scrolled.
+        data: the numbers of the picture, shown on demand.
+        points: all points, for the CSV file, where ``data`` is a summary.
+        drawn: whether both pictures are plots of ``figures.drawn_figure``, which are inlined in the page.
+        series: number -> name of a curve that the reader may hide: the groups ``series-0`` and so on of a plot.
+        fits: whether the plot shrinks on a narrow page; other plots are scrolled.
     """
 
     light: bytes
@@ -127,7 +127,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Thumb:
-    """An image of a grid: encoded bytes of any size, what it is, and its score (a cosine, say) if it has one."""
+    """A picture in a grid: encoded bytes of any size, a caption, and a score (a cosine, for example) if it has one."""
 
     image: bytes
     caption: str
@@ -136,13 +136,13 @@ class Thumb:
 
 @dataclasses.dataclass(frozen=True)
 class ImageGrid:
-    """Thumbnails under a heading. None at all is said in words.
+    """Thumbnails under a heading. An empty grid is described in words.
 
     Attributes:
         title: the heading.
         thumbs: the pictures.
         side_px: longer side of a picture.
-        whole: captions take as many lines as they need; otherwise one, which is cut to the width of the picture.
+        whole: whether captions may take several lines; otherwise they are cut to the width of the picture.
     """
 
     title: str
@@ -153,11 +153,11 @@ class ImageGrid:
 
 @dataclasses.dataclass(frozen=True)
 class Sheet:
-    """Pictures in rows and columns: what becomes of each row from column to column.
+    """Pictures in rows and columns: how each row changes from column to column.
 
     Attributes:
-        columns: headings, each with its small print.
-        rows: name of a row, and a picture per column, None if there is none.
+        columns: heading and small print of each column.
+        rows: name of a row, and a picture per column, None if it is missing.
         caption: printed above it.
         side_px: longer side of a picture.
     """
@@ -180,7 +180,7 @@ class Heat:
     Attributes:
         title: printed above it.
         rows, columns: labels.
-        values: a row of numbers a label, NaN if there is none.
+        values: for each row label a row of numbers, NaN if there is none.
         framed: whether the cells of the diagonal are framed.
     """
 
@@ -198,14 +198,14 @@ class Heat:
 
 @dataclasses.dataclass(frozen=True)
 class Heats:
-    """Matrices of one scale of colours, side by side where there is room: many of them make a small page.
+    """Matrices with one colour scale, side by side where they fit: a page can hold many.
 
     Attributes:
         heats: in order.
-        scale: what the palest and the deepest colour stand for.
+        scale: values of the palest and the deepest colour.
         row_axis, column_axis: what rows and columns are.
-        unit: of the numbers, for the words.
-        decimals: printed places.
+        unit: unit of the numbers, for the description.
+        decimals: printed decimal places.
     """
 
     heats: Sequence[Heat]
@@ -218,7 +218,7 @@ class Heats:
 
 @dataclasses.dataclass(frozen=True)
 class Band:
-    """Pictures over time, tasks or another order, for a first look: a heading each, and some pictures below it.
+    """Pictures over time, tasks or another order, for a first look: headings with some pictures below each.
 
     Attributes:
         groups: heading and pictures, in their order.
@@ -233,11 +233,11 @@ class Band:
 
 @dataclasses.dataclass(frozen=True)
 class Album:
-    """Grids of pictures, of which the reader chooses some: those of a class, of a bucket, of a reason.
+    """Grids of pictures that the reader filters: by class, by bucket, by reason.
 
     Attributes:
-        facets: what can be chosen by.
-        grids: a value of each facet, and the pictures.
+        facets: names of the filters.
+        grids: a value for each facet, and the pictures.
     """
 
     facets: Sequence[str]
@@ -246,10 +246,10 @@ class Album:
 
 @dataclasses.dataclass(frozen=True)
 class Switch:
-    """Blocks of which one is seen at a time: those of several methods, say. In print all are.
+    """Blocks of which one is visible at a time, such as those of several methods. In print all are visible.
 
     Attributes:
-        title: what is chosen.
+        title: what the reader chooses.
         options: name and block.
     """
 
@@ -259,7 +259,7 @@ class Switch:
 
 @dataclasses.dataclass(frozen=True)
 class Details:
-    """Blocks behind a line that opens them (all are open in print)."""
+    """Blocks that are hidden until the reader opens them (all are open in print)."""
 
     title: str
     blocks: Sequence[Block]
@@ -271,7 +271,7 @@ Block = Text | Cards | Table | Figure | ImageGrid | Band | Album | Sheet | Heats
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A chapter, named in the table of contents."""
+    """A chapter, listed in the table of contents."""
 
     title: str
     blocks: Sequence[Block]
@@ -279,7 +279,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """A page: title, a line below it, sections, and a line at the foot."""
+    """A page: title, a line below it, sections, and a footer line."""
 
     title: str
     subtitle: str

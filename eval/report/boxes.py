@@ -1,4 +1,4 @@
-"""Boxes: how the values of any number of groups are spread, one line per group."""
+"""Box plots: the distribution of the values of any number of groups, one row per group."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _AT = (5, 25, 50, 75, 95)
 
 def box_chart(groups: Mapping[str, ArrayLike], *, group_axis: str, value_axis: str, caption: str = "") -> Figure:
     """The values of each group: a box from the first to the third quartile with the median, whiskers from 5 to 95 per cent, and
-    a dot at the mean. Groups stand below each other in the order given.
+    a dot at the mean. Groups are drawn from top to bottom in the order passed.
 
     Args:
-        groups: name -> (n,) finite values, n at least 1 and each group's own.
+        groups: name -> (n,) finite values, n at least 1 and different for each group.
         group_axis, value_axis: what groups and values are.
 
     Raises:
-        ValueError: no group, or one without values or with one that is not finite.
+        ValueError: no group, or a group that has no values or a value that is not finite.
 
     >>> figure = box_chart({"gray world": [1.0, 4.0, 9.0]}, group_axis="method", value_axis="error, degrees")
     >>> figure.data.rows[0][:2], figure.data.columns[:3]

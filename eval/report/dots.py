@@ -1,4 +1,4 @@
-"""Dots on lines: a few shares of each of several things side by side."""
+"""Dots on lines: shares of several series, compared for each label."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def dot_chart(
     published: Mapping[str, ArrayLike] | None = None,
     caption: str = "",
 ) -> Figure:
-    """Shares as dots, a line per label, joined from the least to the most: the accuracy of a class under two orders, say.
+    """Shares as dots, one line per label, joined from lowest to highest: the accuracy of a class under two orders, for example.
 
     Args:
-        labels: of the lines, from top to bottom.
-        series: name -> (n,) shares in [0, 1], one a line, NaN if there is none; at most twelve.
+        labels: labels of the lines, from top to bottom.
+        series: name -> (n,) shares in [0, 1], one per line, NaN if there is none; at most twelve series.
         label_axis, value_axis: what lines and shares are.
-        published: name of some of the series -> (n,) shares that were published for them, drawn as upright strokes.
+        published: name of a series -> (n,) published shares, drawn as vertical strokes.
 
     Raises:
-        ValueError: no line, no series or more than twelve, other shapes, nothing but NaN, or a name that is none of the series.
+        ValueError: no line, no series or more than twelve, other shapes, only NaN, or a published name that is not a series.
     """
     values = {name: np.asarray(one, dtype=np.float64) for name, one in series.items()}
     papers = {name: np.asarray(one, dtype=np.float64) for name, one in (published or {}).items()}

@@ -1,4 +1,4 @@
-"""Plots as SVG, each drawn for light and for dark pages, with alt text that tells the numbers.
+"""Plots as SVG, each drawn for light and for dark pages, with alt text that states the numbers.
 
 Only matplotlib's object interface is used: no window system, no global figure. Dates and versions are left out of the
 files and ids are salted with a constant, so that the same numbers give the same bytes (on one version of matplotlib).
@@ -22,14 +22,14 @@ from ...curation.package_data import package_toml
 from ...curation.rows import visible
 from .blocks import Figure, Table
 
-if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pay for it
+if TYPE_CHECKING:  # matplotlib takes a second to import: only callers that draw import it
     from matplotlib.axes import Axes
 
 
 @dataclasses.dataclass(frozen=True)
 class Theme:
-    """Colours of one kind of page, from ``themes.toml``. ``ramp`` goes from low to high; ``series`` tells lines apart, also by
-    lightness."""
+    """Colours of one kind of page, from ``themes.toml``. ``ramp`` goes from low to high; the colours of ``series`` also differ
+    in lightness."""
 
     page: str
     ink: str
@@ -66,15 +66,15 @@ def heat_map(
 ) -> Figure:
     """An annotated matrix of accuracies, or other shares, in [0, 1], printed in percent; NaN cells stay empty.
 
-    A bar next to it says what the colours mean.
+    A colour bar next to it shows the scale.
 
     Args:
         matrix: (r, c) float.
         rows, columns: r and c labels.
         row_axis, column_axis: what rows and columns are ("trained up to", "tested on"). Where the labels of both are the
             same, cells of the diagonal that have a value are framed.
-        what: the values, for the words.
-        scale: what the palest and the deepest colour stand for, see ``common_scale``; None: as this matrix needs.
+        what: what the values are, for the alt text.
+        scale: values of the palest and the deepest colour, see ``common_scale``; None: the range of this matrix.
     """
     values = np.asarray(matrix, dtype=np.float64)
     if values.shape != (len(rows), len(columns)) or values.size == 0:
@@ -115,7 +115,7 @@ def heat_map(
             spine.set_visible(False)
 
     above = short_labels(columns)
-    # Labels that would run into each other stand on edge.
+    # Labels that would overlap are rotated.
     upright = any(len(one) + len(other) > 2 * _LETTERS for one, other in itertools.pairwise(above))
     turned: dict[str, Any] = {"rotation": 90} if upright else {}
     side = 1.3 + 0.09 * max(0, max(map(len, short_labels(rows))) - 6) + 0.5 * (len(columns) + _BAR_WIDTH)
@@ -130,25 +130,25 @@ def heat_map(
 
 
 _LETTERS = 7
-"""Letters that fit above a cell."""
+"""Letters of a label that fit above a cell."""
 
 _BAR_WIDTH = 1.6
-"""Cells of room for the bar of colours and its two labels, beside a matrix."""
+"""Width, in cells, of the colour bar and its two labels next to a matrix."""
 
 
 def common_scale(matrices: Sequence[ArrayLike]) -> tuple[float, float]:
-    """What the palest and the deepest colour of several heat maps stand for: their extremes, in whole steps of 5 %."""
+    """Values of the palest and the deepest colour for several heat maps: their extremes, rounded outwards to steps of 5 %."""
     values = np.concatenate([np.ravel(np.asarray(matrix, dtype=np.float64)) for matrix in matrices])
-    # A share such as 0.35 may lie a rounding off its step.
+    # A share such as 0.35 may differ from its step by a rounding error.
     low, high = float(np.nanmin(values)) * 20 + 1e-9, float(np.nanmax(values)) * 20 - 1e-9
     pale, deep = math.floor(low), math.ceil(high)
-    if pale == deep:  # one value alone, on a step: 100 % is not passed, nor is 0
+    if pale == deep:  # a single value, on a step: stay within 0 and 100 %
         pale, deep = (pale - 1, pale) if pale > 0 else (pale, pale + 1)
     return pale / 20, deep / 20
 
 
 def _colour_bar(axes: Axes, ramp: Any, shape: tuple[int, int], ends: tuple[float, float]) -> None:
-    """The colours from the lowest value, at the foot, to the highest, at the head, right of a matrix of cells of size 1."""
+    """Draw the colour bar, lowest value at the bottom, to the right of a matrix of cells of size 1."""
     rows, columns = shape
     steps = 24
     edges = np.linspace(rows, 0, steps + 1)
@@ -159,7 +159,7 @@ def _colour_bar(axes: Axes, ramp: Any, shape: tuple[int, int], ends: tuple[float
 
 
 def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str, value_axis: str, caption: str = "") -> Figure:
-    """Bars from zero, each with its value; values are counts or other numbers >= 0."""
+    """Bars from zero, each labelled with its value; values are counts or other numbers >= 0."""
     heights = np.asarray(values, dtype=np.float64)
     if heights.shape != (len(labels),) or not len(labels):
         raise ValueError(f"{len(labels)} labels for values {heights.shape}: one each, and at least one")
@@ -176,7 +176,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
         axes_style(axes, theme, label_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         axes.margins(y=0.12)
-        # One bar or two would fill the plot: they get the width that they have among five.
+        # One bar or two would fill the plot: draw them as wide as if there were five.
         beside = max(0.0, 5 - len(labels)) / 2
         axes.set_xlim(-0.5 - beside, len(labels) - 0.5 + beside)
 
@@ -201,17 +201,17 @@ def line_chart(
     limits: tuple[float, float] | None = None,
     legend_title: str = "",
 ) -> Figure:
-    """Curves over the same places, told apart by colour, marker, width and dashes; at most twelve. A curve goes on over a gap.
+    """Curves over the same places, distinguished by colour, marker, width and dashes; at most twelve. Gaps are bridged.
 
     Args:
         places: (n,) labels along the axis in order, or numbers, ascending.
-        series: name -> (n,) values, NaN if there is none. One without any value is not drawn and keeps its colour, so that
-            figures beside each other can give a name one colour.
-        spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
-        shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
-        every: only each so-manieth label is printed below the axis, the first of them at place ``every``.
-        hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
-        limits: of the value axis; None: what the values need.
+        series: name -> (n,) values, NaN if there is none. A series without values is not drawn but keeps its colour, so that
+            a name has the same colour in neighbouring figures.
+        spread: name -> (n,) half-widths of a band around the curve, such as a standard deviation.
+        shares: whether the values are shares in [0, 1]: they are drawn in percent, and bands are clipped to 0 and 100.
+        every: print every n-th label only, starting with label n.
+        hollow: (n,) bool, whether the point is drawn hollow, such as for one of two alternating kinds of measurement.
+        limits: limits of the value axis; None: automatic.
         legend_title: what the curves have in common.
     """
     times = 100.0 if shares else 1.0
@@ -261,8 +261,8 @@ def line_chart(
 
 
 def _stroke(at: int, count: int) -> dict[str, Any]:
-    """Line and marker of curve ``at`` of ``count``: those drawn later, on top, are thinner and dashed, so that of curves that
-    lie on each other every one is seen."""
+    """Line and marker of curve ``at`` of ``count``: later curves, drawn on top, are thinner and dashed, so that curves that
+    coincide all remain visible."""
     below = (count - 1 - at) / max(count - 1, 1)
     dashes = _DASHES[at % len(_DASHES)]
     return {"marker": MARKERS[at], "markersize": 3.6 + 2.6 * below, "linewidth": 1.4 + 1.5 * below, "linestyle": dashes}
@@ -271,10 +271,10 @@ def _stroke(at: int, count: int) -> dict[str, Any]:
 def rank_chart(
     groups: Mapping[str, ArrayLike], *, rank_axis: str, value_axis: str, group_axis: str, caption: str = ""
 ) -> Figure:
-    """Counts of each group from its highest to its lowest on a logarithmic axis: how evenly things are spread in it.
+    """Counts of each group from its highest to its lowest on a logarithmic axis: how evenly they are distributed.
 
     Args:
-        groups: name -> (n,) counts > 0, in any order, n of each group's own; drawn from pale to deep in the order given.
+        groups: name -> (n,) counts > 0, in any order, n may differ; drawn from pale to deep in the order passed.
         rank_axis, value_axis, group_axis: what ranks, counts and groups are.
     """
     curves = {name: np.sort(np.asarray(counts, dtype=np.float64))[::-1] for name, counts in groups.items()}
@@ -348,7 +348,7 @@ def axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
 
 
 def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
-    """What curves or points mean, right of the plot or where ``options`` put it."""
+    """Add a legend to the right of the plot, or where ``options`` put it."""
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "fontsize": 8.5, "alignment": "left"}
     legend = axes.legend(**{**place, "frameon": False, **options})
     for text in [*legend.get_texts(), legend.get_title()]:
@@ -358,7 +358,7 @@ def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
 def drawn_figure(
     draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
 ) -> Figure:
-    """What ``draw`` puts on a pair of axes, for light and for dark pages; ``size_in`` is (width, height) in inches."""
+    """A figure drawn by ``draw``, for light and for dark pages; ``size_in`` is (width, height) in inches."""
     light = _svg(draw, LIGHT, size_in)
     return Figure(light, alt, caption, dark=_recoloured(light) or _svg(draw, DARK, size_in), data=data, drawn=True)
 
@@ -367,8 +367,8 @@ _COLOUR = re.compile(rb"#[0-9a-f]{6}\b")
 
 
 def _recoloured(light: bytes) -> bytes | None:
-    """The picture in the colours of dark pages, to save a second drawing, which takes most of a report's time. None if it
-    has other colours than the plain ones of the theme: those of a ramp, say, or of words that are read on them."""
+    """Replace the light colours by those of dark pages, to avoid a second drawing, which takes most of a report's time. None if
+    the picture has colours beyond the theme's plain ones, such as those of a ramp or of text on it."""
     plain = {"page", "ink", "faint", "grid", "bar", "empty"}
     pairs = [(getattr(LIGHT, name), getattr(DARK, name)) for name in sorted(plain)]
     dark = {old.encode(): new.encode() for old, new in [*pairs, *zip(LIGHT.series, DARK.series, strict=True)]}
@@ -383,7 +383,7 @@ def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float
     from matplotlib.figure import Figure as Canvas
 
     style: Any = {
-        **matplotlib.rcParamsDefault,  # the user's own style file must not change a byte
+        **matplotlib.rcParamsDefault,  # the user's own style file must not change the output
         "axes.edgecolor": theme.faint,
         "axes.facecolor": "none",
         "axes.labelcolor": theme.faint,
@@ -401,10 +401,10 @@ def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float
     }
     memory = io.BytesIO()
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph ")  # labels may be in a script that the font lacks: boxes stand for it
+        warnings.filterwarnings("ignore", message="Glyph ")  # labels may be in a script that the font lacks: boxes are drawn
         canvas = Canvas(figsize=size_in, layout="constrained")
         page = FigureCanvasSVG(canvas)
         draw(canvas.add_subplot(), theme)
-        # Not ``savefig``, which goes through the whole picture once more beforehand.
+        # Not ``savefig``, which first traverses the whole picture once more.
         page.print_svg(memory, metadata={"Date": None, "Creator": None})
     return visible(memory.getvalue().decode()).encode()  # labels are in comments, too

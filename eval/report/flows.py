@@ -1,4 +1,4 @@
-"""A picture of what becomes of names: bands from the old on the left to the new on the right, as thick as they are many."""
+"""Flow chart of renamed labels: bands from old names on the left to new names on the right, as wide as their counts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .figures import Theme, drawn_figure, legend_beside
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
 
-_THICKEST = 1.8  # lines of text that the largest flow is thick
+_THICKEST = 1.8  # width of the largest flow, in lines of text
 _THINNEST = 0.06
 _ROW_IN = 0.19
 
 
 class Change(NamedTuple):
-    """So many samples go from one name to another; ``kind`` says what sort of change it is, and gives the colour."""
+    """Samples that change from one name to another; ``kind`` is the kind of change, and determines the colour."""
 
     old: str
     new: str
@@ -33,8 +33,8 @@ def flow_chart(
     """Bands between two columns of names.
 
     Args:
-        changes: from the top down on the left; names on the right stand where their bands come from, about. Thirty or so.
-        kinds: six at most, each with a colour of its own, whether it occurs or not.
+        changes: in order from the top on the left; names on the right are placed near the sources of their bands. About thirty.
+        kinds: at most six, each with a fixed colour, whether it occurs or not.
         old_axis, new_axis, value_axis: what is on the left, on the right, and what is counted.
 
     Raises:
@@ -90,8 +90,8 @@ def _places(changes: Sequence[Change]) -> dict[str, list[int]]:
 
 
 def _stacked(names: Sequence[str], thick: np.ndarray) -> tuple[np.ndarray, dict[str, float], float]:
-    """Upper edge of every band, middle of every name, and the height of all: names one below the other in the order in which
-    they come up, each with its bands together and a line of text high at least."""
+    """Upper edge of every band, middle of every name, and total height: names from top to bottom in order of first occurrence,
+    each with its bands together and at least one line of text high."""
     top: np.ndarray = np.empty(len(names))
     middles: dict[str, float] = {}
     y = 0.0

@@ -1,7 +1,7 @@
-"""Blocks to one HTML page that needs nothing else: no script, no font, no address is fetched.
+"""Render blocks to one self-contained HTML page, which loads no script, font or address.
 
-The page says so itself: its content security policy forbids all but inline style and images within it. The same report gives
-the same bytes.
+Its content security policy enforces this: only inline style and inline images are allowed. The same report gives the same
+bytes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from .inline import Shapes, page_style
 from .tables import table_files
 
 _TINY_PX = 48
-"""Pictures that are no larger are shown with their pixels as squares that can be seen."""
+"""Pictures up to this size are enlarged so that single pixels are visible."""
 
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
 
 
 def render(report: Report, tables: str = "") -> str:
-    """The page as one string, images inside it as data URIs.
+    """The page as one string, with images as data URIs.
 
     Args:
-        report: what it is made of.
-        tables: folder of the numbers of its plots, see ``tables.figures_of``; "" if they are not written.
+        report: the report to render.
+        tables: folder of the CSV files of its plots, see ``tables.figures_of``; "" if they are not written.
 
     Raises:
-        ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
+        ValueError: a picture is not SVG, PNG, JPEG or WebP, or a thumbnail cannot be read.
     """
     most = _most_choices(block for section in report.sections for block in section.blocks)
     files_of = table_files(report, tables) if tables else {}
@@ -52,17 +52,17 @@ def render(report: Report, tables: str = "") -> str:
 
 
 def page_part(name: str) -> str:
-    """A file of this package."""
+    """Text of a file of this package."""
     return (files(__package__ or "") / name).read_text(encoding="utf-8")
 
 
 def style(most: int) -> Markup:
-    """The style sheet of pages whose reader has so many things to choose from at most."""
-    return Markup("\n".join([page_part("report.css"), page_style(), _choices(most)]))  # all ours
+    """The style sheet of a page; ``most`` is the largest number of options in any of its choices."""
+    return Markup("\n".join([page_part("report.css"), page_style(), _choices(most)]))  # all trusted
 
 
 def filled(template: str, **values: Any) -> str:
-    """A page of a template that may use the macros of ``blocks.html``, which show blocks; text is escaped."""
+    """Fill a template that may use the macros of ``blocks.html``, which render blocks; text is escaped."""
     shapes = Shapes()
     given: dict[str, Any] = {
         "block_kind": lambda block: type(block).__name__,
@@ -75,7 +75,7 @@ def filled(template: str, **values: Any) -> str:
         "depth": _depth,
         "file_of": lambda figure: "",
         "plot": lambda figure: shapes.plot(figure.light, figure.dark),
-        "shapes": lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are requested last
+        "shapes": lambda: Markup("\n").join(shapes.found.values()),  # of all plots: rendered last
         "number": itertools.count(1).__next__,
         "runs_of": _runs_of,
         "values_of": _values_of,
@@ -93,14 +93,14 @@ def _compiled(template: str) -> Template:
 
 
 def _choices(most: int) -> str:
-    """Rules by which the reader's choice, of so many at most, hides the rest; all is shown where a browser lacks ``:has``."""
+    """CSS rules by which the reader's choice hides the other options; everything is shown where a browser lacks ``:has``."""
     grids = [f".album:has(.f{f}[value='{n}']:checked) .grid:not([data-f{f}='{n}'])" for f in range(2) for n in range(most)]
     options = [f".switch:has(.o[value='{n}']:checked)>.option:not([data-o='{n}'])" for n in range(most)]
     return f"@media screen{{{','.join([*grids, *options])}{{display:none}}}}" if most else ""
 
 
 def _most_choices(blocks: Iterable[Block]) -> int:
-    """How many there are to choose from, wherever there are most."""
+    """The largest number of options in any choice."""
     most = 0
     for block in blocks:
         if isinstance(block, Album):
@@ -113,7 +113,7 @@ def _most_choices(blocks: Iterable[Block]) -> int:
 
 
 def _values_of(album: Album) -> list[list[str]]:
-    """Values of each facet in the order in which they come."""
+    """Distinct values of each facet, in order of first occurrence."""
     return [list(dict.fromkeys(values)) for values in zip(*(values for values, _ in album.grids), strict=True)]
 
 
@@ -122,17 +122,17 @@ def _places_in(album: Album, values: Sequence[str]) -> list[int]:
 
 
 def _runs_of(blocks: Sequence[Block]) -> Iterator[tuple[str, list[Block]]]:
-    """Blocks of one kind that follow each other, which may stand side by side."""
+    """Consecutive blocks of the same kind, which may be placed side by side."""
     for kind, some in itertools.groupby(blocks, key=lambda block: type(block).__name__):
         yield kind, list(some)
 
 
 def _finalized(value: Any) -> Any:
-    return visible(value) if type(value) is str else value  # and not Markup, which is ours
+    return visible(value) if type(value) is str else value  # but not Markup, which is trusted
 
 
 def _anchors(report: Report) -> list[str]:
-    """An id a section: its title in lower case with hyphens, numbered where two would be equal."""
+    """An id per section: its title in lower case with hyphens, numbered where two would be equal."""
     taken: dict[str, int] = {}
     anchors: list[str] = []
     for section in report.sections:
@@ -150,7 +150,7 @@ def _picture(data: bytes) -> str:
 
 
 def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
-    """A thumbnail as the page has it; ``where`` names its place in errors."""
+    """Attributes of a thumbnail on the page; ``where`` names its place in errors."""
     held = thumbnail(thumb.image, enlarged(side_px), where=f"{where} ({thumb.caption})")
     shown = max(1, *held.size) / min(max(held.size), side_px)
     width, height = (max(1, round(side / shown)) for side in held.size)
@@ -164,7 +164,7 @@ def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
 
 
 def _depth(block: Heats, value: float) -> int | None:
-    """How deep the colour of a cell is, from 0 to 100; None if there is no value."""
+    """Depth of a cell's colour, from 0 to 100; None if there is no value."""
     pale, deep = block.scale
     return None if math.isnan(value) else round(100 * min(max((value - pale) / max(deep - pale, 1e-9), 0.0), 1.0))
 
@@ -185,7 +185,7 @@ def _printed(value: str | int | float | None, decimals: int = 3, *, as_found: bo
 
 
 def _alignment(table: Table, column: int) -> str:
-    """ "number" where all values of the column are numbers or missing, and one is there."""
+    """ "number" if all values of the column are numbers or missing, and at least one is present."""
     values = [_cell_of(row[column]).value for row in table.rows]
     there = [value for value in values if value is not None]
     return "number" if there and all(isinstance(value, int | float) for value in there) else "text"

@@ -11,16 +11,16 @@ from ...curation.stages.image_format import PILLOW_NAMES
 
 
 def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Image:
-    """Upright RGB copy of an encoded image, its longer side ``side_px`` at most. Never scaled up.
+    """Upright RGB copy of an encoded image, its longer side at most ``side_px``. Never scaled up.
 
     Transparent pixels are shown on mid grey.
 
     Raises:
-        ValueError: the bytes are no image that can be read; ``where`` says which.
+        ValueError: the bytes cannot be read as an image; the message starts with ``where``.
     """
     try:
         with Image.open(io.BytesIO(image), formats=[*PILLOW_NAMES.values()]) as opened:
-            opened.draft("RGB", (2 * side_px, 2 * side_px))  # a JPEG decodes at the next larger eighth: far less to do
+            opened.draft("RGB", (2 * side_px, 2 * side_px))  # a JPEG decodes at the next larger eighth: much faster
             upright = ImageOps.exif_transpose(opened)
             if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
                 backed = Image.new("RGBA", upright.size, (128, 128, 128, 255))
@@ -34,12 +34,12 @@ def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Imag
 
 
 def enlarged(side_px: int) -> int:
-    """The longer side of a thumbnail as a page holds it, so that something is to be seen when it is enlarged."""
+    """Longer side of a thumbnail as stored in a page, larger than shown so that enlarging it shows detail."""
     return 3 * side_px // 2
 
 
 def small(image: bytes, side_px: int, *, where: str = "image") -> bytes:
-    """JPEG of ``thumbnail``, which a page can hold by the hundred."""
+    """JPEG of ``thumbnail``, small enough for a page to hold hundreds."""
     return encode(thumbnail(image, side_px, where=where), quality=70)
 
 

@@ -1,6 +1,6 @@
-"""Plots of matplotlib as parts of a page: shapes are shared by all plots, and colours are those of the page, light or dark.
+"""Matplotlib plots inlined in a page: plots share shapes, and colours follow the page, light or dark.
 
-Only shapes pass: elements and attributes that are not listed here, words in comments among them, do not reach the page.
+Only shapes are kept: elements and attributes that are not listed here, and comments, are dropped.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _DRAWN = ("svg", "g", "path", "use", "rect", "a")
 _LINK = re.compile(r"(/[a-z][a-z0-9_]*)+\Z")
-"""Where a shape may lead: a page of the same server."""
+"""Link targets that a shape may have: a page on the same server."""
 _KEPT = ("d", "x", "y", "width", "height", "style", "transform", "clip-path", "href")
 _SERIES = re.compile(r"series-\d+\Z")
 
 
 def variables(theme: Theme) -> str:
-    """The colours of a theme as a declaration of CSS."""
+    """The colours of a theme as CSS declarations."""
     return "".join(f"--plot-{name}:{colour};" for name, colour in _named(theme).items())
 
 
@@ -38,14 +38,14 @@ _VARIABLES = {colour: f"var(--plot-{name})" for name, colour in _named(LIGHT).it
 
 @dataclasses.dataclass
 class Shapes:
-    """What plots of one page have in common: marks, letters and frames, by the name that is made of what they are."""
+    """Shapes shared by the plots of one page: markers, letters and clip frames, by an id that is derived from the content."""
 
     found: dict[str, Markup] = dataclasses.field(default_factory=dict[str, Markup])
 
     def plot(self, light: bytes, dark: bytes | None) -> list[tuple[str, Mapping[str, str], Markup]]:
-        """A picture as (class, its attributes, its content): one for both kinds of page, or one for each.
+        """A picture as (class, attributes, content): one for both kinds of page, or one for each.
 
-        Two are needed where colours are other than the plain ones of a theme: those of a ramp, say.
+        Two are needed if colours beyond the theme's plain ones occur, such as those of a ramp.
         """
         if dark is None or {*_COLOUR.findall(light.decode())} <= _VARIABLES.keys():
             return [("", *self._content(light, _VARIABLES))]
@@ -56,7 +56,7 @@ class Shapes:
         size = {name: f"{float(root.get(name, '0').removesuffix('pt')) * 4 / 3:.0f}" for name in ("width", "height")}
         return {"viewBox": root.get("viewBox", ""), **size}, Markup(self._inner(root, colours))
 
-    # Markup as plain strings, whose values are escaped where they are put in: there are thousands of elements.
+    # Plain strings of markup, with values escaped on insertion: there are thousands of elements.
 
     def _inner(self, element: ET.Element, colours: Mapping[str, str]) -> str:
         return "".join([self._element(child, colours) for child in element])
@@ -75,7 +75,7 @@ class Shapes:
         inner, told = self._inner(element, colours), _attributes(element, colours)
         own = element.get("id", "")
         told += f' class="{escape(own)}"' if _SERIES.match(own) else ""
-        if tag == "a" and "href=" in told:  # its letters are shapes, which are not read out
+        if tag == "a" and "href=" in told:  # its letters are shapes, which screen readers cannot read
             told += f' aria-label="{escape(_place(element))}"'
         if tag == "g" and not told:
             return inner
@@ -83,7 +83,7 @@ class Shapes:
 
 
 def _place(link: ET.Element) -> str:
-    """The last word of where a link leads."""
+    """The last part of a link's path."""
     return next((value for name, value in link.attrib.items() if name.rpartition("}")[2] == "href"), "").rpartition("/")[2]
 
 
@@ -108,7 +108,7 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def page_style() -> str:
-    """The colours of plots on both kinds of page, and the rules by which a switch leaves a curve out."""
+    """CSS with the colours of plots on both kinds of page, and the rules by which a checkbox hides a curve."""
     hidden = ",".join(f".plot:has(.k{at}:not(:checked)) .series-{at}" for at in range(len(LIGHT.series)))
     return (
         f":root{{{variables(LIGHT)}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{variables(DARK)}}}}}\n"

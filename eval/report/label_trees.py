@@ -19,12 +19,12 @@ _ROW_IN, _COLUMN_IN = 0.16, 2.9
 
 
 def tree_figure(groups: Mapping[str, Sequence[str]], lone: Sequence[str], *, caption: str = "", most: int = 300) -> Figure:
-    """A forest of two levels: each superclass with lines to its subclasses, in as many columns as fit; then the lone ones.
+    """A forest of two levels: each superclass with lines to its subclasses, in up to four columns; then the lone subclasses.
 
     Args:
         groups: superclass -> subclasses.
-        lone: subclasses without one.
-        most: more leaves than that are counted rather than named.
+        lone: subclasses without a superclass.
+        most: with more leaves than this, leaves are counted instead of named.
     """
     leaves = sum(map(len, groups.values())) + len(lone)
     if not leaves:
@@ -85,12 +85,12 @@ def _block(axes: Axes, theme: Theme, column: int, row: float, name: str, inner: 
 def confusion_figure(
     matrices: Mapping[str, ArrayLike], labels: Sequence[str], *, breaks: Sequence[int] = (), caption: str = ""
 ) -> Figure:
-    """Matrices side by side: of the samples that have the label of the row, the share predicted to have that of the column.
+    """Matrices side by side: for samples with the row's label, the share for which the column's label is predicted.
 
     Args:
-        matrices: title -> (n, n) shares in [0, 1], NaN of labels without a sample.
+        matrices: title -> (n, n) shares in [0, 1], NaN for labels without a sample.
         labels: n names.
-        breaks: places before which a line parts labels of different tasks.
+        breaks: indices before which a line separates labels of different tasks.
     """
     values = {title: np.asarray(matrix, dtype=np.float64) for title, matrix in matrices.items()}
     if not values or any(matrix.shape != (len(labels), len(labels)) for matrix in values.values()):

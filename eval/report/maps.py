@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 KINDS = 24
-"""Groups that a map distinguishes by colour and mark; those that have fewer points are drawn as one."""
+"""Groups that a map distinguishes by colour and marker; smaller groups are drawn as one."""
 
 CLASSES = 12
-"""Classes with a curve of their own, in figures of six."""
+"""Number of classes that get a curve, in figures of six."""
 
 _FEWEST = 20
-"""Samples that UMAP, which looks at the 15 nearest of each, needs."""
+"""Minimum number of samples for UMAP, which uses the 15 nearest neighbours of each."""
 
 _FEW = 6
-"""Names of domains in a legend of shades."""
+"""Number of domains named in a legend of shades."""
 
 
 def map_figures(vectors: ArrayLike, kinds: Sequence[tuple[str, Sequence[str], ArrayLike, bool]], *, seed: int) -> list[Figure]:
-    """Maps of the samples by principal components and, if it is installed, by UMAP: one picture for each way to colour them.
+    """Maps of the samples by principal components and, if it is installed, by UMAP: one picture for each colouring.
 
     Args:
         vectors: (n, d), n at least 3; all are plotted.
-        kinds: what groups are, their names, the group of each vector, and whether the groups are in an order.
-        seed: of UMAP.
+        kinds: what groups are, their names, the group of each vector, and whether the groups are ordered.
+        seed: seed for UMAP.
     """
     points, shares = principal_plane(vectors)
     axes = [f"direction {at + 1}, {100 * share:.0f} % of the variance" for at, share in enumerate(shares)]
@@ -59,7 +59,7 @@ def map_figures(vectors: ArrayLike, kinds: Sequence[tuple[str, Sequence[str], Ar
 
 
 def _umap(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
-    umap: Any = importlib.import_module("umap")  # of umap-learn, which nothing else needs
+    umap: Any = importlib.import_module("umap")  # of umap-learn, used only here
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -78,16 +78,16 @@ def scatter_chart(
     ticks: bool = False,
     caption: str = "",
 ) -> Figure:
-    """Points of a plane, distinguished by group.
+    """Points in a plane, distinguished by group.
 
     Args:
         points: (n, 2).
-        groups: (n,) index of a name each.
-        names: of the groups.
+        groups: (n,) index into ``names``.
+        names: names of the groups.
         axes: labels of both axes.
         group_axis: what groups are.
-        ordered: groups have an order: their colours go from pale to deep, and not from one hue to another.
-        ticks: the numbers along the axes mean something.
+        ordered: whether groups are ordered: colours then go from pale to deep instead of between hues.
+        ticks: whether to print the numbers along the axes.
     """
     places, of = np.asarray(points, dtype=np.float64), np.asarray(groups, dtype=np.int64)
     if places.shape != (len(of), 2) or not len(of) or of.min() < 0 or of.max() >= len(names):
@@ -124,7 +124,7 @@ def scatter_chart(
 
 
 Style = Callable[[int, Theme], tuple[Any, str, bool]]
-"""Group -> its colour and mark, and whether the legend names it."""
+"""Group -> its colour and marker, and whether the legend names it."""
 
 
 def _shades(shown: Sequence[int]) -> Style:
@@ -133,7 +133,7 @@ def _shades(shown: Sequence[int]) -> Style:
     places = {at: place for place, at in enumerate(shown)}
 
     def style(at: int, theme: Theme) -> tuple[Any, str, bool]:
-        # Not from the palest, in which a point is not seen.
+        # Not from the palest colour, in which points are invisible.
         ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
         return ramp(0.25 + 0.75 * places[at] / max(len(places) - 1, 1)), "o", True
 
@@ -157,7 +157,7 @@ def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str]
     """Distances of each class's mean vector from its first domain, and between domains.
 
     Args:
-        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero if there are none.
+        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero where there are none.
         classes, domains: C and N names.
         of: what domains are.
     """
@@ -190,7 +190,7 @@ def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str]
 
 
 def _moves(moved: NDArray[np.float64], classes: Sequence[str], domains: Sequence[str], of: str) -> list[Figure]:
-    """Curves of the classes, or of those that move most."""
+    """Curves of the classes, or of those that move furthest if there are many."""
     most = np.nanmax(np.where(np.isnan(moved), 0, moved), axis=1)
     known = np.flatnonzero(~np.isnan(moved).all(axis=1)).tolist()
     kept = sorted(sorted(known, key=lambda at: (-most[at], at))[:CLASSES])

@@ -21,7 +21,7 @@ _CURVES = 8
 
 
 def nuisance_sections(tidy: pa.Table) -> list[Section]:
-    """Figure 13 of the paper, of increment 0 and of all others; and numbers. None if nothing was seen through a transform.
+    """The paper's Figure 13, for increment 0 and for all others, and the numbers. Empty if no transform was evaluated.
 
     Args:
         tidy: rows of ``open_world.measures.tidy`` whose stratification is ``nuisance``.
@@ -51,7 +51,7 @@ def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figu
     mine = frame.filter(pl.col("split") == split, pl.col("task") == task)
     places = sorted(mine["stratum"].unique().to_list(), key=_order)
     runs = mine.select("predictor", "feedback").unique().sort("predictor", "feedback", descending=[False, True]).rows()
-    if when.startswith("increment 0"):  # where all amounts are one
+    if when.startswith("increment 0"):  # where the amount of feedback makes no difference
         runs = [run for n, run in enumerate(runs) if run[0] not in [other[0] for other in runs[:n]]]
     found: list[Figure] = []
     for measure in ("top1_accuracy", "mcc"):

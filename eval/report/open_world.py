@@ -1,12 +1,12 @@
 """Figures and sections of an open-world report, from the tidy table of ``protocols.open_world.measures.tidy``.
 
-The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) draw a measure over the increments: before feedback at t, after
-it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are before feedback
-alone. Figure 3 draws how many samples the classes of an increment have. The ablations show the classification task by strata of
-the samples, cumulative, after feedback.
+The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) plot a measure over the increments: before feedback at t, after
+it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are measured only before
+feedback. Figure 3 plots how many samples the classes of an increment have. The ablations show the classification task by strata
+of the samples, cumulative, after feedback.
 
-The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None if the table
-has no such number.
+The table's column ``predictor`` distinguishes trainings with the same amount of feedback. Drawing functions return None if the
+table lacks the numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MEASURES: Mapping[str, str] = {
     "top5_accuracy": "top-5 accuracy",
     "nmi_arithmetic": "normalised mutual information",
 }
-"""Measures that are plotted, with their names on axes."""
+"""Measures that are plotted, with their axis labels."""
 _SHORT = {"mcc": "MCC", "top1_accuracy": "top-1", "top5_accuracy": "top-5", "nmi_arithmetic": "NMI"}
 REACTION = "reaction_time.last_sample.any"
 _TASKS = {"none": "unmapped classes", "detection": "novelty detection", "recognition": "novelty recognition"}
@@ -39,12 +39,12 @@ _CURVES = 8
 
 
 def density_figure(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
-    """How many samples the classes of each increment have, most frequent class first (Figure 3).
+    """Number of samples of the classes of each increment, most frequent class first (Figure 3).
 
     Args:
-        density: ``increment``, ``role``, ``label``, ``samples``, ``novel``: ``datasets.kowl.tables.class_density``.
+        density: ``increment``, ``role``, ``label``, ``samples``, ``novel``, as from ``datasets.kowl.tables.class_density``.
         role: "train", "val" or "test".
-        novel: classes that are new in the increment (True), known before it (False), or all.
+        novel: only classes that are new in the increment (True), or known before it (False); None: all.
     """
     frame = pl.DataFrame(pl.from_arrow(density)).filter(pl.col("role") == role)
     if novel is not None:
@@ -67,11 +67,11 @@ class Shown:
 
     Attributes:
         task: "classification", "detection", "recognition" or "none".
-        split: one of the table's.
+        split: a split of the table.
         phases: "pre", "post" or both.
-        cumulative: over this increment and those before it, from increment 1 on.
-        from_start: of sums: with increment 0, as the paper's Figure 12 has it.
-        novel_to: "predictor" or "evaluator"; no matter to the task "none".
+        cumulative: whether values are sums over this increment and the earlier ones, from increment 1 on.
+        from_start: whether these sums include increment 0, as in the paper's Figure 12.
+        novel_to: "predictor" or "evaluator"; ignored for the task "none".
     """
 
     task: str
@@ -82,7 +82,7 @@ class Shown:
     novel_to: str = "predictor"
 
     def rows(self, frame: pl.DataFrame, measure: str) -> pl.DataFrame:
-        """Those of ``frame`` that hold a value of ``measure``."""
+        """The rows of ``frame`` that hold a value of ``measure``."""
         return frame.filter(
             pl.col("measure") == measure,
             pl.col("task") == self.task,
@@ -95,7 +95,7 @@ class Shown:
         )
 
     def said(self, measure: str) -> str:
-        """For captions."""
+        """The selection in words, for captions."""
         task = [] if measure.startswith("reaction_time.") else [_TASKS.get(self.task, self.task)]
         split = self.split.replace("validate+test", "validation and test samples")
         novel = [] if self.task == "none" else [f"novel to the {self.novel_to}"]
@@ -108,7 +108,7 @@ class Shown:
 def measure_figure(
     tidy: pa.Table, measure: str, shown: Shown, *, feedback: float | None = None, predictor: str | None = None
 ) -> Figure | None:
-    """A measure over the increments at one feedback amount, one curve a predictor; or of one predictor, one curve an amount."""
+    """A measure over the increments: one curve per predictor at one feedback amount, or one per amount of one predictor."""
     amounts, predictors = ({name: pl.col(c) == name for name in _names(tidy, c)} for c in ("feedback", "predictor"))
     if feedback is not None:
         same, of = pl.col("feedback") == feedback, f"feedback {feedback:g}"
@@ -120,17 +120,17 @@ def measure_figure(
 
 
 def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[str, pl.Expr], *, of: str) -> Figure | None:
-    """A measure over the increments: hollow points before feedback, at t, and full ones after it, at t + 0.5.
+    """A measure over the increments: hollow points before feedback, at t, and filled points after it, at t + 0.5.
 
     Args:
-        tidy: columns of ``open_world.measures.COLUMNS``, its rows of all samples or of one stratification.
-        measure: one of the table's.
-        shown: which rows.
-        curves: name -> the rows of the curve among them, as a Polars expression; at most eight.
+        tidy: columns of ``open_world.measures.COLUMNS``, with the rows of all samples or of one stratification.
+        measure: a measure of the table.
+        shown: the rows to plot.
+        curves: name -> Polars expression for the rows of the curve; at most eight.
         of: what all curves have in common, for the legend and the caption.
 
     Raises:
-        ValueError: more than eight curves, or two values for one point: the curves do not tell runs apart.
+        ValueError: more than eight curves, or two values for one point, so that the curves do not separate runs.
     """
     frame = shown.rows(pl.DataFrame(pl.from_arrow(tidy)), measure)
     places = frame.select("at", "phase").unique().sort("at")
@@ -165,10 +165,10 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
 
     Args:
         tidy: see ``measure_curves``.
-        split: which one is plotted; None: the first of validate+test, test, validate, train that the table has.
+        split: the split to plot; None: the first of validate+test, test, validate, train that the table has.
 
     Raises:
-        ValueError: a table without rows or without a column ``predictor``, or a split that it does not have.
+        ValueError: a table without rows or without a column ``predictor``, or a split that the table does not have.
     """
     if "predictor" not in tidy.column_names or not tidy.num_rows:
         raise ValueError(f"expected a tidy table with rows and a column 'predictor': {tidy.num_rows} of {tidy.column_names}")
@@ -185,7 +185,7 @@ def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Sec
 
 
 def _training_panels(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[Block]:
-    """The same for training samples, which are predicted before they are learned: the other panels of the paper's figures."""
+    """The same figures for training samples, which are predicted before they are learned: the paper's other panels."""
     found = [figure for measure in measures for figure in _both_ways(tidy, measure, shown)]
     return [Details("Training samples", found)] if found else []
 
@@ -212,7 +212,7 @@ _ABOUT_REACTION = (
 
 
 def density_section(density: pa.Table) -> Section:
-    """Figure 3 of every role, all classes and new ones; see ``density_figure``."""
+    """Figure 3 for every role, with all classes and with new ones; see ``density_figure``."""
     blocks: list[Block] = []
     for role in ("train", "val", "test"):
         captions = ((None, f"Samples of {role} by class; all classes."), (True, f"Samples of {role} by class; new classes."))
@@ -234,7 +234,7 @@ _CHAPTERS = (
 
 
 def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[Block]:
-    """The first measure in the open; its sums, where they are drawn, and the other measures behind lines."""
+    """The first measure visible; its cumulative sums, where they are drawn, and the other measures in closed details."""
     blocks: list[Block] = list(_both_ways(tidy, measures[0], shown))
     if blocks and "post" in shown.phases:
         summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, cumulative=True))
@@ -246,7 +246,7 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
 
 
 def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
-    """By predictor, the highest feedback first, and by feedback; only one of the two where the other would show single curves.
+    """Figures by predictor, highest feedback first, and by feedback; only one of the two if the other has single curves.
 
     A figure has at most ``_CURVES`` curves; more are split into several figures.
     """
@@ -262,7 +262,7 @@ def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
 
 
 def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa.Table]:
-    """The table by the values of a column, as many to a part as a figure has curves."""
+    """Split the table by the values of a column, with at most ``_CURVES`` values in each part."""
     batches = [names[at : at + _CURVES] for at in range(0, len(names), _CURVES)]
     return [tidy.filter(pc.is_in(tidy[column], pa.array(batch, tidy[column].type))) for batch in batches]
 
@@ -284,13 +284,13 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
 
 
 def _wide(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:
-    """A row of each key, in their order, with the mean of every measure."""
+    """A row per key, sorted, with the mean of every measure."""
     wide = frame.pivot("measure", index=keys, values="value", aggregate_function="mean").sort(keys)
     return wide.select(*keys, *(measure if measure in wide.columns else pl.lit(None) for measure in measures)).rows()
 
 
 def _last_section(tidy: pa.Table, split: str) -> Section:
-    """Cumulative measures after the last increment, and what they are sums of."""
+    """Cumulative measures after the last increment, and the increments that they sum up."""
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
         pl.col("split") == split, pl.col("novel_to") != "evaluator", pl.col("measure").is_in(list(MEASURES))
     )
@@ -368,11 +368,11 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
 
     Args:
         strata: columns of ``protocols.open_world.measures.COLUMNS``; one task and one split.
-        title, about: of the section.
-        stratifications: those that are shown, in this order: name -> heading.
+        title, about: title and introduction of the section.
+        stratifications: name -> heading of those to show, in order.
 
     Returns:
-        None if the table has none of them.
+        None if the table has none of the stratifications.
     """
     frame = pl.DataFrame(pl.from_arrow(strata))
     blocks: list[Block] = []
@@ -387,7 +387,7 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
 
 
 def _place(name: str) -> tuple[int, float, str]:
-    """Numbers and thirds by size, then names, what is not annotated last."""
+    """Sort key: numbers and thirds by size, then names; samples without annotation last."""
     if name.isdigit():
         return 0, float(name), ""
     return (1, _SIZES.index(name), "") if name in _SIZES else (3 if name == "N/A" else 2, 0, name)
@@ -408,7 +408,7 @@ def _strata_table(frame: pl.DataFrame, heading: str) -> Table:
 
 
 def _strata_curves(frame: pl.DataFrame, heading: str) -> list[Block]:
-    """MCC of the strata that have most samples, cumulative from increment 0, after feedback: the paper's Figure 12."""
+    """MCC of the largest strata, cumulative from increment 0, after feedback: the paper's Figure 12."""
     sizes = frame.group_by("stratum").agg(pl.col("n").max()).sort("n", "stratum", descending=[True, False])
     largest = sorted(sizes["stratum"].head(_STRATA).to_list(), key=_place)
     if len(largest) < 2:

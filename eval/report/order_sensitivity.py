@@ -1,4 +1,4 @@
-"""Figures of order sensitivity: average accuracy against forgetting with its bound, and what an order changes."""
+"""Figures of order sensitivity: average accuracy against forgetting, with the bound."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Points = Mapping[str, tuple[ArrayLike, ArrayLike]]
 
 
 def accuracy_forgetting_chart(kinds: Mapping[str, Points], *, tasks: int, caption: str = "") -> Figure:
-    """AA against AF of every order, distinguished by method, with the line that AF cannot pass; any number of methods.
+    """AA against AF of every order, distinguished by method, with the upper bound of AF; any number of methods.
 
     Args:
-        kinds: of one or two kinds of orders, of which the points of the second are hollow: method -> AA and AF after the last
-            task, (n,) each, one an order; AF as ``forgetting_from_best``.
+        kinds: one or two kinds of orders; points of the second are hollow. Each is: method -> AA and AF after the last task,
+            (n,) each, one per order; AF as in ``forgetting_from_best``.
         tasks: k of AA_k, for the bound ``1 - k/(k-1) AA + 1/(k-1)``.
 
     Raises:
@@ -79,7 +79,7 @@ def _pair(average: ArrayLike, lost: ArrayLike) -> NDArray[np.float64]:
 def _scatter(
     axes: Axes, theme: Theme, at: int, label: str | None, x: NDArray[np.float64], y: NDArray[np.float64], hollow: bool
 ) -> None:
-    """The points of a method, and a larger one at their mean. From the ninth method on colours come with other markers."""
+    """Plot a method's points, and a larger one at their mean. From the ninth method on, colours repeat with other markers."""
     colours = len(theme.series)
     colour, marker = theme.series[at % colours], MARKERS[(at + at // colours) % len(MARKERS)]
     filled: dict[str, Any] = {"color": colour, "linestyle": ""}

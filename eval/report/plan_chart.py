@@ -1,4 +1,4 @@
-"""The stages of a run: as a table, and drawn with the rows that go from one to the next and those that leave."""
+"""The stages of a run, as a table and as a chart of the rows that pass from one to the next and the rows rejected."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # matplotlib takes a second to import
 
 _WIDE, _HIGH, _STEP = 3.3, 0.62, 0.95
 _THICKEST, _THINNEST = 2.4, 0.04
-"""Widths of the band between two stages: the most rows, and one row."""
+"""Widths of the band between two stages: for the most rows, and for one row."""
 _ARROW, _LABEL = 0.45, 2.45
-"""Widths of the arrow to what was rejected, and of these words."""
+"""Widths of the arrow to the rejects, and of their text."""
 _REASONS = 3
 
 
@@ -27,17 +27,17 @@ class PlanStage:
     """A stage of a run.
 
     Attributes:
-        name: what it is called.
-        kind: what sort of stage it is.
-        step: the function that it calls.
+        name: name of the stage.
+        kind: kind of stage.
+        step: name of the function that it calls.
         inputs: names of the stages that it reads.
-        rows: how many it gave; None if it is not made.
+        rows: number of rows out; None if it has not run.
         rejects: reason -> rows.
-        rows_in: how many it was given; None for a source.
-        seconds: that it took.
-        digest: of what it gave.
-        expands: whether it makes several rows of one, so that more may go out than came in.
-        href: where its box leads, on pages of a server: a path of lower-case words; "" for nowhere.
+        rows_in: number of rows in; None for a source.
+        seconds: how long it took.
+        digest: digest of its output.
+        expands: whether it makes several rows of one, so that more rows may go out than came in.
+        href: link of its box, on pages of a server: a path of lower-case words; "" for none.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PlanStage:
 
 
 def pipeline_section(stages: Sequence[PlanStage]) -> Section:
-    """Stages with their counts, and a box that says whether they add up (rows in = rows out + rejects)."""
+    """Stages with their counts, and a box that says whether these add up (rows in = rows out + rejects)."""
     rows: list[Sequence[CellValue]] = []
     wrong: list[str] = []
     made = [stage for stage in stages if stage.rows is not None]
@@ -77,20 +77,20 @@ def pipeline_section(stages: Sequence[PlanStage]) -> Section:
 
 
 def short_digest(digest: str) -> Cell:
-    """Its first twelve characters, which fit into a table; the whole one comes up under the pointer."""
+    """The first twelve characters, which fit into a table; the whole digest is shown when hovering."""
     return Cell(digest[:12] or None, code=True, title=digest)
 
 
 def _ranked(stage: PlanStage) -> list[tuple[str, int]]:
-    """Reasons of rejects, those of most rows first."""
+    """Reasons of rejects, most frequent first."""
     return sorted(stage.rejects.items(), key=lambda each: (-each[1], each[0]))
 
 
 def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
-    """Boxes joined by bands as wide as there are rows; rejected rows leave to the right, second inputs come in on the left.
+    """Boxes joined by bands as wide as their numbers of rows; rejects leave to the right, second inputs come in on the left.
 
     Args:
-        stages: in the order of the plan, one at least.
+        stages: in the order of the plan, at least one.
         caption: see ``Figure``.
     """
     tops = {stage.name: at * _STEP for at, stage in enumerate(stages)}
@@ -160,7 +160,7 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
 
 
 def _second_inputs(axes: Axes, theme: Theme, stage: PlanStage, stages: Sequence[PlanStage], tops: Mapping[str, float]) -> None:
-    """Lines on the left from stages that are not the one above."""
+    """Draw lines on the left from input stages other than the one above."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 

@@ -1,4 +1,4 @@
-"""Sections that more than one benchmark's report has, composed of blocks from plain numbers."""
+"""Sections used by the reports of several benchmarks, composed of blocks from plain numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .plan_chart import short_digest
 
 
 def counts_table(counts: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, what: str, caption: str) -> Table:
-    """A table of counts with its sums: ``counts`` (r, c) integers >= 0, ``what`` the heading of the row names."""
+    """A table of counts with sums: ``counts`` (r, c) integers >= 0, ``what`` the heading of the row names."""
     values = np.asarray(counts, dtype=np.int64)
     if values.shape != (len(rows), len(columns)):
         raise ValueError(f"counts {values.shape} for {len(rows)} rows and {len(columns)} columns")
@@ -31,8 +31,8 @@ def task_table(rows: pa.Table, roles: Sequence[str], caption: str) -> Table:
 
     Args:
         rows: columns ``task``, ``label`` and ``role``.
-        roles: in the order of the columns.
-        caption: of the table.
+        roles: roles in the order of the columns.
+        caption: caption of the table.
     """
     in_role = {role: pc.equal(rows["role"], role).cast(pa.int64()) for role in roles}
     table = pa.table({"task": rows["task"], "label": rows["label"], **in_role}).group_by("task")
@@ -57,9 +57,9 @@ def picture_sheets(
     """Contact sheets of the pictures of some rows.
 
     Args:
-        rows: ``key`` and ``image``, and ``score`` where pictures have one.
-        places: class -> part of it -> rows.
-        store: holds the bytes of ``image``.
+        rows: ``key`` and ``image``, and optionally ``score``.
+        places: class -> part of the class -> rows.
+        store: store with the bytes of ``image``.
         title, intro, side_px, facets: see ``contact_section``.
     """
 
@@ -78,9 +78,9 @@ def sample_sheet(
     """Pictures of some rows of a stage, in rows and columns.
 
     Args:
-        rows: with ``key`` and ``image``.
+        rows: rows with ``key`` and ``image``.
         places: name of a row of the sheet -> a row of the stage for each column, None if there is none.
-        store: holds the bytes of ``image``.
+        store: store with the bytes of ``image``.
         columns, caption: see ``Sheet``.
     """
     wanted = sorted({at for each in places.values() for at in each if at is not None})
@@ -103,13 +103,13 @@ def contact_section(
     side_px: int = 96,
     facets: Sequence[str] = ("class", "bucket"),
 ) -> Section:
-    """Contact sheets: class -> part of it -> thumbnails, a grid each.
+    """Contact sheets: a grid for each part of each class.
 
     Args:
         thumbs: class -> heading of the part -> pictures.
-        title, intro: of the section.
+        title, intro: title and introduction of the section.
         side_px: see ``ImageGrid``.
-        facets: what the reader chooses by: the class, or also the part, by its heading up to the first colon.
+        facets: what the reader filters by: the class, or also the part, by its heading up to the first colon.
     """
     grids = [
         ((name, part.partition(":")[0])[: len(facets)], ImageGrid(f"{name}, {part}", images, side_px))
@@ -121,7 +121,7 @@ def contact_section(
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """Where something came from: its name, licence, digest, and what it is."""
+    """A source: its name, licence, digest, and what it is."""
 
     name: str
     licence: str
@@ -130,14 +130,14 @@ class Provenance:
 
 
 def provenance_section(sources: Sequence[Provenance]) -> Section:
-    """Sources with what is known of them: a column that says nothing of any source is left out."""
+    """Table of the sources; columns that are empty for all of them are left out."""
     rows = [[each.name, each.what or None, each.licence or None, short_digest(each.sha256)] for each in sources]
     headings = ["source", "what it is", "licence", "SHA-256"]
     return Section("Provenance", [without_empty_columns(Table(headings, rows))])
 
 
 def without_empty_columns(table: Table) -> Table:
-    """The table without those columns, beside the first, that hold nothing in any row."""
+    """The table without columns that are empty in every row; the first column always stays."""
 
     def said(value: CellValue) -> bool:
         return (value.value if isinstance(value, Cell) else value) is not None

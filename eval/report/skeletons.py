@@ -1,4 +1,4 @@
-"""Pictures of skeleton sequences: stick figures drawn from the tensor that networks are given."""
+"""Pictures of skeleton sequences: stick figures drawn from the input tensors of the networks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _FIGURE_IN = 0.72  # inches along the side of a stick figure's place
 def skeleton_chart(
     sequences: Mapping[str, ArrayLike], edges: Sequence[tuple[int, int]], *, frames: int = 9, caption: str = ""
 ) -> Figure:
-    """A row of stick figures a sequence, at frames evenly placed from its first to its last.
+    """A row of stick figures per sequence, at frames evenly spaced from first to last.
 
     Args:
-        sequences: name -> (C, T, V) coordinates of one body: first to the right, second up. Each row has a scale of its own.
+        sequences: name -> (C, T, V) coordinates of one body: first to the right, second up. Each row is scaled separately.
         edges: pairs of joints, numbered from 0.
-        frames: figures in a row, fewer where a sequence is shorter.
+        frames: figures per row, fewer if a sequence is shorter.
 
     Raises:
-        ValueError: no sequence, or one that is no (C, T, V) of finite values with two coordinates at least.
+        ValueError: no sequence, or one that is not (C, T, V) with finite values and at least two coordinates.
     """
     bodies = {name: np.asarray(x, dtype=np.float64) for name, x in sequences.items()}
     for name, x in bodies.items():
@@ -56,7 +56,7 @@ def skeleton_chart(
                 colour = ramp(0.25 + 0.7 * column / max(frames - 1, 1))
                 axes.add_collection(LineCollection(list(joints.T[pairs]), colors=[colour], linewidths=1.5, capstyle="round"))
                 axes.plot(*joints, "o", color=colour, markersize=1.9, markeredgewidth=0)
-            # Not the label of a tick: the layout leaves those too little room beside axes of equal scales.
+            # Not a tick label: the layout leaves these too little room next to axes of equal scales.
             axes.text(-0.65, -row, labels[row], ha="right", va="center", fontsize=8.5)
         axes.set_xlim(-0.7 - labels_in / _FIGURE_IN, frames - 0.4)
         axes.set_ylim(0.5 - len(bodies), 0.5)

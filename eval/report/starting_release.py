@@ -1,4 +1,4 @@
-"""How well classifiers learned the starting release alone: KOWL's Table 3 and Figure 16."""
+"""Results of classifiers trained on the starting release alone: KOWL's Table 3 and Figure 16."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ABOUT = (
 
 
 def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) -> list[Section]:
-    """A table of MCC by split, and bars; none of no lines.
+    """A table of MCC by split, and bars; empty without lines.
 
     Args:
-        found: the lines of trainings on the starting release.
-        published: the paper's own results, shown below the table.
+        found: lines of trainings on the starting release.
+        published: the paper's results, shown below the table.
     """
     if not found:
         return []
@@ -43,7 +43,7 @@ def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) ->
 
 
 def _by_transform(found: Sequence[Line]) -> list[Block]:
-    """MCC and accuracy through each visual transform, a curve per classifier: Figure 13."""
+    """MCC and accuracy under each visual transform, a curve per classifier: Figure 13."""
     seen = {name for line in found for name in line.rows["stratum"].unique().to_pylist() if name}
     if not seen:
         return []

@@ -1,4 +1,4 @@
-"""The table behind every plot of a page, as CSV for other programs."""
+"""CSV files with the table of every plot of a page, for other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .blocks import Block, Cell, CellValue, Details, Figure, Report, Switch, Tab
 
 
 def figures_of(report: Report) -> dict[str, Figure]:
-    """Every figure that has numbers by the name of its file: the title of its section, and which it is there.
+    """Figures with numbers by file name, which is the title of their section and their number in it.
 
     >>> from benchwright.eval.report.blocks import Section
     >>> from benchwright.eval.report.figures import bar_chart
@@ -47,7 +47,7 @@ def _figures(blocks: Iterable[Block]) -> Iterator[Figure]:
 
 
 def csv_text(figure: Figure) -> str:
-    """Its numbers in full, with a heading; empty where there is no value. Raises ``ValueError`` if it has no table."""
+    """The figure's numbers in full, with a header; missing values are empty. Raises ``ValueError`` if it has no table."""
     table = figure.points or figure.data
     if table is None:
         raise ValueError(f"figure {figure.caption!r} has no table")
@@ -69,5 +69,5 @@ def _plain(value: CellValue) -> str | int | float | None:
 
 
 def table_files(report: Report, folder: str) -> Mapping[int, str]:
-    """Where the numbers of each figure are: its identity -> the file."""
+    """Map the ``id`` of each figure to the file of its numbers."""
     return {id(figure): f"{folder}/{name}" for name, figure in figures_of(report).items()}

@@ -1,4 +1,4 @@
-"""Blocks on what was trained: metrics, beside a paper's where they may be compared; curves and matrices over positions."""
+"""Blocks about trainings: metrics, next to a paper's where comparable; curves and matrices over positions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
 
 CURVES = 12
-"""A figure has so many curves: every method of the six papers, where each is trained with one setting."""
+"""Most curves in a figure: enough for every method of the six papers, each trained with one setting."""
 
 MOST_CURVES = 8
-"""So many where each has a band, and there are many."""
+"""Most curves in a figure where each has a band."""
 
 
 class HasLabel(Protocol):
-    """What has a row in a table: a line, or several that are told as one."""
+    """A row of a table: a line, or several that are shown as one."""
 
     @property
     def label(self) -> str: ...
@@ -33,7 +33,7 @@ class HasLabel(Protocol):
 
 R = TypeVar("R", bound=HasLabel)
 Column = Callable[[R], Any]
-"""What is in a column of a row: the values of its runs as an array, or the value of the cell."""
+"""Content of a column for a row: the values of its runs as an array, or the value of the cell."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class PublishedRow:
     """A row of a published table.
 
     Attributes:
-        name: in the table.
+        name: name of the row in that table.
         source: which table.
-        values: heading -> what is in it, in the unit of ours.
-        under: label of the row of ours below which it stands; below all of them where that is not shown.
+        values: heading -> value, in the unit of our table.
+        under: label of our row below which it is shown; at the end of the table if that row is not shown.
     """
 
     name: str
@@ -70,14 +70,14 @@ def lines_table(
     decimals: int = 1,
     published: Sequence[PublishedRow] = (),
 ) -> Table:
-    """A row a line, and below it, or below them all, a row a published one; columns that are empty throughout are not shown.
+    """A row per line, with published rows below their line or at the end; columns without any value are left out.
 
     Args:
-        lines: one each.
-        columns: heading -> ``Column``. Arrays are shown as ``spread_cell`` has it.
-        caption: says the unit.
+        lines: one row each.
+        columns: heading -> ``Column``. Arrays are shown as ``spread_cell``.
+        caption: caption, including the unit.
         times, decimals: see ``spread_cell``.
-        published: of the paper.
+        published: rows of the paper.
     """
 
     def cell(found: Any) -> CellValue:
@@ -111,11 +111,11 @@ def whole_columns(
 def metric_blocks(
     lines: Sequence[Line], metrics: Mapping[str, str], caption: str = "", *, published: Sequence[PublishedRow] = ()
 ) -> list[Block]:
-    """Results of whole trainings of one protocol: the metrics to show, further ones, and the settings in which lines differ.
+    """Results of whole trainings of one protocol: the chosen metrics, further metrics, and settings in which lines differ.
 
     Args:
-        lines: of one protocol.
-        metrics: heading -> ``metric`` or ``metric@split``. Those whose name ends in ``_deg`` are in degrees, others are shares.
+        lines: lines of one protocol.
+        metrics: heading -> ``metric`` or ``metric@split``. Names that end in ``_deg`` are in degrees, others are shares.
         caption: text before the unit.
         published: see ``lines_table``.
     """
@@ -133,7 +133,7 @@ def metric_blocks(
 
 
 def own_metrics(lines: Sequence[Line]) -> list[Block]:
-    """Metrics that the settings add to the benchmark's: those without a tested role."""
+    """Metrics added by the settings to the benchmark's: those without a split."""
     parts = [line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["split"], ""))) for line in lines]
     names = dict.fromkeys(name for part in parts for name in part["metric"].to_pylist())
     columns = whole_columns({name: name for name in names})
@@ -141,14 +141,14 @@ def own_metrics(lines: Sequence[Line]) -> list[Block]:
 
 
 def settings_details(lines: Sequence[Line]) -> list[Block]:
-    """In which settings, and in which model, lines of a table or figure differ: those that no label tells in the open, and
-    below them a table of all. Nothing if there is none."""
+    """The settings, including the model, in which lines of a table or figure differ: as text those that no label shows, and
+    below them a table of all. Empty if there is none."""
     told = [line.labelled for line in lines]
     return [*settings_text(told), *_settings_table({label: settings for label, _, settings in told})]
 
 
 def settings_text(lines: Sequence[LabelledSettings], what: str = "rows") -> list[Block]:
-    """The settings in which lines of a table or figure differ, and which their labels do not tell; nothing if there is none."""
+    """The settings in which lines of a table or figure differ and that their labels do not show; empty if there is none."""
     apart = {label: settings for (label, _, _), settings in zip(lines, unnamed(lines), strict=True)}
     texts = [f"{name}: {'; '.join(settings)}" for name, settings in differences(apart).items()]
     return [Text([f"Other differences between the {what}:", *texts])] if texts else []
@@ -169,7 +169,7 @@ def _said(value: Any) -> str:
 
 
 def record_differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
-    """Where a record differs from a paper: ``place.name is 1, but 2 in the paper``."""
+    """Differences between a record and a paper's: ``place.name is 1, but 2 in the paper``."""
     return [
         f"{place}{name} is {found.get(name)}, but {value} in the paper"
         for name, value in wanted.items()
@@ -178,12 +178,12 @@ def record_differences(found: Mapping[str, Any], wanted: Mapping[str, Any], plac
 
 
 def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: Sequence[str] = ()) -> list[str]:
-    """Names of the recorded settings of a training that are not a paper's; of several variants those of the nearest.
+    """Names of the recorded settings of a training that differ from a paper's; of several variants, from the closest.
 
     Args:
-        line: of the table of results.
-        papers: settings by dotted name, one of each variant.
-        apart: settings that are checked elsewhere, or do not matter.
+        line: line of the table of results.
+        papers: settings by dotted name, one for each variant.
+        apart: settings to ignore, since they are checked elsewhere or do not matter.
     """
     found = line.settings
     changed = [
@@ -198,8 +198,8 @@ def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str
 
     Args:
         lines: lines of one protocol.
-        data: why the run's data are not the paper's, by the records of its stages; "" if they are.
-        why: why a training is not the paper's, by its own record; "" if it is.
+        data: why the run's data differ from the paper's, by the records of its stages; "" if they do not.
+        why: why a training differs from the paper's, by its own record; "" if it does not.
         same: what comparable lines have in common with the paper.
     """
     reasons = {line.label: data or why(line) for line in lines}
@@ -225,15 +225,15 @@ def position_curves(
     same: bool = False,
     stratum: str = "",
 ) -> list[Block]:
-    """A metric of all that is tested together after each task, mean over runs; lines of one task are not shown.
+    """A metric over everything tested after each task, mean over runs; lines with a single task are left out.
 
     Args:
-        lines: of one protocol.
+        lines: lines of one protocol.
         metric: see ``Line.matrix``.
-        names: of the tasks of a line; runs may have fewer.
+        names: the tasks of a line; runs may have fewer.
         value_axis, caption: see ``line_chart``.
-        split: of a line.
-        same: after each task, of what was tested of that task alone (R_jj).
+        split: the split of a line.
+        same: whether to plot only the task just learned (R_jj).
         stratum: see ``Line.select``.
     """
 
@@ -280,7 +280,7 @@ def _curves(
 
 
 def _diagonals(runs: NDArray[np.float64], of: str) -> dict[str, NDArray[np.float64]]:
-    """(S, N) each of what was tested at all."""
+    """(S, N) accuracies on the same and on the next domain, where any was tested."""
     curves = {
         f"tested on the same {of}": np.diagonal(runs, axis1=1, axis2=2),
         f"tested on the next {of}": np.pad(np.diagonal(runs, 1, 1, 2), ((0, 0), (0, 1)), constant_values=math.nan),
@@ -289,12 +289,12 @@ def _diagonals(runs: NDArray[np.float64], of: str) -> dict[str, NDArray[np.float
 
 
 def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str) -> list[Block]:
-    """Accuracy after each domain on that domain, and on the next one, a curve per line: figures of one scale.
+    """Accuracy after each domain on that domain, and on the next one, a curve per line; all figures have the same scale.
 
     Args:
         lines: label -> (S, N, N) accuracies in [0, 1] of S runs, NaN where not tested.
-        names: of the N domains.
-        of: what they are.
+        names: names of the N domains.
+        of: what the domains are.
     """
     tested: dict[str, dict[str, NDArray[np.float64]]] = {}
     for label, runs in lines.items():
@@ -322,7 +322,7 @@ def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: s
 def accuracy_heats(
     lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str, scale: tuple[float, float]
 ) -> list[Heats | Text]:
-    """Accuracy matrices in percent, mean over runs, as tables of one scale of colours: a page holds hundreds of them.
+    """Accuracy matrices in percent, mean over runs, as tables with one colour scale: a page holds hundreds of them.
 
     Args:
         lines, names, of: see ``method_curves``.
@@ -336,7 +336,7 @@ def accuracy_heats(
     ]
     rows, columns = f"trained up to {of}", f"tested on {of}"
     blocks: list[Heats | Text] = [Heats(heats, (100 * scale[0], 100 * scale[1]), rows, columns, "percent")] if heats else []
-    untested = [label for label in means if label not in shown]  # of a single domain, say, where the next one is tested
+    untested = [label for label in means if label not in shown]  # such as single domains, where only the next one is tested
     if untested:
         blocks.append(Text([f"{', '.join(untested)}: not tested on a later {of}, since there is none."]))
     return blocks
@@ -346,19 +346,19 @@ K = TypeVar("K")
 
 
 def switch(title: str, options: Mapping[str, Block]) -> list[Block]:
-    """Several blocks, such as those of methods, of which one is visible; a single block is shown without a switch."""
+    """A switch between blocks, such as those of several methods; a single block is shown without a switch."""
     return [Switch(title, [*options.items()])] if len(options) > 1 else [*options.values()]
 
 
 def position_matrices(
     matrices: Mapping[K, tuple[str, Sequence[str], ArrayLike]], *, of: str, what: str = "accuracy"
 ) -> dict[K, Figure | Text]:
-    """Heat maps with one colour scale, so that they can be compared; text where nothing was tested.
+    """Heat maps with a common colour scale, so that they can be compared; text where nothing was tested.
 
     Args:
-        matrices: label of a line, N names, and (S, N, N) values in [0, 1] of S runs, NaN where not tested.
-        of: what names are of: "task", "bucket".
-        what: is measured.
+        matrices: key -> label of a line, N names, and (S, N, N) values in [0, 1] of S runs, NaN where not tested.
+        of: what the names are: "task", "bucket".
+        what: what is measured.
     """
     values = {key: np.asarray(runs, dtype=np.float64) for key, (_, _, runs) in matrices.items()}
     shown = [runs.mean(0) for runs in values.values() if not np.isnan(runs.mean(0)).all()]
@@ -366,7 +366,7 @@ def position_matrices(
     figures: dict[K, Figure | Text] = {}
     for key, (label, names, _) in matrices.items():
         mean, runs = values[key].mean(0), len(values[key])
-        if np.isnan(mean).all():  # of a single domain, say, where the next one is tested
+        if np.isnan(mean).all():  # such as a single domain, where only the next one is tested
             figures[key] = Text([f"{label}: not tested on a later {of}, since there is none."])
             continue
         framed = "" if np.isnan(np.diagonal(mean)).all() else f"; the frame marks the {of} learned last"

@@ -41,23 +41,22 @@ from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
 OFFLINE, JOINT = "offline", "joint"
-"""All buckets at once, which is not a protocol of time, and the one method that is trained so."""
+"""The protocol that trains on all buckets at once, without time order, and the only method trained so."""
 
 
 def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
-    """Every training of some methods under some protocols, one a seed.
+    """Every training of some methods under some protocols, one per seed.
 
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.baselines.clear``'s ``paper_methods`` and ``groups``, or of any method of the registry, or
-            references; those of the settings by default.
+        methods: names in ``training.baselines.clear``'s ``paper_methods`` and ``groups``, names of any method of the registry,
+            or references; by default those of the settings.
         protocols: ``iid`` and ``streaming``, both by default; ``offline`` for the method ``joint``; ``pretrain`` alone: see
             ``pretrainings``.
 
     Raises:
-        WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol
-            needs.
+        WrongUse: an unknown method or protocol, settings that do not fit, or a dataset that lacks what a protocol needs.
     """
     protocols = list(protocols)
     asked = [*(protocols or PROTOCOLS)]
@@ -94,8 +93,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 
 def check_settings(config: ClearConfig) -> None:
-    """Raise ``WrongUse`` if the settings name what their source does not have, or their own baselines do not fit, as far as
-    that shows before there is a dataset."""
+    """Raise ``WrongUse`` if the settings name something that the source does not have, or their baselines do not fit, as far
+    as this can be checked before there is a dataset."""
     _check_source(config.source)
     _check_weights(config)
     names = expanded(map(METHODS.present, config.baselines.methods))
@@ -127,7 +126,7 @@ def _of_pairs(
     weights: str | None,
     features: dict[str, Any],
 ) -> list[Training]:
-    """Trainings of pairs of protocol and method; ``seeds`` are those that have a split."""
+    """Trainings for pairs of protocol and method; ``seeds`` are the seeds with an iid split."""
     return [
         training
         for protocol, name in pairs
@@ -145,7 +144,7 @@ def _of_pairs(
 
 
 def _features(config: ClearConfig, out: str) -> dict[str, Any]:
-    """What is learned from, for the settings of a training: a feature set with its digest, which the dataset's leaves out."""
+    """The features to train on, for the settings of a training: a set's digest is included, since the dataset's omits it."""
     name = _learned(config)
     if name in (EMBEDDING, PIXELS):
         return {"features": name}
@@ -158,9 +157,9 @@ def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chose
     """Protocol and method of every baseline.
 
     Args:
-        protocols, names: of protocols and methods.
-        named: whether the protocols were named, and are not those by default.
-        chosen: whether the methods were named.
+        protocols, names: names of protocols and of methods.
+        named: whether the protocols were named, rather than the default.
+        chosen: whether the methods were named, rather than the default.
     """
     if OFFLINE in protocols and (others := [name for name in names if name != JOINT]) and chosen:
         raise WrongUse(f"protocol {OFFLINE} trains on all buckets at once: it takes only method {JOINT!r}, not {others[0]!r}")
@@ -170,7 +169,7 @@ def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chose
 
 
 def _check_weights(config: ClearConfig) -> None:
-    """As far as shows before they are fetched, or made by a pre-training."""
+    """Check the weights, as far as possible before they are fetched, or made by a pre-training."""
     weights, (name, settings) = config.baselines.weights, settings_of(config)
     if weights is None:
         return
@@ -185,7 +184,7 @@ def _check_weights(config: ClearConfig) -> None:
 
 
 def _weights(config: ClearConfig) -> str | None:
-    """The file of the model's weights, which may first be fetched."""
+    """The file of the model's weights, which is fetched if necessary."""
     weights, settings = config.baselines.weights, settings_of(config)[1]
     if weights is None:
         return None
@@ -224,7 +223,7 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _learned(config: ClearConfig) -> str:
-    """What is learned from: by default what the preset learns from, or the first set of a release without other vectors."""
+    """The features to train on: by default the preset's, or the first set of a release without other vectors."""
     b, s = config.baselines, config.source
     learned = paper_settings(b.preset, b.features)[1]["features"]
     if b.features is None and learned == EMBEDDING and not config.vectors and isinstance(s, ReleaseSource) and s.features:
@@ -233,7 +232,7 @@ def _learned(config: ClearConfig) -> str:
 
 
 def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
-    """Model, and hyper-parameters of the preset with the changes of the settings."""
+    """The model, and the preset's hyper-parameters with the changes of the settings."""
     b = config.baselines
     try:
         model, settings = paper_settings(b.preset, _learned(config))
@@ -243,10 +242,10 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
         raise WrongUse(f"baselines: {error}") from None
     changes = {key: value for key in SCHEDULE if (value := getattr(b, key)) is not None}
     for decay, other in ("decay_after_epochs", "decay_every_epochs"), ("decay_every_epochs", "decay_after_epochs"):
-        if decay in changes:  # in place of the preset's, of whatever form
+        if decay in changes:  # replaces the preset's decay, of either form
             settings["schedule"].pop(other, None)
     settings["schedule"] |= changes
-    if b.model not in (None, model):  # another model has settings of its own
+    if b.model not in (None, model):  # the preset's settings belong to another model
         settings["model"] = {}
     settings["model"] |= b.model_settings
     if "view" in settings:
@@ -262,7 +261,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
 
 
 def _check_samples(config: ClearConfig, out: str) -> None:
-    """That the dataset has what the baselines learn from."""
+    """Raise ``WrongUse`` if the dataset lacks the data that the baselines train on."""
     if _learned(config) == PIXELS:
         if isinstance(config.source, ReleaseSource) and not config.source.images:
             raise WrongUse(f"{out} has no images, and baselines.features is 'pixels': set source.images = true, and run again")

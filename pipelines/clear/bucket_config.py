@@ -102,7 +102,7 @@ class Buckets:
 
 
 def count_of_buckets(buckets: Buckets | None) -> int | None:
-    """How many buckets a rule gives; None if that is up to the data."""
+    """Number of buckets of a rule; None if it depends on the data."""
     if buckets is None or isinstance(buckets.rule, CalendarBuckets):
         return None
     if isinstance(buckets.rule, EqualCountBuckets):

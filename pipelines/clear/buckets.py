@@ -1,4 +1,4 @@
-"""What a bucket of a run is called, and of which time it is."""
+"""Names and time spans of the buckets of a run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Bucket:
     """A time bucket of a run.
 
     Attributes:
-        number: as the data have it, from 0 in order of time.
-        name: of a calendar bucket its year or month, such as 2009-03; of another one the first and last year, month or day
-            of its times, the shortest of these by which buckets differ; its number where it has no times.
-        heading: the same in words: ``2009-03`` or ``bucket 3``.
-        first, last: values of the column by which the buckets were cut.
-        images: that it had before retrieval.
-        calendar: whether it is a year or month as the calendar has it.
+        number: number in the data, from 0 in order of time.
+        name: for a calendar bucket its year or month, such as 2009-03; for other buckets the first and last year, month or day
+            of its times, the shortest of these by which buckets differ; its number if it has no times.
+        heading: the name in words: ``2009-03`` or ``bucket 3``.
+        first, last: smallest and largest value of the column by which the buckets were divided.
+        images: number of images before retrieval.
+        calendar: whether it is a calendar year or month.
     """
 
     number: int
@@ -40,16 +40,16 @@ class Bucket:
 
     @property
     def days(self) -> str:
-        """First and last day, each on a line; "" if the name says it, or buckets were not cut by times."""
+        """First and last day, each on a line; "" if the name says it, or buckets were not divided by time."""
         times = [time for time in (self.first, self.last) if isinstance(time, dt.datetime)]
         return "" if self.calendar or len(times) < 2 else f"{times[0]:%Y-%m-%d}\n{times[1]:%Y-%m-%d}"
 
 
 def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
-    """The column by which a run's buckets were cut, and the buckets; none if it has not cut any.
+    """The column by which a run's buckets were divided, and the buckets; none if they are not divided yet.
 
-    ``uploaded_unix`` is the upload time in seconds: ``date_uploaded`` says the same and is read in its place. So it is of a
-    release, whose buckets were cut before it was read, where its metadata have it.
+    ``uploaded_unix`` is the upload time in seconds; ``date_uploaded``, the same time, is read instead. The latter is also used
+    for a release, whose buckets were divided before it was read, if its metadata contain it.
     """
     rows = run.rows(STAGE, "placed")
     if rows is None:
@@ -73,7 +73,7 @@ def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
 
 
 def _spans(buckets: pl.DataFrame) -> list[str]:
-    """Buckets by first and last year, month or day, whichever distinguishes them first; by number where they have no times."""
+    """Names by first and last year, month or day, the coarsest that distinguishes all buckets; by number without times."""
     times = buckets.select("first", "last").rows()
     if all(isinstance(first, dt.datetime) for first, _ in times):
         for form in ("%Y", "%Y-%m", "%Y-%m-%d"):
@@ -84,6 +84,6 @@ def _spans(buckets: pl.DataFrame) -> list[str]:
 
 
 def bucket_names(buckets: list[Bucket], numbers: list[int]) -> list[str]:
-    """Names of buckets by their numbers, in the order of these; a bucket that was not cut by this run goes by its number."""
+    """Names of buckets by their numbers, in that order; a bucket that this run did not divide is named by its number."""
     names: Mapping[int, str] = {bucket.number: bucket.name for bucket in buckets}
     return [names.get(number, str(number)) for number in numbers]

@@ -1,4 +1,4 @@
-"""What is published of a CLEAR run: the dataset and its card."""
+"""Publication of a CLEAR run: the dataset and its card."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _CONFIRMED = {
 
 
 def _summary(config: ClearConfig, rows: Rows) -> str:
-    """Where labels, buckets and splits come from."""
+    """Origin of labels, buckets and splits."""
     if config.recipe is not None:
         names = ", ".join(escaped(each.name) for each in config.recipe.classes)
         confirmed = _CONFIRMED[config.recipe.qa.votes]
@@ -78,7 +78,7 @@ def _summary(config: ClearConfig, rows: Rows) -> str:
 
 
 def class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
-    """Names of the classes in the order of their labels; a class of a release that was left out has only its number."""
+    """Names of the classes in the order of their labels; a class that was not taken from a release has only its number."""
     if config.recipe is not None:
         return class_order([each.name for each in config.recipe.classes], config.recipe.retrieval.background)
     names = names_by_label(rows)
@@ -86,13 +86,13 @@ def class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
 
 
 def names_by_label(rows: Rows) -> dict[int, str]:
-    """Names of the classes that there are, by label, in its order."""
+    """Names of the classes in the data, by label, in ascending order."""
     found = rows.table(["label", "class_name"]).group_by(["label", "class_name"]).aggregate([]).sort_by("label")
     return dict(zip(found["label"].to_pylist(), found["class_name"].to_pylist(), strict=True))
 
 
 def _configurations(run: Run) -> dict[str, dict[str, dict[str, Any]]]:
-    """The iid splits that there are, and the stream: a split a bucket."""
+    """The iid splits that exist, and the stream with one split per bucket."""
     table = run.rows().table(["bucket", *(f"iid_seed{seed}" for seed in SEEDS)])
     iid: dict[str, dict[str, dict[str, Any]]] = {}
     for name in table.column_names[1:]:

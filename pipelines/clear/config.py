@@ -29,7 +29,7 @@ from .training_config import Baselines, PretrainingSettings
 
 _STRICT = ConfigDict(extra="forbid")
 _OF_SOURCE: Any = Field(default=None, validate_default=True)
-"""A section that some sources need and others have no use for."""
+"""A section that some sources need and others reject."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -113,7 +113,7 @@ class Unlabelled:
 
 @dataclasses.dataclass(frozen=True)
 class LabelRecipe:
-    """How the images of a source without labels are given them: the sections that such a source needs."""
+    """How images of a source without labels get labels: the sections that such a source needs."""
 
     encoder: OpenClip | Conse | Colours | OwnEncoder
     retrieval: Rule
@@ -125,7 +125,7 @@ class LabelRecipe:
 ClearSource = FolderSource | TarSource | YfccSource | DrawnSource | ReleaseSource | LabelledSource | OwnSource
 _UNLABELLED = "buckets", "encoder", "retrieval", "classes", "qa", "choice", "splits"
 _NEEDED = {"release": (), "labelled": ("buckets", "splits")}
-"""Sections that sources with labels need, and those that they may have; others need all."""
+"""Sections that sources with labels need, and sections that they may have; other sources need all."""
 
 _POSSIBLE = {"release": ("encoder",), "labelled": ("buckets", "splits", "encoder", "choice")}
 
@@ -256,7 +256,7 @@ class ClearConfig:
 
     @property
     def recipe(self) -> LabelRecipe | None:
-        """What gives the images their labels; None if they come with them."""
+        """The recipe by which images get labels; None if they come with labels."""
         if isinstance(self.source, ReleaseSource | LabelledSource):
             return None
         return LabelRecipe(*(getattr(self, field.name) for field in dataclasses.fields(LabelRecipe)))
@@ -268,17 +268,17 @@ class ClearConfig:
 
     @property
     def feature_names(self) -> list[str]:
-        """Feature sets next to the shards: those of a release that is read, and those that are made."""
+        """Feature sets next to the shards: those of a release, and those computed by the run."""
         return [*(self.source.features if isinstance(self.source, ReleaseSource) else []), *self.features]
 
     @property
     def test_share(self) -> float:
-        """Share of the test images of the iid splits."""
+        """Share of test images in the iid splits."""
         return self.splits.test_share if self.splits else cast("ReleaseSource", self.source).test_share
 
 
 def _check_section(name: str, section: Any, source: Any) -> None:
-    """Refuse a section that is missing, or that the source has no use for."""
+    """Reject a section that is missing, or that the source does not use."""
     if section is None:
         if name in _NEEDED.get(source.kind, _UNLABELLED):
             raise PydanticCustomError("missing", "this setting is missing")

@@ -1,4 +1,4 @@
-"""What the settings of CLEAR's baselines keep beside a preset that the command line names: without torch."""
+"""Settings of CLEAR's baselines that override a preset named on the command line; without torch."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SCHEDULE = (
     "mixed_precision",
     "compile",
 )
-"""Settings of the baselines that stand in place of those of a preset's schedule."""
+"""Settings of the baselines that override the schedule of a preset."""
 
 
 def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
-    """A line on what the file states in place of a preset that the command line names: it stays, as with the file's own."""
+    """A line on settings in the file that override a preset named on the command line, as they override the file's own."""
     b = config.baselines
     if "baselines.preset" not in given:
         return []

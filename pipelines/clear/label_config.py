@@ -22,7 +22,7 @@ def _shown(text: str) -> str:
 
 
 ShownText = Annotated[str, AfterValidator(_shown)]
-"""Text that annotators read, or nothing."""
+"""Text shown to annotators, or ""."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -42,7 +42,7 @@ class Class:
     hint: ShownText = ""
 
     def as_option(self) -> Option:
-        """What annotators choose for it."""
+        """The option that annotators choose for it."""
         return Option(self.option or self.name, self.name if self.option else "", self.hint)
 
 

@@ -1,4 +1,4 @@
-"""Which trainings of a CLEAR run are the paper's by what was recorded of them, and what its tables print of these."""
+"""Which trainings of a CLEAR run match the paper's, by their records, and what the paper's tables print for them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from .config import ClearConfig
 from .source_config import ReleaseSource
 
 OFFLINE = facts().offline
-"""What the paper says of a training on all buckets at once."""
+"""The paper's facts about training on all buckets at once."""
 
 SAME = "images, features, splits and settings of the paper"
 
 ROWS = frozenset(cell.row for table in published_tables() for cell in table.cells)
-"""Methods that are rows of the paper's tables."""
+"""Methods that have a row in the paper's tables."""
 
 _NAMES = {"ewc": "EWC", "si": "SI", "lwf": "LwF", "cwr": "CWR", "gdumb": "GDumb", "er": "ER", "agem": "AGEM", "nap": "Nap"}
 _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 
 
 def features_of(line: Line, config: ClearConfig) -> str:
-    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a
-    release's own sets have names of its own. A set that has the paper's name, and is no network of 2,048 numbers, is not it."""
+    """The features that a training used, as the paper's tables name them: retrieval vectors of CLIP's RN50 are "clip", and the
+    sets of a release have different names there. A set that only shares a name with the paper's is prefixed "own"."""
     found = str(line.settings.get("features", EMBEDDING))
     if isinstance(config.source, ReleaseSource) and found in config.source.features:
         return {released: name for name, released in RELEASED.items()}.get(found, found)
@@ -47,17 +47,17 @@ def features_of(line: Line, config: ClearConfig) -> str:
 
 
 def told_features(name: str) -> str:
-    """The paper's name of a set of features, or our own."""
+    """The paper's name of a set of features, or our own name."""
     return FEATURES.get(name, name)
 
 
 def network_of(line: Line) -> str:
-    """What was trained, as the paper's tables call it."""
+    """The network that was trained, as the paper's tables name it."""
     return str(line.settings.get("model.backbone", line.model)) if line.model == "pictures" else line.model
 
 
 def known_digests(config: ClearConfig) -> dict[str, str]:
-    """Digests of the paper's data, ``dataset`` and by set of features: of the facts, and those that the settings state."""
+    """Digests of the paper's data, ``dataset`` and by set of features: from the facts, and as stated in the settings."""
     found = {"dataset": facts().release.dataset_digest, **facts().release.feature_digests}
     if isinstance(config.source, ReleaseSource):
         ours = {released: name for name, released in RELEASED.items()}
@@ -66,7 +66,7 @@ def known_digests(config: ClearConfig) -> dict[str, str]:
 
 
 def has_published_counts(table: pa.Table) -> bool:
-    """Whether a dataset has as many images of each class and bucket as CLEAR-10, and all five splits."""
+    """Whether a dataset has as many images in each class and bucket as CLEAR-10, and all five splits."""
     counts = table.group_by(["bucket", "label"]).aggregate([([], "count_all")]).to_pylist()
     places = {(bucket, label) for bucket in facts().buckets.labelled for label in range(len(facts().class_names))}
     found = {(each["bucket"], each["label"]): each["count_all"] for each in counts}
@@ -75,7 +75,7 @@ def has_published_counts(table: pa.Table) -> bool:
 
 
 def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list[Block]:
-    """Of a release with the published counts: its digests, and what whoever holds the authors' archive does with them."""
+    """For a release with the published counts: its digests, and how to use them if it is the authors' archive."""
     s, shards = config.source, run.made.get("shards")
     if not isinstance(s, ReleaseSource) or shards is None or not has_published_counts(table):
         return []
@@ -90,19 +90,19 @@ def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list
 
 
 def data_differs(digest: str, known: str) -> str:
-    """Why the dataset of a run cannot be shown to be the paper's, by the digest of its shards and that of the paper's."""
+    """Why the dataset of a run cannot be shown to be the paper's, by the digest of its shards and the known digest."""
     if not known:
         return "no digest of the paper's images and features is known, so this run's cannot be shown to be the same"
     return "" if digest == known else "the images, splits or features of this run are not those of the paper"
 
 
 def why_not_the_papers(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """Why a training is none of the paper's, by its record; "" if it is. ``known``: see ``known_digests``."""
+    """Why a training differs from the paper's, by its record; "" if it does not. ``known``: see ``known_digests``."""
     return why_not_its_settings(line, features) or why_not_its_features(line, features, known)
 
 
 def why_not_its_settings(line: Line, features: str) -> str:
-    """The same, of method, network and settings alone."""
+    """Why a training differs from the paper's in method, network or settings; "" if it does not."""
     if line.method not in ROWS:
         return "the method is not in the paper's tables"
     network = network_of(line)
@@ -113,12 +113,12 @@ def why_not_its_settings(line: Line, features: str) -> str:
 
 
 def _features_in(line: Line) -> list[str]:
-    """Settings that name features and their digest, which are judged apart."""
+    """Settings that name features and their digest, which are compared separately."""
     return [name for name in line.settings if name.startswith("features")]
 
 
 def why_not_the_papers_offline(line: Line) -> str:
-    """The same, of what learned all buckets at once."""
+    """Why a training on all buckets at once differs from the paper's; "" if it does not."""
     features = str(line.settings.get("features", EMBEDDING))
     if (network_of(line), features) != (OFFLINE.network, PIXELS):
         return f"the paper has a figure of {OFFLINE.network} on {told_features(PIXELS)}"
@@ -127,7 +127,7 @@ def why_not_the_papers_offline(line: Line) -> str:
 
 
 def why_not_its_features(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """The same, of the features alone: pixels and the vectors of retrieval are in the shards, which have a digest."""
+    """Why a training differs from the paper's in features; pixels and retrieval vectors are covered by the shards' digest."""
     digest = (facts().release.feature_digests if known is None else known).get(features)
     if digest == "":
         return f"no digest of the paper's {told_features(features)} features is known"
@@ -136,7 +136,7 @@ def why_not_its_features(line: Line, features: str, known: Mapping[str, str] | N
 
 
 def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]]:
-    """The paper's settings of a method, a network and features: one preset is for the features of ImageNet's labels alone."""
+    """The paper's settings for a method, a network and features; one preset applies only to the features ``imagenet_rn50``."""
     found: dict[str, Mapping[str, Any]] = {}
     for name in presets():
         model, settings = paper_settings(name)
@@ -149,7 +149,7 @@ def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]
 
 
 def row_name(cell: PublishedCell) -> str:
-    """What the paper calls the row of a cell: ``one bucket, alpha 0.5, fine-tuned``."""
+    """The paper's name of the row of a cell: ``one bucket, alpha 0.5, fine-tuned``."""
     if cell.method in _NAMES:
         return _NAMES[cell.method]
     buffer = "cumulative" if cell.alpha is None else f"one bucket, alpha {cell.alpha:g}"
@@ -159,12 +159,12 @@ def row_name(cell: PublishedCell) -> str:
 def published_rows(
     label: str, lines: Mapping[tuple[str, str], Line], heading: Callable[[PublishedCell], str]
 ) -> list[PublishedRow]:
-    """What the paper's tables print for a row of ours; tables that say the same are named together.
+    """The paper's figures for one of our rows; tables with the same figures are named together.
 
     Args:
-        label: of the row.
-        lines: (protocol, features) -> what of it was trained as in the paper, all by one method and network.
-        heading: of the column of a cell.
+        label: label of the row.
+        lines: (protocol, features) -> line of the row that was trained as in the paper, all with the same method and network.
+        heading: heading of a cell's column.
     """
     found: list[tuple[list[str], str, dict[str, CellValue]]] = []
     for table in published_tables():
@@ -197,11 +197,11 @@ def named_tables(names: Iterable[str]) -> str:
 
 
 def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str] | None = None) -> Table:
-    """Of every table of the paper how many cells a run has by the paper's settings, and how many are comparable with them.
+    """For every table of the paper: how many of its cells a run has with the paper's settings, and how many are comparable.
 
     Args:
-        lines: each with its features.
-        data: why the data of the run are none of the paper's, or "".
+        lines: lines, each with its features.
+        data: why the data of the run differ from the paper's, or "".
         known: see ``known_digests``.
     """
     there: set[tuple[str, str, str, str]] = set()

@@ -1,9 +1,9 @@
 """CLEAR (Lin, Shi, Pathak and Ramanan, "The CLEAR Benchmark", NeurIPS 2021 Datasets and Benchmarks), and any benchmark made
-the same way: photos with dates become time buckets, prompts retrieve concepts in each, annotators confirm them, and what
-they confirm becomes shards with iid and streaming protocols.
+the same way: dated photos are divided into time buckets, prompts retrieve concepts in each, annotators confirm them, and the
+confirmed images become shards with iid and streaming protocols.
 
-``published.toml`` is the published size. A TOML file of your own with other classes, prompts, buckets and sizes makes another
-benchmark; nothing else is needed.
+``published.toml`` has the published size. A TOML file with other classes, prompts, buckets and sizes makes another benchmark,
+without further code.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
 
 def plan(c: ClearConfig, out: str) -> Flow:
-    """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
+    """The stages from sources to shards. ``out`` is the folder where ``qa import`` stores the votes."""
     if c.baselines.features is not None:
         check_learned("baselines.features", c.baselines.features, c.feature_names)
     if isinstance(c.source, ReleaseSource):
@@ -100,7 +100,7 @@ def _sample(c: ClearConfig) -> Callable[..., dict[str, Any]]:
 def _dated(c: ClearConfig) -> Flow:
     """Images that decode, in their time buckets."""
     flow = _images(c).each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
-    if not isinstance(c.source, YfccSource):  # whose lines are checked as they are read
+    if not isinstance(c.source, YfccSource):  # its lines are checked as they are read
         flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=_budget(c))
     if c.images.drop_duplicates:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
@@ -111,7 +111,7 @@ def _dated(c: ClearConfig) -> Flow:
 
 
 def _released(c: ClearConfig, s: ReleaseSource) -> Flow:
-    """Rows of a release as its lists have them: those that have vectors of every type that the settings name."""
+    """Rows of a release as its lists have them, if they have vectors of every type that the settings name."""
     gives = ReleasedImage if s.images else Released
     given: dict[str, Any] = {"max_bytes": c.images.max_bytes, "gives": gives, "pieces": release_pieces}
     flow = source_of("listed", s, SOURCES["clear"], seed=c.seed, budget=_budget(c, *ELSEWHERE), **given)
@@ -124,7 +124,7 @@ def _released(c: ClearConfig, s: ReleaseSource) -> Flow:
 
 
 def _with_released(flow: Flow, c: ClearConfig, s: ReleaseSource) -> Flow:
-    """The plan with a stage for each feature set that is the release's own; it ends with the stage that it ended with."""
+    """The plan with a stage for each feature set of the release; its last stage stays the last."""
     if not s.features:
         return flow
     places = source("listed_images", step(places_of, rows=rows_of("placed")), gives=PlaceInRelease, may_be_empty=True)
@@ -162,7 +162,7 @@ def _of_labelled_buckets(flow: Flow, c: ClearConfig) -> Flow:
 
 
 def _chosen_of_labelled(flow: Flow, c: ClearConfig) -> Flow:
-    """The images of a source that brings their classes."""
+    """The images of a source with labels, labelled and chosen."""
     background = cast("LabelledSource", c.source).background
     chosen = step(label_rows, background=background)
     if c.choice is not None:
@@ -273,7 +273,7 @@ BENCHMARK = built_in(
         "acc": "acc",
         "bwt": "bwt",
         "fwt": "fwt",
-        "accuracy": "accuracy",  # of the protocol offline alone
+        "accuracy": "accuracy",  # only of the protocol offline
     },
     release=release.write_release_layout,
     early={PRETRAIN: publish_unlabelled},

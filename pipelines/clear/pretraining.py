@@ -1,4 +1,4 @@
-"""Pre-training on the images without labels of a run, as a training: the step that learns, and what is measured of it."""
+"""Pre-training on the unlabelled images of a run, as a training: the step that learns, and its metrics."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a pre-training leaves.
+    """Result of a pre-training.
 
     Attributes:
-        checkpoint: the encoder in the form of the released ones, see ``Pretraining.released``.
-        losses, accuracies: of each epoch.
+        checkpoint: the encoder in the format of the released ones, see ``Pretraining.released``.
+        losses, accuracies: one value per epoch.
     """
 
     key: str
@@ -45,10 +45,10 @@ class Pretrained:
 
 
 def pretrainings(config: ClearConfig, out: str, methods: Sequence[str]) -> list[Training]:
-    """The pre-training of a run, by each preset that is named; that of the settings by default.
+    """The pre-trainings of a run, one per named preset; by default that of the settings.
 
     Raises:
-        WrongUse: a name that there is not, a run without unlabelled shards, or one with fewer images than a batch has.
+        WrongUse: an unknown preset, a run without unlabelled shards, or with fewer images than a batch.
     """
     p = config.pretraining
     folder = posixpath.join(out, UNLABELLED)
@@ -94,7 +94,7 @@ def _pretraining(config: ClearConfig, folder: str, name: str, backbone: str, set
     buckets = config.unlabelled.buckets
     label = "moco_" + ("all" if buckets == "all" else "b" + "_".join(map(str, buckets)))
     lines = ["weights in {path}"]
-    if backbone in RESNETS:  # which feature sets know by name
+    if backbone in RESNETS:  # feature sets accept only these by name
         lines += [
             "to compute features with them, add this to the settings and run again:",
             f"[features.{label}]",
@@ -126,16 +126,16 @@ def learn_moco(
     checkpoint_s: float,
     folder: str,
 ) -> Iterator[Pretrained | Rejected]:
-    """Source step: learn from the shards of ``dataset``, whose content digest is ``digest``, and give the encoder.
+    """Source step: learn from the shards of ``dataset``, whose content digest is ``digest``, and yield the encoder.
 
     Args:
         training: facts, see ``experiments.Training``; its model is the backbone, its settings are those of ``MocoSettings``.
-        digest: part of the key alone.
+        digest: only part of the key.
         dataset: folder of the shards.
         device: see ``training.core.devices.device_of``.
         workers: threads that load pictures ahead.
         checkpoint_s: seconds between two checkpoints.
-        folder: for them.
+        folder: folder for checkpoints.
     """
     from ...curation.checkpoint import Checkpoint
     from ...training.core.devices import device_of
@@ -155,7 +155,7 @@ def learn_moco(
             tell=lambda line: LOGGER.info("%s: %s", told(training), line),
         )
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
             raise
         yield Rejected(DIVERGED, DIVERGED, without_addresses(str(error)))
         return
@@ -164,7 +164,7 @@ def learn_moco(
 
 
 def measure_pretraining(*, predictions: Rows) -> Iterator[Value]:
-    """Loss and accuracy of the instance task of each epoch; the accuracy of the last is that of the training."""
+    """Loss and accuracy of the instance task for each epoch; the last accuracy is also the value of the whole training."""
     for row in predictions.table(["losses", "accuracies"]).to_pylist():
         for epoch, (loss, accuracy) in enumerate(zip(row["losses"], row["accuracies"], strict=True), 1):
             yield measured("contrastive_loss", loss, position=epoch)

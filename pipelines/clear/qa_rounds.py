@@ -1,4 +1,4 @@
-"""What people are asked about images of a CLEAR run."""
+"""Questions for annotators about the images of a CLEAR run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .config import ClearConfig
 
 
 def rounds(c: ClearConfig) -> list[Round]:
-    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket; none if labels came
-    with the images.
+    """The only round of questions: about the retrieved (and screened) images, a batch per bucket; none if the images came with
+    labels.
 
-    With ``qa.votes = "none"``, too: annotators may be asked before their votes are counted.
+    Also with ``qa.votes = "none"``: annotators may be asked before their votes are counted.
     """
     if c.recipe is None:
         return []

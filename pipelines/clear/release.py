@@ -1,4 +1,4 @@
-"""A CLEAR run in the folders in which CLEAR is released."""
+"""Write a CLEAR run in the folder layout of CLEAR's releases."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ LAYOUTS = ("training_folder", "train_test")
 
 
 def write_release_layout(config: ClearConfig, out: str, folder: str, layout: str = "training_folder") -> int:
-    """Write a finished run in the folders in which CLEAR is released (``datasets.clear.release``), with its features.
+    """Write a finished run in the folder layout of CLEAR's releases (``datasets.clear.release``), with its features.
 
     Args:
         config: settings of the run.
         out: the run.
-        folder: new or empty local folder outside the run, or one that such a release left unfinished: it is emptied.
-        layout: ``training_folder`` with the lists of all five splits, or ``train_test``: the split of seed 0 in two folders.
+        folder: new or empty local folder outside the run, or one with an unfinished release, which is emptied.
+        layout: ``training_folder`` with the lists of all five splits, or ``train_test``, the split of seed 0 in two folders.
 
     Returns:
         Number of images.
 
     Raises:
-        WrongUse: for any other folder or layout, or a run without images or splits.
-        Busy: where another release is in progress in it.
+        WrongUse: another folder or layout, or a run without images or splits.
+        Busy: another release is being written to the folder.
     """
     if layout not in LAYOUTS:
         raise unknown("layout", layout, LAYOUTS)
@@ -64,7 +64,7 @@ def write_release_layout(config: ClearConfig, out: str, folder: str, layout: str
         root / _UNFINISHED, f"another release is in progress in {folder}: wait for it, or choose another folder"
     ) as mark:
         others = [path for path in root.iterdir() if path.name != _UNFINISHED]
-        if others and not os.fstat(mark.fileno()).st_size:  # nobody began here before
+        if others and not os.fstat(mark.fileno()).st_size:  # no release was begun here
             (root / _UNFINISHED).unlink(missing_ok=True)
             raise WrongUse(f"{folder}: it holds files, such as {min(others).name}: choose a new or empty folder")
         mark.write(f"benchwright release has not ended here: {out}\n")
@@ -75,13 +75,13 @@ def write_release_layout(config: ClearConfig, out: str, folder: str, layout: str
             else:
                 path.unlink()
         images = _write_release(config, store, root, layout)
-        mark.truncate(0)  # whoever opened it in the meantime, and locks it next, finds nothing unfinished
+        mark.truncate(0)  # a process that opened it meanwhile, and locks it next, must not find it unfinished
         (root / _UNFINISHED).unlink()
     return images
 
 
 _UNFINISHED = ".benchwright-unfinished"
-"""Marks a folder whose release has not ended, and locks it: the next release may empty it."""
+"""Marks and locks a folder with an unfinished release: the next release may empty it."""
 
 
 def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str) -> int:
@@ -91,7 +91,7 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
     table = rows.table(["bucket", "label", "class_name", *(f"iid_seed{seed}" for seed in SEEDS)])
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
     names = _class_names(config, rows)
-    vectors = released_features(store.url, config.vectors)  # the rows of the index are those of the stage, in its order
+    vectors = released_features(store.url, config.vectors)  # the index has the rows of the stage, in the same order
     if layout == "train_test":
         images = _write_train_test(config, store, folder, names, table, vectors)
     else:
@@ -120,7 +120,7 @@ def _write_train_test(
 
 
 def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: Mapping[str, np.ndarray]) -> None:
-    """Features, and the metadata of all images where the run has others than the labelled ones."""
+    """Write features, and the metadata of all images if the run has more than the labelled ones."""
     buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
     for name, found in vectors.items():
         for bucket in np.unique(buckets).tolist():
@@ -136,7 +136,7 @@ Item = tuple[dict[str, Any], bytes]
 
 
 def _items(config: ClearConfig, store: Store, rows: Rows, part: str = "") -> Iterator[Item]:
-    """Rows with their images, all or of one part of the split of seed 0; of a release that was read with their metadata."""
+    """Rows with their images, all or one part of the split of seed 0; rows of a release include its metadata."""
     released = isinstance(config.source, ReleaseSource)
     left_out = {"image", "embedding", "shard", *(("part", "file", "listed_at") if released else ())}
     plain = [name for name in rows.column_names if name not in left_out]
@@ -155,7 +155,7 @@ def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
     """Names of all classes in the order of their labels."""
     if config.recipe is not None or not isinstance(config.source, ReleaseSource):
         return class_names(config, rows)
-    try:  # a part of the release may have been taken
+    try:  # only a part of the release may have been taken
         known = published.class_names(config.source.root)
     except (OSError, ValueError) as error:
         raise WrongUse(f"source.root: the class names are read from it again: {error}") from None
@@ -165,7 +165,7 @@ def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
 
 
 def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Sequence[int], features: Sequence[str]) -> None:
-    """Tell what Avalanche's loader, which has one ratio and few names of features in its code, will not find in the release."""
+    """Warn of what Avalanche's loader, which hard-codes the test share and names of features, will not find."""
     lines: list[str] = []
     if layout == "training_folder" and (config.test_share != facts().iid.test_share or [*seeds] != [*SEEDS]):
         published = f"testset_ratio_{config.test_share} with {len(seeds)} seeds"
@@ -189,14 +189,14 @@ def _finished(store: Store, stage: str) -> Rows:
 
 
 def released_features(out: str, embedding: str) -> dict[str, np.ndarray]:
-    """Vectors of all rows of a finished run by their names in a release: those of its shards, and its feature sets, mapped.
+    """Vectors of all rows of a finished run by their names in a release: those in its shards, and its feature sets, mapped.
 
     Args:
         out: the run.
-        embedding: name of those of the shards; "" if there are none.
+        embedding: name of the vectors in the shards; "" if there are none.
 
     Raises:
-        WrongUse: two have one name there.
+        WrongUse: two would have the same name.
     """
     dataset = posixpath.join(out, DATASET)
     found: dict[str, np.ndarray] = {}

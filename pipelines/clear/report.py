@@ -1,4 +1,4 @@
-"""The HTML report of a CLEAR run: buckets, concepts, pictures, and what was trained."""
+"""The HTML report of a CLEAR run: buckets, concepts, pictures, and results of trainings."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from .source_config import ReleaseSource
 
 _THUMB_PX = 96
 _THUMBS = 6
-"""Thumbnails a class and bucket: enough to see what is there, few enough for a page of some megabytes."""
+"""Thumbnails per class and bucket: enough for an impression, few enough for a page of some megabytes."""
 
 _SHEET_CLASSES, _SHEET_BUCKETS = 20, 24
-"""Most rows and columns of a sheet of samples: more do not fit on a page."""
+"""Most rows and columns of a sheet of samples; more do not fit on a page."""
 
 _BACKGROUND = 3
-"""Background pictures a bucket on their own sheet."""
+"""Background pictures per bucket on a separate sheet."""
 
 _POINTS = 1000
-"""Points of a map."""
+"""Number of points on a map."""
 
 _AT_ONCE = 1024
-"""Vectors that are summed at a time."""
+"""Number of vectors that are summed at a time."""
 
 _SOURCES = {
     "listed: root": ("the folder of photos", OWNERS),
@@ -54,7 +54,7 @@ _VOTES = {
 
 
 def write_report(config: ClearConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     first, last = next(iter(run.made)), list(run.made)[-1]
     cards = run.cards((first, "images found", "in the source"), (last, "in the benchmark", f"after stage {last}"))
@@ -105,7 +105,7 @@ def _notes(config: ClearConfig) -> list[str]:
 
 
 def _votes(config: ClearConfig) -> str:
-    """Whose votes are counted, "none" where nobody is asked."""
+    """Origin of the votes, "none" without annotators."""
     return "none" if config.qa is None else config.qa.votes
 
 
@@ -133,13 +133,13 @@ def _bucket_section(by: str, buckets: Sequence[Bucket]) -> list[Section]:
 
 @dataclass(frozen=True)
 class Classed:
-    """Rows that have a class and a bucket.
+    """Rows with a class and a bucket.
 
     Attributes:
-        rows: of a stage.
-        keys: theirs.
-        classes, places: of each row, its place in ``names`` and in ``buckets``.
-        names: of the classes, in the order of the settings, the background and others after them.
+        rows: rows of a stage.
+        keys: keys of the rows.
+        classes, places: for each row, its index in ``names`` and in ``buckets``.
+        names: names of the classes in the order of the settings, then the background and others.
         buckets: numbers of the buckets, ascending.
     """
 
@@ -152,7 +152,7 @@ class Classed:
 
 
 def _classed(run: ReportedRun, config: ClearConfig, *stages: str, also: Sequence[str] = ()) -> Classed | None:
-    """The rows of the first of these stages that is made; of none named, of the last one that has them."""
+    """The rows of the first of these stages that is finished; without stages, of the last stage that has these columns."""
     for stage in stages or [*run.made][::-1]:
         rows = run.rows(stage)
         if rows is None or not {"key", "bucket", *also} <= {*rows.column_names}:
@@ -191,7 +191,7 @@ def _class_section(run: ReportedRun, config: ClearConfig, buckets: list[Bucket])
 
 
 def _samples(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
-    """The forms of the paper's figures of examples: a picture of each class and bucket, and three of the background."""
+    """Sheets as in the paper's figures: one picture of each class and bucket, and three of the background."""
     found = _classed(run, config, also=["image"])
     if found is None:
         return []
@@ -253,7 +253,7 @@ def _contacts(run: ReportedRun, config: ClearConfig, buckets: Sequence[Bucket]) 
 
 
 def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
-    """Maps of the stored vectors, and how the mean of each class moves; of those of the shards, and of every feature set."""
+    """Maps of the vectors, and the drift of each class mean; for the vectors in the shards and for every feature set."""
     found = _classed(run, config, also=["embedding"]) or _classed(run, config, "placed")
     if found is None or len(found.keys) < 3:
         return []
@@ -283,8 +283,8 @@ class RowVectors:
     """Vectors of the rows of a ``Classed``.
 
     Attributes:
-        rows, column: of a stage that has them.
-        places: which of its rows they are.
+        rows, column: rows of a stage, and its column of vectors.
+        places: numbers of these rows in that stage.
     """
 
     rows: Rows
@@ -292,29 +292,29 @@ class RowVectors:
     places: NDArray[np.int64]
 
     def gather(self, chosen: NDArray[np.int64]) -> NDArray[np.floating]:
-        """Some of them, by their numbers."""
+        """Some of the vectors, by their numbers."""
         return self.rows.gather(self.column, self.places[chosen])
 
     def arrays(self) -> Iterator[NDArray[np.floating]]:
-        """All of them in order, in stretches."""
+        """All vectors in order, in batches."""
         for start in range(0, len(self.places), _AT_ONCE):
             yield self.rows.gather(self.column, self.places[start : start + _AT_ONCE])
 
 
 def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> dict[str, RowVectors]:
-    """Those of the shards, and the feature sets that are finished."""
+    """The vectors in the shards, and the finished feature sets."""
     sets: dict[str, RowVectors] = {}
     columns = {EMBEDDING: (found.rows, "embedding")} if "embedding" in found.rows.column_names else {}
     columns |= {name: (rows, "feature") for name in config.feature_names if (rows := run.rows(stage_of(name))) is not None}
     for name, (rows, column) in columns.items():
         at = {key: place for place, key in enumerate(rows.table(["key"])["key"].to_pylist())}
-        if at.keys() >= {*found.keys}:  # a stage of an earlier run may have others
+        if at.keys() >= {*found.keys}:  # a stage of an earlier run may have other rows
             sets[name] = RowVectors(rows, column, np.array([at[key] for key in found.keys], dtype=np.int64))
     return sets
 
 
 def _side_by_side(sets: Mapping[str, Sequence[Block]]) -> list[Block]:
-    """What there is of each set of vectors, below its name if there are several."""
+    """The blocks of each set of vectors, below its name if there are several."""
     if len(sets) < 2:
         return [block for blocks in sets.values() for block in blocks]
     return [Details(name, blocks, opened=at == 0) for at, (name, blocks) in enumerate(sets.items()) if blocks]

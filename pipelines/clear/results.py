@@ -1,4 +1,4 @@
-"""What was trained on a CLEAR dataset, in the forms of the paper's tables and figures."""
+"""Results of trainings on a CLEAR dataset, in the form of the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ from .unlabelled import PRETRAIN
 
 _UNIT = "percent, \u00b1 one standard deviation"
 _NARROW = ("in_domain", "next_domain")
-"""Metrics of the paper's tables that compare sets of features."""
+"""Metrics in the paper's tables that compare sets of features."""
 
 KnownDigests = Mapping[str, str] | None
-"""Digests of the paper's features, see ``known_digests``; those of the facts by default."""
+"""Digests of the paper's features, see ``known_digests``; by default those of the facts."""
 
 Key = tuple[str, str]
 """Protocol and features."""
@@ -71,7 +71,7 @@ class MethodLines:
     """Trainings of one protocol, one network and one set of features.
 
     Attributes:
-        lines: their labels distinguish methods, and nothing else.
+        lines: lines whose labels show only the method, and settings that distinguish lines of it.
         runs: label -> (S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested.
     """
 
@@ -84,13 +84,13 @@ class MethodLines:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what was trained by one method, by protocol and features.
+    """A row of a table: the trainings of one method, by protocol and features.
 
     Attributes:
-        label: the method, and settings that no other row of it has.
-        method: its method.
-        settings: those in which rows of the table may differ.
-        of: protocol and features -> the line. Lines of a row differ at most in what all rows of a column have in common.
+        label: the method, and settings that distinguish it from its other rows.
+        method: name of the method.
+        settings: settings in which rows of the table may differ.
+        of: protocol and features -> line. Lines of a row differ only in settings that are the same for all rows of a column.
     """
 
     label: str
@@ -101,7 +101,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LabelledLine:
-    """One line under a label that no other one of a table has."""
+    """A line with a label that is unique in its table."""
 
     label: str
     line: Line
@@ -109,7 +109,7 @@ class LabelledLine:
 
 
 def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
-    """The tables of both protocols and of each, with curves and matrices; matrices of all have one scale of colours."""
+    """Tables of both protocols together and of each, with curves and matrices; all matrices share one colour scale."""
     lines = [line for line in run.lines if line.protocol != PRETRAIN]
     if not lines:
         return []
@@ -140,7 +140,7 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
 
 
 def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str], data: str) -> list[Section]:
-    """What was trained on all buckets at once: the paper has one figure of it."""
+    """Results of training on all buckets at once, for which the paper has one figure."""
     if not lines:
         return []
 
@@ -159,7 +159,7 @@ def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str]
 
 
 def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) -> list[MethodLines]:
-    """By protocol and network as they come, and by features in the order of the paper's tables."""
+    """Lines grouped by protocol and network in order of occurrence, and by features in the order of the paper's tables."""
     found: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:
         found.setdefault((line.protocol, network_of(line), features_of(line, config)), []).append(line)
@@ -173,7 +173,7 @@ def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) 
 
 
 def _relabelled(lines: Sequence[Line]) -> Iterator[Line]:
-    """With the method as the label, and what sets those of one method apart."""
+    """The lines with new labels: the method, and settings that distinguish lines of the same method."""
     for line in lines:
         rivals = [each.settings for each in lines if each.method == line.method]
         yield dataclasses.replace(line, label=line_label(line.method, line.settings, rivals))
@@ -204,7 +204,7 @@ def _column(key: Key, metric: str) -> Column[Row]:
 
 
 def _rows(groups: Sequence[MethodLines]) -> list[Row]:
-    """A row per method and its settings, in the order in which they come."""
+    """A row per method and its settings, in order of occurrence."""
     of_rows = _of_rows(groups)
     found: dict[tuple[str, str], dict[Key, Line]] = {}
     settings: dict[tuple[str, str], dict[str, Any]] = {}
@@ -222,7 +222,7 @@ def _rows(groups: Sequence[MethodLines]) -> list[Row]:
 
 
 def _of_rows(groups: Sequence[MethodLines]) -> set[str]:
-    """Settings in which lines of a column differ, and those of methods: the others are the same for all of a column."""
+    """Settings in which lines of a column differ, and settings of methods; others are the same for a whole column."""
     columns = [unnamed([("", line.method, line.settings) for line in group.lines]) for group in groups]
     every = {name for group in groups for line in group.lines for name in line.settings}
     return {name for column in columns for apart in column for name in apart} | {
@@ -231,8 +231,8 @@ def _of_rows(groups: Sequence[MethodLines]) -> set[str]:
 
 
 def _differences(groups: Sequence[MethodLines], rows: Sequence[Row], column: Callable[[MethodLines], str]) -> list[Block]:
-    """The settings in which columns of a table differ, and those in which its rows do."""
-    of_rows = {*_of_rows(groups), "features"}  # columns are named for these
+    """The settings in which columns of a table differ, and those in which rows differ."""
+    of_rows = {*_of_rows(groups), "features"}  # columns are named after features
     columns = {
         column(group): {name: value for line in group.lines for name, value in line.settings.items() if name not in of_rows}
         for group in groups
@@ -246,7 +246,7 @@ def _differences(groups: Sequence[MethodLines], rows: Sequence[Row], column: Cal
 def _beside(
     rows: Sequence[Row], data: str, known: KnownDigests, heading: Callable[[PublishedCell], str]
 ) -> tuple[Text, list[PublishedRow]]:
-    """Whether the paper's figures may be shown next to these rows, and which may."""
+    """The verdict on showing the paper's figures next to these rows, and the published rows to show."""
     several = len({key for row in rows for key in row.of}) > 1
     trained = [
         LabelledLine(f"{row.label}, {key[0]}, {key[1]}" if several else row.label, line, key[1])
@@ -256,14 +256,14 @@ def _beside(
     fair, verdict = comparable(trained, data, lambda one: why_not_the_papers(one.line, one.features, known), SAME)
     lines = {id(one.line) for one in fair}
     papers = [
-        (row.label, {key: line for key, line in row.of.items() if id(line) in lines})  # as published, cell by cell
+        (row.label, {key: line for key, line in row.of.items() if id(line) in lines})  # published cells are matched one by one
         for row in rows
     ]
     return verdict, [one for label, of in papers for one in published_rows(label, of, heading)]
 
 
 def _compared(groups: Sequence[MethodLines], data: str, known: KnownDigests = None) -> list[Block]:
-    """Of one protocol and network: a row per method, a column per metric, or one a metric and set of features."""
+    """Table for one protocol and network: a row per method, a column per metric (and set of features, if several)."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
@@ -289,12 +289,12 @@ _TABLE_1 = {
     "reservoir-alpha=1.0-finetune": "Finetuning with a Reservoir",
     "dynamic_reservoir-alpha=1.0-finetune": "Finetuning with a Biased Reservoir",
 }
-"""Rows of Table 1 whose names there tell less than ours."""
+"""Rows of Table 1 whose names in the paper are less specific than ours."""
 
 
 def both_protocols(groups: Sequence[MethodLines], data: str, known: KnownDigests = None) -> list[Section]:
-    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing if no method was
-    trained under both protocols."""
+    """The table in the form of the paper's Table 1, with its methods first and in its order; empty if no method was trained
+    under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
     for network, features in dict.fromkeys((group.network, group.features) for group in groups):
@@ -325,7 +325,7 @@ def both_protocols(groups: Sequence[MethodLines], data: str, known: KnownDigests
 
 
 def _short(label: str) -> str:
-    """A label that fits a legend: ``alpha 0.25 i/k, scratch``."""
+    """A label shortened for a legend: ``alpha 0.25 i/k, scratch``."""
     found = re.match(r"(dynamic_)?reservoir-alpha=([\d.]+)-(scratch|finetune)(.*)", label)
     return f"alpha {found[2]}{' i/k' if found[1] else ''}, {found[3]}{found[4]}" if found else label
 
@@ -346,7 +346,7 @@ def _by_features(groups: Sequence[MethodLines], names: Sequence[str], scale: tup
 
 
 def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
-    """Loss and accuracy of the last epoch of each pre-training; nothing if there is none."""
+    """Loss and accuracy of the last epoch of each pre-training; empty without pre-trainings."""
     rows: list[Sequence[CellValue]] = []
     for line in lines:
         if line.protocol != PRETRAIN:
@@ -367,7 +367,7 @@ def pretraining_sections(lines: Sequence[Line]) -> list[Section]:
 
 
 def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
-    """That classes were learned in the space in which their images were retrieved, where they were."""
+    """A note if classes were learned from the same vectors by which their images were retrieved."""
     if "retrieved" not in run.made:
         return []
     learned = dict.fromkeys(str(line.settings.get("features", EMBEDDING)) for line in lines)
@@ -382,7 +382,7 @@ def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
 
 
 def _made_alike(run: ReportedRun, stage: str, other: str) -> bool:
-    """Whether two stages have one encoder, with the same weights."""
+    """Whether two stages used the same encoder with the same weights."""
     if stage not in run.made or other not in run.made:
         return False
     one, two = (run.made[name].recipe["settings"] for name in (stage, other))

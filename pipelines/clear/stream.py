@@ -1,4 +1,4 @@
-"""The streams of a CLEAR dataset: features or pictures of its time buckets, and their labels, read from the shards."""
+"""The streams of a CLEAR dataset: features or pictures by time bucket, with labels, read from the shards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Take = Callable[[NDArray[np.int64]], Examples]
 
 
 def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training: its protocol is ``iid`` or ``offline``, whose split is drawn by the seed, or ``streaming``."""
+    """The stream of a training under the protocol ``iid`` or ``offline``, whose split depends on the seed, or ``streaming``."""
     index = DatasetIndex.open(dataset)
     labels, names = _labels(index.table)
     learned = training["settings"]["features"]
@@ -47,12 +47,12 @@ def _pictures(album: PictureCache, keys: list[str], labels: NDArray[np.int64], r
 
 def _vectors(features: NDArray[np.floating], keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
     whole = len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows)
-    at = slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows  # a view where a bucket's rows stand together
+    at = slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows  # a view if a bucket's rows are contiguous
     return ArrayExamples(features[at].astype(np.float32, copy=False), labels[at], [keys[row] for row in rows.tolist()])
 
 
 def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Of every row, and the names of all classes."""
+    """Labels of all rows, and names of all classes."""
     labels = table["label"].to_numpy()
     names = dict(zip(labels.tolist(), table["class_name"].to_pylist(), strict=True))
     return labels, tuple(names.get(at, f"class {at}") for at in range(max(names) + 1))
@@ -60,13 +60,13 @@ def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 @functools.lru_cache(maxsize=1)
 def _read(dataset: str, digest: str) -> tuple[NDArray[np.float32], list[str]]:
-    """Features and keys, which all trainings in one process share; ``digest`` names the content."""
+    """Features and keys, shared by all trainings in one process; ``digest`` identifies the content."""
     features, table = read_features(DatasetIndex.open(dataset))
     return features, table["key"].to_pylist()
 
 
 def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[np.floating], list[str]]:
-    """A feature set, mapped, and keys."""
+    """A feature set, memory-mapped, and keys."""
     name, digest = settings["features"], settings["features_digest"]
     if (there := feature_sets(index.url).get(name, {}).get("digest")) != digest:
         raise ValueError(
@@ -78,5 +78,5 @@ def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[n
 
 @functools.lru_cache(maxsize=1)
 def _album(dataset: str, digest: str, view: str) -> PictureCache:
-    """Pictures, which all trainings in one process share; ``digest`` names the content."""
+    """Pictures, shared by all trainings in one process; ``digest`` identifies the content."""
     return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))

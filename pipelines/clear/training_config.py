@@ -1,4 +1,4 @@
-"""Settings of what ``train`` learns of a CLEAR dataset, and of pre-training on its images without labels."""
+"""Settings of trainings on a CLEAR dataset, and of pre-training on its unlabelled images."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ class Baselines:
 
     Attributes:
         preset: hyper-parameters and model of the paper.
-        methods: by name, or groups of them such as ``table1``.
+        methods: names of methods, or of groups such as ``table1``.
         method_settings: changes for single methods, by name.
         model: replaces the preset's model, by name or reference.
-        model_settings: its keyword arguments.
-        features: what is learned from: "embedding", the vectors by which the images were retrieved; the name of a feature set;
-            or "pixels". By default what the preset learns from, and of a release without ``encoder``, in place of
-            "embedding", the first of ``source.features``.
-        view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
-        weights: of the model: a file, or ``hub://NAME``, which torchvision or timm publishes (of the model ``backbone``).
-        workers: threads that load batches ahead; changes the speed only.
-        metrics: your own, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
-        epochs: this, and what follows, in place of the preset's, see ``training.core.schedule``.
+        model_settings: keyword arguments of the model.
+        features: what is trained on: "embedding", the vectors by which the images were retrieved; the name of a feature set; or
+            "pixels". By default the preset's features; for a release without ``encoder``, the first of ``source.features``
+            instead of "embedding".
+        view: changes to the preset's ``PictureView``, which prepares pictures, if they are trained on.
+        weights: weights of the model: a file, or ``hub://NAME``, published by torchvision or timm (for the model ``backbone``).
+        workers: threads that load batches ahead; changes only the speed.
+        metrics: your own metrics, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
+        epochs: number of epochs; this and the following replace the preset's, see ``training.core.schedule``.
         batch_size: samples per step.
-        learning_rate: of the first epoch.
+        learning_rate: learning rate of the first epoch.
         decay_after_epochs: the epoch after which the rate falls to a tenth, once.
-        decay_every_epochs: or the number of epochs after each of which it does.
-        mixed_precision: float16 where that is safe; on GPUs.
+        decay_every_epochs: or the number of epochs after each of which the rate falls to a tenth.
+        mixed_precision: float16 where that is safe, on GPUs.
         compile: ``torch.compile``; results differ in their last bits.
     """
 
@@ -82,13 +82,13 @@ class Baselines:
 
 @dataclass(frozen=True, config=_STRICT)
 class PretrainingSettings:
-    """How ``train --protocol pretrain`` learns from images without labels.
+    """How ``train --protocol pretrain`` learns from unlabelled images.
 
     Attributes:
-        preset: settings by name: "moco_v2".
-        settings: changes of them, by the names of ``training.moco.settings.MocoSettings``; ``view`` is a table of its own.
+        preset: name of the settings: "moco_v2".
+        settings: changes to the preset, by the names of ``training.moco.settings.MocoSettings``; ``view`` is a table.
         seed: seed of all random draws.
-        workers: threads that load pictures ahead; changes the speed only, as does what follows.
+        workers: threads that load pictures ahead; changes only the speed, as does what follows.
         checkpoint_minutes: time between two checkpoints.
     """
 

@@ -1,4 +1,4 @@
-"""Images of some buckets without labels, next to the dataset: the stages that make their shards, and how they are published."""
+"""Unlabelled images of some buckets, published next to the dataset: the stages that make their shards, and publication."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..publish import publish_shards, write_files
 from .config import ClearConfig
 
 CHOSEN, SHARDS = "unlabelled", "unlabelled_shards"
-"""The stages."""
+"""Names of the stages."""
 
 PRETRAIN = "pretrain"
-"""Protocol of the trainings that learn from them."""
+"""Protocol of trainings on unlabelled images."""
 
 
 def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
-    """The plan with a branch for the buckets that the settings name, if any; it continues from where it was."""
+    """The plan with a branch for the buckets that the settings name, if any; its last stage stays the last."""
     if not config.unlabelled.buckets:
         return flow
     place = step(place_unlabelled, buckets=config.unlabelled.buckets, max_samples=config.shards.max_samples)
@@ -32,11 +32,11 @@ def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
 
 
 def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
-    """Write the shards of the branch, index, card and manifest next to the dataset; where there is no branch, nothing is left.
+    """Write the shards of the branch, index, card and manifest next to the dataset; without a branch, remove earlier files.
 
     Args:
-        run: one in which the branch is finished, if there is one.
-        config: its settings.
+        run: a run in which the branch, if there is one, is finished.
+        config: settings of the run.
         dataset: folder of the dataset.
     """
     folder = posixpath.join(posixpath.dirname(dataset), UNLABELLED)

@@ -1,4 +1,4 @@
-"""The command line's border: every error that crosses it becomes one line on standard error, and an exit code.
+"""Error handling of the command line: every error becomes one line on standard error, and an exit code.
 
 0 done; 1 failed, rejects over budget, or not what the records say; 2 wrong use; 130 stopped by Ctrl-C.
 """
@@ -23,16 +23,16 @@ from ..errors import WrongUse
 STOPPED = 130
 
 LONGEST = 1500
-"""Characters of an error's line; of a longer one the middle is left out, as its end says what to do."""
+"""Most characters of an error's line; a longer one is cut in the middle, since its end says what to do."""
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer carries its own copy of click, or not, by version
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # some versions of typer contain a copy of click
 
 
 def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
-    """Call, and turn what it raises into a line and an exit code. ``debug`` tells whether the traceback is wanted."""
+    """Call, and turn an exception into a line and an exit code. ``debug`` returns whether to print the traceback."""
     try:
         code = call()
-        if code != STOPPED:  # newer typers catch Ctrl-C themselves
+        if code != STOPPED:  # newer versions of typer catch Ctrl-C themselves
             return code if isinstance(code, int) else 0
         return _stopped()
     except typer.Exit as done:
@@ -42,10 +42,10 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _stopped()
     except BrokenPipeError:
-        # Whoever read our output has enough. Python would complain when it flushes standard output at the end.
+        # The reader of our output has closed it. Python would complain when it flushes standard output at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:  # the border: one line for people, the traceback on demand
+    except Exception as error:  # one line for users, the traceback on demand
         if debug():
             traceback.print_exc()
         if needs := lacking(error):
@@ -61,16 +61,16 @@ def _stopped() -> int:
 
 
 def leave(code: int) -> None:
-    """End the process at once: threads of libraries may still be at work, and Ctrl-C need not wait for their part.
+    """End the process at once, without waiting for threads of libraries that may still be working.
 
-    What has to be closed was closed on the way here; threads that meet an interpreter which is being taken down can abort it.
+    Everything that needs closing is closed by now; threads running during interpreter shutdown could abort the process.
     """
     if "multiprocessing.util" in sys.modules:
         import multiprocessing
 
         for child in multiprocessing.active_children():
             child.kill()
-    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # what libraries want done at the end, such as giving semaphores back
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # cleanup of libraries, such as releasing semaphores
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BrokenPipeError, ValueError):
             stream.flush()
@@ -78,19 +78,19 @@ def leave(code: int) -> None:
 
 
 def say(line: str) -> None:
-    """One line to standard error."""
+    """Print one line to standard error."""
     print(f"benchwright: {line}", file=sys.stderr, flush=True)
 
 
 def warn_of_host(host: str, what: str) -> None:
-    """Warn where a server listens at more than this machine."""
+    """Warn if a server listens on more than this machine."""
     if host not in ("127.0.0.1", "::1", "localhost"):
         whoever = "anyone who can reach this machine and has the link"
         say(f"warning: --host {host}: {whoever} {what}; the connection is not encrypted")
 
 
 def warnings_as_lines() -> None:
-    """Let what the stages, and trackers of trainings, warn of be lines like the others."""
+    """Print warnings of stages and of training trackers in the format of the other lines."""
     logger = logging.getLogger("benchwright")
     logger.setLevel(logging.WARNING)
     if not logger.handlers:
@@ -101,18 +101,18 @@ def warnings_as_lines() -> None:
 
 @contextlib.contextmanager
 def libraries_silenced(*, debug: bool) -> Iterator[None]:
-    """Keep what libraries of C print about damaged files, such as libtiff and LibRaw, from the terminal; not where ``debug``.
+    """Suppress what C libraries such as libtiff and LibRaw print about damaged files; not if ``debug``.
 
-    They write to file descriptor 2, whatever thread they run in, so it leads nowhere in the block, for worker processes too.
-    Python's own standard error goes on beside it. The rejects say what the libraries would. No pipe is filtered: a library that
-    fills one while it holds the interpreter's lock would wait for a reader that waits for the lock.
+    They write to file descriptor 2 from any thread, so it is redirected to the null device in the block, also for worker
+    processes. Python's own standard error still works. Rejects report the same errors. The output is not filtered by a pipe: a
+    library that fills a pipe while it holds the interpreter's lock would wait for a reader that waits for the lock.
     """
     own = sys.stderr
     try:
         python_too = own.fileno() == 2
         own.flush()
         saved = -1 if debug else os.dup(2)
-    except (OSError, ValueError, AttributeError):  # there is no standard error to keep clean
+    except (OSError, ValueError, AttributeError):  # no standard error to keep clean
         python_too, saved = False, -1
     if saved < 0:
         yield
@@ -131,11 +131,11 @@ def libraries_silenced(*, debug: bool) -> Iterator[None]:
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        print(_shown(self.format(record)), file=sys.stderr, flush=True)  # looked up now: progress bars stand before it
+        print(_shown(self.format(record)), file=sys.stderr, flush=True)  # looked up at each call: progress bars replace it
 
 
 def error_line(error: Exception, *, debug: bool = False) -> str:
-    """What is reported of an error: of those that people can mend what it says, of others their type as well."""
+    """The line that reports an error: the message of errors that users can fix, otherwise also the type."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _shown(f"{place}{error.strerror[0].lower()}{error.strerror[1:]}")
@@ -150,12 +150,12 @@ def error_line(error: Exception, *, debug: bool = False) -> str:
 def _text(error: Exception) -> str:
     try:
         return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
-    except Exception as second:  # of an error that quotes what cannot be printed, such as a number of 5,000 digits
+    except Exception as second:  # an error that quotes a value that cannot be printed, such as a number of 5,000 digits
         return f"{type(error).__name__}, which cannot be printed: {second}"
 
 
 def _shown(line: str) -> str:
-    """The line as a terminal may show it: files of strangers are quoted in it, with whatever bytes they hold, and at length."""
+    """The line with unprintable characters escaped and its length limited, since it may quote untrusted files."""
     if not line.isprintable():
         line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
     if len(line) <= LONGEST:
@@ -174,5 +174,5 @@ def _usage(error: Any) -> int:
 
 
 def _is_wrong_use(error: Exception) -> bool:
-    # By name, so that an error of a broken installation can be told without importing what is broken.
+    # By name, so that an error of a broken installation can be reported without importing the broken package.
     return isinstance(error, WrongUse) or type(error).__name__ in ("PlanError", "UnknownName")

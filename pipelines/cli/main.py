@@ -38,7 +38,7 @@ from .qa import qa
 from .text import print_lines
 from .trainings import evaluate, report, train
 
-# Plain help: it is the same in a pipe as on a terminal, and costs no import.
+# Plain help: the same in a pipe and on a terminal, and without the import of rich.
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -542,7 +542,7 @@ def _command() -> Any:
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of the process, and return its exit code; see ``exits``."""
+    """Run a command line, by default the process's, and return its exit code; see ``exits``."""
     command = _command()
     given = None if arguments is None else list(arguments)
     return exits.guarded(

@@ -12,7 +12,7 @@ SCHEDULERS = ("sync", "threads", "processes")
 
 
 def local_folder(value: str) -> str:
-    """A ``file://`` URL is a local folder like any other."""
+    """Remove the ``file://`` of a URL of a local folder."""
     return value.removeprefix("file://") if value.startswith("file:///") else value
 
 

@@ -1,4 +1,4 @@
-"""Progress of a run: a plain line per stage that has ended; on a terminal, bars with rate and remaining time of the others."""
+"""Progress of a run: a plain line per finished stage and, on a terminal, bars with rate and remaining time for the others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Teller:
 
 @contextmanager
 def checking() -> Iterator[Callable[[str], None]]:
-    """Show on a terminal which stage is being checked; nothing elsewhere."""
+    """On a terminal, show which stage is being checked."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -101,7 +101,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def _cost(progress: Progress) -> str:
-    """CPU time, peak memory, size of the files, and retries if there were any; "" of a stage that has not just been made."""
+    """CPU time, peak memory, size of the files, and retries if there were any; "" for a stage that was not run now."""
     if (cost := progress.cost) is None:
         return ""
     used = f"cpu {printed_time(cost['cpu_seconds'])}, memory {printed_bytes(cost['peak_bytes'])}"

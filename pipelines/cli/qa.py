@@ -28,7 +28,7 @@ qa = typer.Typer(
 
 TOOLS = ("mturk", "label-studio")
 _WORST = 5
-"""Workers told of after an import, who had most gold questions wrong; the report has all."""
+"""Most workers named after an import, those with the most wrong gold answers; the report lists all."""
 
 
 def _tool(value: str) -> str:
@@ -168,7 +168,7 @@ def qa_serve(
 
 
 def _tell(done: Imported) -> None:
-    """What an import gave."""
+    """Print the result of an import."""
     from .text import printed_kappa
 
     print(f"{done.added} votes added, {done.votes} in all")

@@ -1,4 +1,4 @@
-"""What commands print for people: plans, runs and scores as lines of plain text."""
+"""Output of commands for people: plans, runs and scores as lines of plain text."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _KEPT = ", kept: made by earlier code"
 
 
 def on_one_line(value: str) -> str:
-    """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
+    """Text from data, safe for a terminal: unprintable characters, such as escape sequences, are escaped."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
 
 
 def line_teller(*, quiet: bool) -> Callable[[str], None]:
-    """What prints lines of progress to standard error; nothing when ``quiet``."""
+    """A function that prints lines of progress to standard error; it prints nothing if ``quiet``."""
 
     def tell(line: str) -> None:
-        if not quiet:  # whole: print would write the end of the line by itself, and another thread's line before it
+        if not quiet:  # in one write: print would write the newline separately, and lines of other threads could come between
             sys.stderr.write(f"{on_one_line(line)}\n")
             sys.stderr.flush()
 
@@ -37,13 +37,13 @@ def line_teller(*, quiet: bool) -> Callable[[str], None]:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print each as ``on_one_line`` has it."""
+    """Print lines, each escaped by ``on_one_line``."""
     for line in lines:
         print(on_one_line(line))
 
 
 def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:
-    """A line per stage: what it is, and whether a run would make it and why."""
+    """A line per stage: its name, kind and function, and whether a run would make it and why."""
     there = sum(artifact is not None for _, artifact in stages)
     lines = [f"{there} of {len(stages)} stages are up to date"]
     width = max(len(stage.name) for stage, _ in stages)
@@ -57,7 +57,7 @@ def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping
 
 
 def show_lines(shown: Mapping[str, Any]) -> list[str]:
-    """What ``api.show`` found."""
+    """The result of ``api.show`` as lines."""
     stages = shown["stages"]
     width = max([len(stage["name"]) for stage in stages] + [5])
     lines = [f"pipeline  {shown['pipeline']}"]
@@ -91,7 +91,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
 
 
 def printed_bytes(count: float) -> str:
-    """A number of bytes in the unit that leaves at most four digits: ``61 KiB``, ``3.1 GiB``."""
+    """A number of bytes with a unit, in at most four digits: ``61 KiB``, ``3.1 GiB``."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
     power = min(max(0, (int(count).bit_length() - 1) // 10), len(units) - 1)
     value = count / 1024**power
@@ -104,7 +104,7 @@ def printed_retries(count: int) -> str:
 
 
 def printed_time(seconds: float) -> str:
-    """A span of time as two digits and a unit tell it: ``12 s``, ``3.5 h``, ``41 days``."""
+    """A duration with a unit, in about two digits: ``12 s``, ``3.5 h``, ``41 days``."""
     for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
         if seconds < until:
             return f"{seconds / size:.1f} {unit}" if seconds / size < 10 else f"{seconds / size:.0f} {unit}"
@@ -112,7 +112,7 @@ def printed_time(seconds: float) -> str:
 
 
 def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
-    """What ``api.estimate_costs`` found: a line per stage, their sums, and what the figures leave out."""
+    """The result of ``api.estimate_costs``: a line per stage, the totals, and the limits of the estimate."""
     rows = [
         [
             *(each.stage, f"{each.rows_in:,}", f"{each.rows:,}", printed_time(each.seconds), printed_time(each.cpu_seconds)),
@@ -140,7 +140,7 @@ def estimate_lines(found: Sequence[CostEstimate]) -> list[str]:
 
 
 def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """A line per name: what it fits, where it comes from, and one line on it."""
+    """A line per name: what it fits, its origin, and its summary."""
     columns = [max([len(row[column]) for row in rows], default=0) for column in ("name", "fits", "origin")]
     cells = [[row["name"], row["fits"], row["origin"]] for row in rows]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(each, columns, strict=True)) for each in cells]
@@ -148,25 +148,25 @@ def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def kept_line(kept: Mapping[str, Any]) -> str:
-    """That a stage was made by earlier code, and what changed since."""
+    """A note that a stage was made by earlier code, and what has changed since."""
     return f"kept: made by earlier code; {kept['changed']} ({kept['at']})"
 
 
 def printed_kappa(kappa: float) -> str:
-    """Fleiss' kappa in words that a reader who knows no NaN understands."""
+    """Fleiss' kappa as text; undefined values are explained."""
     return "undefined: all answers are the same" if math.isnan(kappa) else f"{kappa:.3f}"
 
 
 def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = None) -> list[str]:
-    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table per protocol; and below
-    them in what else lines differ.
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table per protocol, and below
+    all tables the other settings in which lines differ.
 
-    Columns are as wide as they need to be, numbers end where their headings end, and lines have no blanks at their end. Where a
-    line would be too long, the settings of a name stand on one of their own.
+    Columns are as wide as needed, numbers are right-aligned with their headings, and trailing blanks are removed. If a line
+    would be too long, the settings in its name are moved to a line of their own.
 
     Args:
-        results: of ``api.scores``.
-        width: characters of a line: those of the terminal, or 100, by default.
+        results: result of ``api.scores``.
+        width: characters per line; by default the width of the terminal, or 100.
     """
     width = width or shutil.get_terminal_size((100, 24)).columns
     tables = {
@@ -191,11 +191,11 @@ def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = No
 
 
 _BLANK = "\u00a0"
-"""Stands within what is not broken into two lines."""
+"""Marks blanks at which lines are not broken."""
 
 
 def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[str]:
-    """In what lines of a table differ besides the settings of their names; said once for tables of which the same is true."""
+    """Settings in which lines of a table differ and that their names do not show; printed once for tables that agree."""
     tables: dict[tuple[str, ...], list[str]] = {}
     for protocol, methods in results.items():
         found = differences({name: result.get("apart", {}) for name, result in methods.items()})
@@ -211,7 +211,7 @@ def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[s
 
 
 def _column(metric: str, results: Sequence[Any]) -> list[str]:
-    """A metric's heading and cells, all of one width; means stand below each other whether they have a deviation or not."""
+    """Heading and cells of a metric, all of the same width; means are aligned whether they have a deviation or not."""
     pairs = [_mean_and_deviation(result, metric) for result in results]
     wide = [max(len(pair[part]) for pair in pairs) for part in (0, 1)]
     signs = {True: " ± ", False: "   " if wide[1] else ""}
@@ -229,11 +229,11 @@ def _mean_and_deviation(result: Any, metric: str) -> tuple[str, str]:
 
 
 _NAMED = 3
-"""Results that are named one by one."""
+"""Number of stale results that are named."""
 
 
 def stale_line(out: str, stale: Mapping[str, str]) -> str:
-    """What must be said where results are stale; "" if none are."""
+    """A warning about stale results; "" if there are none."""
     if not stale:
         return ""
     count = "Stale results are not shown" if len(stale) > 1 else "A stale result is not shown"

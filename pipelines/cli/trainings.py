@@ -128,7 +128,7 @@ def _print_scores(out: str, results: Any, pipeline: str | None, *, as_json: bool
 
 
 def _tell_left_out(out: str, pipeline: str | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Tell of results that are stale, and of trainings that were skipped; return both."""
+    """Print warnings about stale results and skipped trainings; return both."""
     from .. import api
     from .text import stale_line
 

@@ -32,16 +32,16 @@ from .vectors import vectors_digest
 
 
 def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
-    """Every training of some methods in some task configurations, one a seed.
+    """Every training of some methods in some task configurations, one per seed.
 
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.baselines.iirc``, or of any other method; those of the settings by default.
-        protocols: ``configuration-0``, ...: task configurations; those of the settings by default.
+        methods: names in ``training.baselines.iirc``, or of any other method; by default those of the settings.
+        protocols: ``configuration-0``, ...: task configurations; by default those of the settings.
 
     Raises:
-        WrongUse: a method or configuration that there is not, settings that do not fit, or vectors that are not made.
+        WrongUse: an unknown method or configuration, settings that do not fit, or vectors that have not been made.
     """
     e = config.evaluation
     numbers = [_number(str(each), config) for each in [*protocols] or e.configurations or config.tasks.configurations]
@@ -62,7 +62,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
             method, settings = settings_of(config, name)
             if config.vectors is not None:
                 settings["data"]["vectors"] = vectors_digest(out)
-            # All samples at once are one task: configurations of the same labels differ in nothing that is learned.
+            # All samples at once are one task: configurations with the same labels train the same.
             joint = settings["data"]["samples"] == "all"
             own = {"seeds": e.joint_seeds} if joint and e.joint_seeds else {}
             memories = [settings["memory"]]
@@ -94,7 +94,7 @@ def _trainings(config: IircConfig, baselines: Iterable[dict[str, Any]], seeds: I
 
 def check_settings(config: IircConfig) -> None:
     """Raise ``WrongUse`` if the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
-    settings' own baselines do not fit, as far as that shows before pictures are read."""
+    settings' baselines do not fit, as far as this can be checked before pictures are read."""
     _check_hierarchy(config)
     _check_fit(config, map(METHODS.present, config.evaluation.methods))
 
@@ -139,13 +139,13 @@ def _check_hierarchy(config: IircConfig) -> None:
         if isinstance(s, ImageSource):
             check_test_share(config.shares, list(dict.fromkeys(s.splits.values())))
     except FileNotFoundError:
-        return  # which the run tells of every source
+        return  # the run reports this for every source
     except ValueError as error:
         raise WrongUse(str(error)) from None
 
 
 def _check_class_folders(root: str, tree: Hierarchy, path: str) -> None:
-    """That there is a folder of every class."""
+    """Raise ``WrongUse`` if a class has no folder."""
     if lacking := missing_folders(root, tree.subclasses):
         message = f"{len(lacking)} of {len(tree.subclasses)} classes of the hierarchy {path!r} have no folder in {root}"
         raise WrongUse(f"{message}, the first is {lacking[0]!r}: to exclude them, set hierarchy.only_found=true")
@@ -160,17 +160,17 @@ def _number(text: str, config: IircConfig) -> int:
 
 
 def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
-    """Reference of a method, and the paper's settings of it with the changes of the configuration.
+    """Reference of a method, and the paper's settings for it with the changes of the configuration.
 
     Raises:
-        WrongUse: for a method, table or name that there is not, or values that do not fit.
+        WrongUse: an unknown method, table or name, or values that do not fit.
     """
     e = config.evaluation
     own, settings = paper_settings(name, dataset=e.dataset)
     reference = reference_of(METHODS, own, [*paper_methods(), *METHODS.builtin])
     if e.model != PICTURES:
         settings["model"] = {}
-    free = ("method",) if e.model == PICTURES else ("method", "model")  # which the functions that are called check
+    free = ("method",) if e.model == PICTURES else ("method", "model")  # names are checked by the functions called
     try:
         for changes in (e.settings, e.method_settings.get(short(name), {})):
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}

@@ -1,4 +1,4 @@
-"""What is published of an IIRC run: the dataset and its card."""
+"""Publication of an IIRC run: the dataset and its card."""
 
 from __future__ import annotations
 

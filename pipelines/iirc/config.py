@@ -168,7 +168,7 @@ class Evaluation:
         dataset: dataset whose settings in the paper are used.
         methods: names of ``training.baselines.iirc``, or of any other method.
         model: model of all methods, with its own settings in ``settings.model``.
-        metrics: your own, in addition to the paper's: see ``pipelines.metrics.measure_by``.
+        metrics: your own metrics, in addition to the paper's: see ``pipelines.metrics.measure_by``.
         configurations: task configurations, one run for each; by default those of ``tasks``. Joint training, which has a single
             task, runs only for configurations with different sets of labels.
         seeds: seeds, one run for each.
@@ -180,7 +180,7 @@ class Evaluation:
         confusion_after: tasks after which the report shows the confusion matrix.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``,
             ``data``, ``method``.
-        method_settings: likewise for individual methods, by their names in tables.
+        method_settings: the same changes for individual methods, by their names in tables.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches in advance.
     """

@@ -1,8 +1,8 @@
 """IIRC (Abdelsalam et al., CVPR 2021), and any pictures of classes with superclasses: labels that are refined task by task.
 
-``published.toml`` is IIRC-CIFAR at its published size; variants are there for IIRC-ImageNet, the class-incremental comparison,
-Tiny-ImageNet, and pictures that are drawn. The stage ``assigned`` has one row a picture: its role, its classes, under which of
-them it is given, and in which task of every configuration each of them comes. All set-ups are views of that table.
+``published.toml`` is IIRC-CIFAR at its published size; there are presets for IIRC-ImageNet, the class-incremental comparison,
+Tiny-ImageNet, and generated pictures. The stage ``assigned`` has one row per picture: its role, its classes, under which of
+them it is given, and the task of each in every configuration. All set-ups are views of that table.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .vectors import EMBEDDED
 
 
 def plan(c: IircConfig, out: str) -> Flow:
-    """The stages from pictures to shards. ``out`` is not used: nothing is waited for."""
+    """The stages from pictures to shards. ``out`` is not used, since no stage waits for people."""
     h, t = c.hierarchy, c.tasks
     assigning = step(
         assign,
@@ -80,7 +80,7 @@ def _found(c: IircConfig) -> Flow:
 
 
 def _hierarchy(c: IircConfig) -> Any:
-    """A hierarchy, where the file of it is, or None for that of the pictures' folders."""
+    """A hierarchy, the location of its file, or None for the hierarchy of the pictures' folders."""
     if isinstance(c.hierarchy, DrawnHierarchy):
         return _drawn_hierarchy(c)
     if isinstance(c.hierarchy, FolderHierarchy):

@@ -27,12 +27,12 @@ from .results import first_digest, protocol_sections
 
 _THUMB_PX = 64
 _SUPERCLASSES = 30
-"""Superclasses with a contact sheet, and ``_EACH`` pictures of each of their subclasses."""
+"""Most superclasses with a contact sheet, which has ``_EACH`` pictures of each subclass."""
 _EACH = 4
 
 
 def write_report(config: IircConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     sections: list[Section] = []
     if (rows := run.rows("assigned")) is not None:
@@ -55,7 +55,7 @@ def write_report(config: IircConfig, out: str) -> str:
 
 
 def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
-    """Those of the tables, and which of them methods were trained on, where these are not all."""
+    """The configurations of the settings, and those that methods were trained on if these differ."""
     text = f"configurations {', '.join(map(str, config.tasks.configurations))}"
     orders = sorted({order for line in found for order, _ in line.runs})
     if orders == sorted(config.tasks.configurations):
@@ -103,7 +103,7 @@ def _hierarchy(index: pa.Table) -> Section:
 
 
 def groups_of(index: pa.Table) -> tuple[dict[str, list[str]], list[str]]:
-    """Superclass -> subclasses, and lone subclasses, of a table of samples."""
+    """Superclass -> subclasses, and lone subclasses, in a table of samples."""
     groups: dict[str, list[str]] = {}
     lone: list[str] = []
     pairs = dict.fromkeys(zip(index["superclass"].to_pylist(), index["subclass"].to_pylist(), strict=True))
@@ -113,7 +113,7 @@ def groups_of(index: pa.Table) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def _official(groups: Mapping[str, Sequence[str]], lone: Sequence[str]) -> str:
-    """What published hierarchy the counts are those of; "" for none."""
+    """A sentence if the counts match those of a published hierarchy, else ""."""
     counts = (len(groups), sum(map(len, groups.values())), len(lone))
     for name, fact in facts().sets.items():
         if counts == (fact.superclasses, fact.subclasses_with, fact.lone):
@@ -159,7 +159,7 @@ def _first_tasks(view: RefinedView, number: int) -> Table:
 
 
 def unwatched(views: Mapping[int, RefinedView]) -> list[Block]:
-    """What must be said of tasks without in-task validation samples, which choose the epoch and lower the learning rate."""
+    """A note on tasks without in-task validation samples, which choose the epoch and lower the learning rate."""
     lacking = [
         f"task {task} of configuration {number}"
         for number, view in views.items()

@@ -1,4 +1,4 @@
-"""Blocks of the IIRC report on trained baselines, from the table of results and the predictions."""
+"""Blocks of the IIRC report about trained baselines, from the table of results and the predictions."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .config import IircConfig
 _HEADINGS = {"pw_js": "pw-JS", "js": "JS", "exact_match": "exact match", "recall": "recall"}
 _KINDS = {"superclass": "superclasses", "subclass_with": "subclasses with a superclass", "subclass_without": "lone subclasses"}
 _FIRST, _LATER = 10, 5
-"""Labels of the first task, and of later ones, that a confusion matrix shows, as the paper's Figure 6."""
+"""Labels of the first task, and of later ones, shown in a confusion matrix, as in the paper's Figure 6."""
 
 
 def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], predicted: Mapping[str, Rows]) -> list[Section]:
-    """Tables, curves and matrices of all methods that were trained under a protocol.
+    """Tables, curves and matrices of all methods trained under a protocol.
 
     Args:
-        found: its lines.
-        predicted: label -> what the first run of the line predicted.
+        found: lines of the protocol.
+        predicted: label -> predictions of the line's first run.
     """
     roles = " or ".join(dict.fromkeys(map(_role, found)))
     caption = f"On {roles} after the last task, in percent, ± one standard deviation over runs"
@@ -108,7 +108,7 @@ def _note(found: Sequence[Line]) -> str:
 
 
 def as_published(line: Line) -> bool:
-    """Whether a line was trained by the paper's settings, as its own record has them."""
+    """Whether a line was trained with the paper's settings, by its record."""
     if line.method not in paper_methods():
         return False
     papers = [flat(paper_settings(line.method, dataset=dataset)[1]) for dataset in ("cifar100", "imagenet")]
@@ -123,13 +123,13 @@ def first_digest(line: Line) -> str:
 
 
 def _role(line: Line) -> str:
-    """The split that is reported: that of the values of whole trainings."""
+    """The reported split: that of the values of whole trainings."""
     whole = line.select("pw_js").filter(pc.is_null(line.select("pw_js")["position"]))
     return whole["split"][0].as_py()
 
 
 def _task_names(line: Line) -> list[str]:
-    """Of the run with the most tasks."""
+    """Names of the tasks of the run with the most tasks."""
     return [name for name in pc.unique(line.select("pw_js", split=_role(line))["tested"]).to_pylist() if name]
 
 
@@ -139,14 +139,14 @@ def _curve(line: Line) -> np.ndarray:
 
 
 def _matrix(line: Line) -> tuple[str, list[str], np.ndarray]:
-    """Label, tasks and R_jk of the runs that have as many tasks as the first."""
+    """Label, tasks and R_jk of the runs that have the same number of tasks as the first."""
     lengths = (~np.isnan(_curve(line))).sum(1)
     tasks = _task_names(line)[: int(lengths[0])]
     return line.label, tasks, line.matrix("pw_js", tasks, split=_role(line))[lengths == lengths[0], : len(tasks)]
 
 
 def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Block]:
-    """A row of matrices, one a task: ground truth, and what was predicted, by the line's first run."""
+    """Pairs of matrices, one per task: ground truth, and predictions of the line's first run."""
     test, kept = found.tests[0], [task for task in after if task < len(found.positions)] or [len(found.positions) - 1]
     made: list[Block] = []
     for task in kept:

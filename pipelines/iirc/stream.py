@@ -1,4 +1,4 @@
-"""The streams of an IIRC dataset: tasks of one configuration, of pictures or of vectors, read from the shards."""
+"""The streams of an IIRC dataset: the tasks of one configuration, with pictures or vectors, read from the shards."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ..stream_trainings import Prepared
 from .vectors import read_vectors
 
 SAMPLES = ("task", "so_far", "all")
-"""What a task is given: samples of its own; those of all tasks so far; or there is one task of all classes."""
+"""Samples of a task: its own; those of all tasks so far; or all samples, in a single task with all classes."""
 
 
 def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     """The stream of a training.
 
-    Its order is the number of the configuration. The table ``data`` of its settings says which ``samples`` the tasks are given,
-    with which ``labels``, which ``roles`` are tested, and the digest of the ``vectors`` that stand for pictures.
+    Its order is the number of the configuration. The table ``data`` in its settings gives the ``samples`` of the tasks, their
+    ``labels``, the ``roles`` to test, and the digest of the ``vectors`` that replace pictures.
     """
     data, (table, keys) = training["settings"]["data"], _index(dataset, digest)
     view = RefinedView(table, training["order"], joint=data["samples"] == "all")
@@ -55,7 +55,7 @@ def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
 
 @functools.lru_cache(maxsize=1)
 def _index(dataset: str, digest: str) -> tuple[pa.Table, list[str]]:
-    """All that trainings in one process share; ``digest`` names the content."""
+    """The index and its keys, shared by all trainings in one process; ``digest`` identifies the content."""
     table = DatasetIndex.open(dataset).table
     return table, table["key"].to_pylist()
 

@@ -1,4 +1,4 @@
-"""Vectors that stand for pictures, where the settings name an encoder."""
+"""Vectors that replace pictures, if the settings name an encoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...curation.store import Store
 from ..errors import WrongUse
 
 EMBEDDED = "embedded"
-"""The stage that makes them."""
+"""Name of the stage that makes them."""
 
 
 def vectors_digest(out: str) -> str:
@@ -26,7 +26,7 @@ def read_vectors(out: str, digest: str, keys: Sequence[str]) -> NDArray[np.float
     """(n, d) vectors of ``keys``, from the stage that made them.
 
     Raises:
-        ValueError: the run has none of that digest, or lacks one.
+        ValueError: the run has no vectors with that digest, or lacks a key.
     """
     store = Store(out)
     artifact = load_artifact(store, EMBEDDED)

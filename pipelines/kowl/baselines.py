@@ -1,4 +1,4 @@
-"""Predictors of a KOWL run: how much feedback they get, and their settings."""
+"""Predictors of a KOWL run: their amounts of feedback, and their settings."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.predictors.registry``, or references; those of the settings by default.
-        protocols: feedback amounts, as numbers in text; those of the settings by default.
+        methods: names in ``training.predictors.registry``, or references; by default those of the settings.
+        protocols: feedback amounts, as numbers in text; by default those of the settings.
 
     Raises:
-        WrongUse: for a run without features; a predictor, a hyper-parameter or an amount that is not known.
+        WrongUse: a run without features, or an unknown predictor, hyper-parameter or amount.
     """
     if config.features is None:
         raise WrongUse(f"{out} has no features: set [features] and run again")
@@ -71,7 +71,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         for protocol in asked:
             if not _fits(config, protocol, name, reference):
                 continue
-            from_states = e.keep_states and protocol != START  # how transforms are scored: start has one increment alone
+            from_states = e.keep_states and protocol != START  # how transforms are evaluated; start has only one increment
             learn = step(
                 learn_open_world,
                 training={},
@@ -101,7 +101,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
 
 
 def _of_nuisances(one: Training, vectors: Mapping[str, str], digest: str) -> dict[str, Step]:
-    """A measure for each visual transform, from the states that the training keeps."""
+    """A measure for each visual transform, computed from the states kept by the training."""
     given = {name: value for name, value in one.learn.settings.items() if name != "keep_states" and name != "folder"}
     given |= {"training": one.facts(), "digest": digest}
     return {
@@ -123,7 +123,7 @@ def _of_settings(config: KowlConfig) -> list[str]:
 
 
 def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
-    """Whether a predictor is trained by a protocol: some need a method of it, some are for those that are named."""
+    """Whether to train a predictor under a protocol: some require a method of it, or are limited to named predictors."""
     people = config.evaluation.people
     if protocol.endswith(BY_PEOPLE):
         return people is None or not people.predictors or name in map(short, people.predictors)
@@ -132,7 +132,7 @@ def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
 
 
 def _outputs(config: KowlConfig, features: str) -> list[str] | None:
-    """Names of the numbers of a set's vectors, where these are a classifier's outputs."""
+    """Names of the outputs of a feature set, if its vectors are outputs of a classifier."""
     given = config.feature_sets[features] if features else config.features
     if given is None or isinstance(given, DrawnFeatures) or given.outputs is None:
         return None
@@ -146,11 +146,11 @@ def _outputs(config: KowlConfig, features: str) -> list[str] | None:
 
 
 MAIN = "features"
-"""How the set of ``[features]`` is called where there are others."""
+"""Name of the set of ``[features]`` if there are others."""
 
 
 def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
-    """For ``learn_open_world``: the stages of a feature set next to the shards, with their digests."""
+    """The stages of a feature set next to the shards, with their digests, for ``learn_open_world``."""
     given = config.feature_sets[features] if features else config.features
     assert given is not None
     stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
@@ -179,7 +179,7 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
 
 
 def _known(name: str) -> str:
-    """A predictor's name, or a reference, that there is."""
+    """Check a predictor's name, or reference, and return it."""
     try:
         PREDICTORS.find(name)
     except UnknownName as error:
@@ -188,9 +188,9 @@ def _known(name: str) -> str:
 
 
 def _predictor(config: KowlConfig, name: str, features: str) -> tuple[str, str, dict[str, Any]]:
-    """Name, reference and hyper-parameters of a predictor on a feature set, checked before anything runs.
+    """Name, reference and hyper-parameters of a predictor on a feature set, checked before training.
 
-    Those of the parts of ``ann_evm`` are those of ``ann`` and ``evm``, except for its own changes.
+    The parts of ``ann_evm`` use the hyper-parameters of ``ann`` and ``evm``, with the changes made for ``ann_evm``.
     """
     entry = PREDICTORS.find(_known(name))
     paper, known = paper_settings(), short(entry.name)
@@ -208,7 +208,7 @@ def _predictor(config: KowlConfig, name: str, features: str) -> tuple[str, str, 
 
 
 def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
-    """What the settings change of a predictor: on every set, and on this one."""
+    """The changes to a predictor in the settings: for every set, and for this one."""
     e, found = config.evaluation, dict[str, Any]()
     for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {})):
         found |= next((values for key, values in tables.items() if short(key) == known), {})
@@ -216,9 +216,7 @@ def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
 
 
 def check_settings(config: KowlConfig) -> None:
-    """Raise ``WrongUse`` if the settings' own predictors and metrics do not fit, as far as that shows before there is a
-    dataset.
-    """
+    """Raise ``WrongUse`` if the settings' predictors do not fit, as far as this can be checked before there is a dataset."""
     predictors = config.evaluation.predictors
     for features in ("", *config.feature_sets):
         _check_settings(config, [_predictor(config, name, features)[0] for name in predictors])
@@ -226,7 +224,7 @@ def check_settings(config: KowlConfig) -> None:
 
 
 def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
-    """Settings of a predictor that is unknown are a mistake, and metrics of something else."""
+    """Raise ``WrongUse`` for settings of unknown predictors or feature sets."""
     e, sets = config.evaluation, [MAIN, *config.feature_sets]
     known = {*PREDICTORS.builtin, *chosen, *map(short, e.predictors)}
     if strange := [name for name in e.settings_of_sets if name not in sets]:

@@ -1,4 +1,4 @@
-"""What is published of a KOWL run: the dataset, or the table of its increments, and its card."""
+"""Publication of a KOWL run: the dataset, or the table of its increments, and its card."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .clips import with_clips
 from .config import KowlConfig, TableSource
 
 NEEDED = ("increment", "role", "novel", "label_recent_first")
-"""Columns that the tables of increments are made from."""
+"""Columns from which the tables of increments are computed."""
 
 
 def recorded(rows: Rows) -> list[str]:
-    """Columns that say which recording a clip is of."""
+    """Columns that identify the recording of a clip."""
     return [name for name in ("youtube_id", "time_start", "group") if name in rows.column_names]
 
 
@@ -36,13 +36,13 @@ _ADDED = {
 
 
 def youtube_ids(config: KowlConfig) -> bool:
-    """Whether the ids of a run's samples are known to be those of YouTube: those of your own lists may be anything."""
+    """Whether the ids of a run's samples are known to be YouTube's; ids in user lists may be anything."""
     videos = [each for each in with_clips(config) if each.kind == "videos"]
     return not isinstance(config.source, TableSource | OwnSource) or any(each.names == "youtube" for each in videos)
 
 
 def publish(run: Run, config: KowlConfig, folder: str) -> None:
-    """Write the dataset: shards with index, card and manifest; or, without features, the table of increments with them."""
+    """Write the dataset: shards with index, card and manifest; or, without features, the table of increments with both."""
     rows = run.rows("increments")
     table = rows.table([*NEEDED, "label", *recorded(rows)])
     summary = (
@@ -90,7 +90,7 @@ Journal of Artificial Intelligence Research 81, 2024."""
 
 
 def _publish_table(run: Run, card: DatasetCard, folder: str) -> None:
-    """``increments.parquet``, ``README.md`` and ``dataset.json``: functions of the rows and the card alone."""
+    """Write ``increments.parquet``, ``README.md`` and ``dataset.json``, which depend only on the rows and the card."""
     index = run.rows().table()
     lines = [f"# {card.title}", "", card.summary, "", f"{index.num_rows:,} samples; content digest `{card.digest}`.", ""]
     lines += ["| column | meaning |", "| --- | --- |"]

@@ -1,4 +1,4 @@
-"""Frames of a run's clips for people to look at, where features are taken from videos or from shards of frames."""
+"""Frames of a run's clips for viewing, if features are computed from videos or from shards of frames."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ...curation.video.work import FrameSettings
 from ...datasets.features.frames import frames_of
 from ...datasets.reader.index import ShardFiles
 
-if TYPE_CHECKING:  # a training that reads clips is none of the settings' code
+if TYPE_CHECKING:  # a training that reads clips does not depend on the code of the settings
     from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 
 PLACED = "increments"
-"""Stage of a run whose rows say where clips lie."""
+"""Stage of a run whose rows contain the locations of clips."""
 
 COLUMNS, ROWS = 3, 2
-"""Frames of a contact sheet."""
+"""Columns and rows of frames in a contact sheet."""
 
 FRAME_PX = 256
-"""Longer side of each."""
+"""Longer side of each frame."""
 
 
 def with_clips(config: KowlConfig) -> list[ExtractedFeatures | VideoFeatures]:
-    """The features of a run whose clips can be looked at."""
+    """The features of a run whose clips can be viewed."""
     every = (config.features, *config.feature_sets.values())
     return [each for each in every if each is not None and (each.kind == "extracted" or each.kind == "videos")]
 
 
 def places(features: ExtractedFeatures | VideoFeatures) -> tuple[str, ...]:
-    """Columns that say where a clip lies."""
+    """Columns with the location of a clip."""
     return (
         ("video", "t_start", "t_end")
         if features.kind == "videos"
@@ -46,8 +46,8 @@ def places(features: ExtractedFeatures | VideoFeatures) -> tuple[str, ...]:
 
 
 def pixels_of(features: ExtractedFeatures | VideoFeatures, row: Mapping[str, Any], count: int) -> np.ndarray:
-    """Frames of a clip, evenly over its length, (count, height, width, 3). Raises ``Reject`` or ``ValueError`` where it cannot
-    be read."""
+    """Evenly spaced frames of a clip, (count, height, width, 3). Raises ``Reject`` or ``ValueError`` if it cannot be
+    read."""
     if features.kind == "videos":
         clip = Clip(row["key"], row["video"], row["t_start"], row["t_end"])
         plan, small = FramePlan("uniform", count), FrameSettings(short_side_px=features.resize_px)
@@ -59,7 +59,7 @@ def pixels_of(features: ExtractedFeatures | VideoFeatures, row: Mapping[str, Any
 
 
 def contact_sheet(features: ExtractedFeatures | VideoFeatures, row: Mapping[str, Any]) -> bytes:
-    """A JPEG of some frames of a clip, line by line in the order of time. Raises as ``pixels_of``."""
+    """A JPEG with frames of a clip, row by row in order of time. Raises as ``pixels_of``."""
     frames = pixels_of(features, row, COLUMNS * ROWS)
     height, width = frames.shape[1:3]
     scale = FRAME_PX / max(height, width)

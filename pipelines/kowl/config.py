@@ -398,5 +398,5 @@ class KowlConfig:
 
 
 def stage_apart(name: str, kind: str) -> str:
-    """Stage of the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
+    """Name of the stage with the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
     return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, shown(kind)))]))

@@ -1,4 +1,4 @@
-"""Trainings whose labels people give: the stages that come before one, and the rounds of questions that are open."""
+"""Trainings with labels from people: the stages that must come before one, and the rounds of questions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ASKED = "asked_"
 
 
 def check_people(config: KowlConfig, out: str) -> None:
-    """Raise ``WrongUse`` if the settings of ``evaluation.people`` do not fit one another or the samples."""
+    """Raise ``WrongUse`` if the settings of ``evaluation.people`` contradict each other or do not fit the samples."""
     if (people := config.evaluation.people) is None:
         raise WrongUse(
             "labels by people: set evaluation.people, such as --set 'evaluation.people={feedback=[0.1], address=...}'"
@@ -47,7 +47,7 @@ def check_people(config: KowlConfig, out: str) -> None:
 
 
 def by_people(config: KowlConfig, training: Training) -> Training:
-    """The training, which waits for people where its protocol says so."""
+    """The training, made to wait for people if its protocol says so."""
     if not training.protocol.endswith(BY_PEOPLE):
         return training
     assert config.evaluation.people is not None
@@ -57,7 +57,7 @@ def by_people(config: KowlConfig, training: Training) -> Training:
 def _before(
     one: Training, digest: str, out: str, make: Callable[[Flow], object], *, people: People, config: KowlConfig
 ) -> tuple[Flow, Mapping[str, Any]] | None:
-    """See ``Training.before``: what is asked and answered, increment by increment."""
+    """Questions and answers, increment by increment; see ``Training.before``."""
     store, name = Store(posixpath.join(out, FOLDER)), one.name(digest)
     last = pc.max(DatasetIndex.open(posixpath.join(out, DATASET)).table["increment"]).as_py()
     flows: list[Flow] = []
@@ -72,7 +72,7 @@ def _before(
         make(join(*flows))
         artifact = load_artifact(store, asked)
         assert artifact is not None
-        if not artifact.rows:  # the budget is of less than one sample
+        if not artifact.rows:  # the budget is less than one sample
             continue
         round_of = _round(artifact, config, people, _names(out))
         if unanswered(round_of, store.url):
@@ -88,7 +88,7 @@ def _before(
 
 
 def rounds_of(config: KowlConfig, out: str) -> list[Round]:
-    """What people are asked by trainings of the run, open or answered."""
+    """Rounds of questions of the run's trainings, open or answered."""
     people = config.evaluation.people
     if people is None:
         return []
@@ -107,8 +107,8 @@ def _asked(out: str) -> Iterator[Artifact]:
 
 
 def answers_table(config: KowlConfig, out: str) -> list[list[str | int]]:
-    """Of every round: its name, the increment, how many samples were asked about, are answered, and have a label that most
-    annotators chose; and how many of these are the label of the lists."""
+    """For every round: its name, the increment, the number of samples asked about, answered, and labelled by a majority; and
+    how many of these labels equal those of the lists."""
     table = DatasetIndex.open(posixpath.join(out, DATASET)).table
     truth = dict(zip(table["key"].to_pylist(), table[LABEL].to_pylist(), strict=True))
     store, found = Store(posixpath.join(out, FOLDER)), list[list[str | int]]()
@@ -124,12 +124,12 @@ def answers_table(config: KowlConfig, out: str) -> list[list[str | int]]:
 
 
 def _names(out: str) -> list[str]:
-    """Every class of the dataset: what annotators choose from."""
+    """All classes of the dataset, which annotators choose from."""
     return sorted(pc.unique(DatasetIndex.open(posixpath.join(out, DATASET)).table[LABEL]).to_pylist())
 
 
 def _round(asked: Artifact, config: KowlConfig, people: People, classes: list[str]) -> Round:
-    """The round of questions about the rows of a stage. Its name tells the predictor, the budget and the increment."""
+    """The round of questions about the rows of a stage, named after the predictor, the budget and the increment."""
     settings = asked.recipe["settings"]
     facts = settings["training"]
     budget = f"{100 * told_of(facts['protocol'])[0]:g}"

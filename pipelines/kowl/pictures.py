@@ -1,4 +1,4 @@
-"""Examples of what visual transforms make of clips, and what predictors say of them: KOWL's Figure 14."""
+"""Examples of clips under visual transforms, with the predictions for them: KOWL's Figure 14."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _ABOUT = (
 
 
 def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]:
-    """Some clips of different classes, a row each, with a column for each transform; nothing of features from elsewhere.
+    """Some clips of different classes, a row each, with a column for each transform; empty without viewable clips.
 
     Args:
-        config: of the run.
+        config: settings of the run.
         out: the run.
-        rows: of its samples in their increments.
+        rows: samples of the run in their increments.
     """
     features = next((each for each in with_clips(config) if each.nuisances), None)
     if features is None:
@@ -60,7 +60,7 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
 
 
 def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
-    """The first clip of each of some classes, of validation if there is any."""
+    """The first clip of each of some classes, from validation if possible, else from test."""
     names = ["key", "role", "increment", "label_recent_first", *place]
     found: dict[str, dict[str, dict[str, Any]]] = {"val": {}, "test": {}}
     for table in rows.batches(names):
@@ -71,10 +71,10 @@ def _chosen(rows: Rows, place: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _said(out: str, keys: set[str]) -> tuple[dict[tuple[str, str], list[str]], list[str]]:
-    """Key and transform -> what each of some predictors says after increment 0; and lines of what is not shown, and why.
+    """Key and transform -> predictions of some predictors after increment 0; and lines on what is not shown, and why.
 
-    A predictor is called by every setting in which it differs from others of its method, so by its feature set, too; whatever
-    the feedback, it is one after increment 0. With protocol ``start`` it was to give the first release's own labels.
+    A predictor is named by all settings in which it differs from others of its method, including its feature set; the amount of
+    feedback makes no difference after increment 0. With protocol ``start`` it was trained on the first release's own labels.
     """
     store, labels = Store(str(Path(out) / FOLDER)), predictor_labels(results(out))
     trained = [one for one in finished_trainings(out) if not one.stale and one.learned.rows]

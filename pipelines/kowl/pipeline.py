@@ -1,9 +1,9 @@
-"""KOWL-718 (Prijatelj et al., "Human Activity Recognition in an Open World"), and any data set that has come in releases: one
-label space over all of them, every sample used once, and increments that bring the new classes bit by bit.
+"""KOWL-718 (Prijatelj et al., "Human Activity Recognition in an Open World"), and any dataset that was published in releases:
+one label space over all of them, every sample used once, and increments that introduce the new classes step by step.
 
-``published.toml`` is the published size. Stage ``increments`` has one row per sample by (increment, role, position); its
+``published.toml`` has the published size. Stage ``increments`` has one row per sample by (increment, role, position); its
 columns are those of ``unify.unified_row``, ``splits.Assigned`` and ``increments.Incremented``. With features the plan ends
-in shards of one increment and role each; without, it ends in that table.
+with shards of one increment and role each; without features, it ends with that table.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _CLIPS_AT_ONCE = 64
 
 
 def plan(c: KowlConfig, out: str) -> Flow:
-    """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
+    """The stages from lists to shards. ``out`` is not used, since no stage waits for people."""
     flow = _unified(c)
     if isinstance(c.source, DrawnLists):
         gone = source(
@@ -88,7 +88,7 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _with_videos(flow, videos)
     if (frames := frames_of(c)) is not None:
         flow = _with_frames(flow, frames)
-    if isinstance(c.features, StoredFeatures | DrawnFeatures):  # others are taken when it is settled what samples are for
+    if isinstance(c.features, StoredFeatures | DrawnFeatures):  # others are extracted once samples have their roles
         flow = _with_features(flow, c, c.features)
     flow = flow.whole("assigned", step(assign_splits, turns=c.turns, seed=c.seed), gives=Assigned, max_rejects=None).whole(
         "increments",
@@ -118,10 +118,10 @@ def plan(c: KowlConfig, out: str) -> Flow:
 
 
 def apart(flow: Flow, c: KowlConfig) -> dict[tuple[str, str], Flow]:
-    """Plans of the vectors that are next to the shards: of further feature sets, and of every set under each nuisance.
+    """Plans for the vectors next to the shards: of further feature sets, and of every set under each nuisance.
 
     Args:
-        flow: up to the samples in their increments, before anything is extracted.
+        flow: plan up to the samples in their increments, before any features are extracted.
         c: the settings.
     """
     found: dict[tuple[str, str], Flow] = {}
@@ -227,12 +227,12 @@ def _stored(name: str, features: StoredFeatures, files: Sequence[FeatureFile]) -
 
 
 def _named_by(c: KowlConfig) -> str:
-    """Column that names a sample's feature."""
+    """Column with the name of a sample's feature."""
     return "feature_key" if isinstance(c.source, TableSource) else "key"
 
 
 def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
-    """Leave out the samples without frames, which are taken out of their shards when it is settled what they are for."""
+    """Reject samples without frames; frames are read from their shards once samples have their roles."""
     root = where(features.root)
     clips = source(
         "frames",
@@ -249,12 +249,12 @@ _F = TypeVar("_F", ExtractedFeatures, VideoFeatures)
 
 
 def videos_of(c: KowlConfig) -> VideoFeatures | None:
-    """The first features that are taken from videos; all others of the kind are of the same videos."""
+    """The first features computed from videos; all features of this kind must use the same videos."""
     return _first_of(c, VideoFeatures, ("root", "names", "bare"))
 
 
 def frames_of(c: KowlConfig) -> ExtractedFeatures | None:
-    """The first features that are taken from shards of frames; all others of the kind are of the same shards."""
+    """The first features computed from shards of frames; all features of this kind must use the same shards."""
     return _first_of(c, ExtractedFeatures, ("root", "uid_pattern"))
 
 
@@ -268,7 +268,7 @@ def _first_of(c: KowlConfig, kind: type[_F], alike: Sequence[str]) -> _F | None:
 
 
 def _with_videos(flow: Flow, features: VideoFeatures) -> Flow:
-    """Leave out the samples without a video file."""
+    """Reject samples without a video file."""
     budget = Budget(features.max_rejects, "features.max_rejects", ("hidden", "not_a_video"))
     files = source("video_files", step(list_videos, root=where(features.root)), gives=VideoFile, max_rejects=budget)
     named = flow.table("named", step(name_clips), gives=NamedClip)

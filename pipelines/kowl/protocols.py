@@ -1,4 +1,4 @@
-"""How protocols of KOWL trainings are called: ``feedback 0.5``, ``feedback 0.1 by people``, ``feedback scores``, ``start``."""
+"""Names of the protocols of KOWL trainings: ``feedback 0.5``, ``feedback 0.1 by people``, ``feedback scores``, ``start``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ START = "start"
 """Protocol of the paper's Table 3: the starting release alone, with its own labels."""
 
 BY_PEOPLE = " by people"
-"""How protocols end in which people give the labels, and not the lists."""
+"""Suffix of protocols in which labels come from people instead of the lists."""
 
 SCORES = f"{PROTOCOL}scores"
-"""Protocol in which no label is given, and the measures of what was said of the training samples are."""
+"""Protocol in which predictors get no labels, but scores of their predictions for the training samples."""
 
 
 def protocol_of(amount: float, *, people: bool = False) -> str:
-    """``feedback 1``, ``feedback 0.5``: no digit of the amount is lost.
+    """``feedback 1``, ``feedback 0.5``; the amount keeps all its digits.
 
     >>> protocol_of(0.5), protocol_of(1, people=True)
     ('feedback 0.5', 'feedback 1 by people')
@@ -34,7 +34,7 @@ def told_of(protocol: str) -> tuple[float, bool]:
 
 
 def read_protocol(text: str) -> str:
-    """The protocol that a person names: ``0.5``, ``feedback-0.5``, ``people-0.5``, ``scores``, ``start``, or its whole name.
+    """The protocol for a user's text: ``0.5``, ``feedback-0.5``, ``people-0.5``, ``scores``, ``start``, or its full name.
 
     >>> read_protocol("0.5"), read_protocol("people-0.1"), read_protocol("scores")
     ('feedback 0.5', 'feedback 0.1 by people', 'feedback scores')

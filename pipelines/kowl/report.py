@@ -43,14 +43,14 @@ from .protocols import START
 from .stream import TRANSFORM
 
 _EDGES = 60
-"""Changed labels that are shown of each pair of releases."""
+"""Most changed labels shown for each pair of releases."""
 
 _BANDS = 28
-"""Of these, those in the picture."""
+"""Most changed labels in the picture."""
 
 
 def write_report(config: KowlConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     sections: list[Section] = []
     if (unified := run.rows("unified")) is not None:
@@ -115,12 +115,12 @@ def _people(config: KowlConfig, out: str) -> list[Section]:
 
 
 def _table_3(config: KowlConfig, samples: pa.Table) -> list[Block]:
-    """Why the paper's Table 3 is not shown."""
+    """A note on why the paper's Table 3 is not shown."""
     return [Text([f"Table 3 of the paper is not shown: {_other_data(config, samples)}."], tone="note")]
 
 
 def _other_data(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not, or cannot be shown to be, on the paper's samples and features."""
+    """Why scores on the starting release are not, or cannot be shown to be, from the paper's samples and features."""
     if not _is_published(config, published_table(increment_table(samples))):
         return "the increments are not those of the paper's Table 1"
     every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
@@ -223,7 +223,7 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
 
 
 def _grouped(changes: pl.DataFrame) -> pl.DataFrame:
-    """Changes of one old label side by side, the kinds in their order."""
+    """Sort changes so that those of one old label are adjacent, with kinds in order."""
     place = pl.col("kind").cast(pl.Enum(KINDS))
     first = pl.col("samples").max().over("from_label")
     return changes.sort(place.min().over("from_label"), first, "from_label", "samples", descending=[False, True, False, True])[
@@ -269,4 +269,4 @@ _STRATA = (
     ("Content of the clips", _ABOUT_AVA, _AVA),
     ("Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
 )
-"""Measures by AVA-Kinetics stratum and by visual transform."""
+"""Sections of results by AVA-Kinetics stratum and by visual transform."""

@@ -1,9 +1,9 @@
-"""Labels that people give in place of the lists: what a predictor asks for, increment by increment, and what they answered.
+"""Labels from people instead of the lists: the samples that a predictor requests, increment by increment, and the answers.
 
-A training ``by people`` is a chain of stages: ``asked_..._1``, the samples of increment 1 of which the predictor wants labels,
-in its order and no more than its budget; ``answered_..._1``, what most annotators said of them; ``asked_..._2``, of a predictor
-that learned from these; and so on up to ``learned_...``, the training itself. It waits at the first increment that has not all
-of its answers.
+A training ``by people`` is a chain of stages: ``asked_..._1``, the samples of increment 1 that the predictor wants labelled, in
+its order and within its budget; ``answered_..._1``, the label that most annotators chose for each; ``asked_..._2``, from a
+predictor trained on these; and so on up to ``learned_...``, the training itself. It waits at the first increment with missing
+answers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..errors import WrongUse
 
 @dataclass(frozen=True)
 class Asked:
-    """A sample of which a label is wanted.
+    """A sample for which a label is requested.
 
     Attributes:
-        increment: whose training sample it is.
-        place: in the order asked for, from 0.
-        concept: "": annotators are told no class.
+        increment: increment whose training sample it is.
+        place: position in the order of the requests, from 0.
+        concept: always "": annotators are shown no class.
         url: where it can be seen; "" if there is a picture.
     """
 
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class AskedPicture(Asked):
-    """The same with some of its frames: see ``clips.contact_sheet``."""
+    """The same with a picture of some of its frames: see ``clips.contact_sheet``."""
 
     image: Blob
 
@@ -56,17 +56,17 @@ class Answered:
 def settle(
     *, asked: Rows, votes: str, workers: int, majority: int, earlier: Rows | None = None
 ) -> Iterator[Answered | Rejected]:
-    """Source step: the label that at least ``majority`` annotators chose, and more than half, of each sample; behind those of
-    the increments before.
+    """Source step: for each sample the label that at least ``majority`` and more than half of the annotators chose, after the
+    labels of earlier increments.
 
-    Rejected: ``missing_votes``, ``none_of_the_above`` and ``no_majority``: these samples stay without label.
+    Rejected as ``missing_votes``, ``none_of_the_above`` or ``no_majority``: these samples stay unlabelled.
 
     Args:
         asked: rows of ``Asked``.
-        votes: file of the votes about them; mark it with ``where``.
-        workers: annotators a sample.
+        votes: file of their votes; mark it with ``where``.
+        workers: annotators per sample.
         majority: see above.
-        earlier: rows of ``Answered``.
+        earlier: rows of ``Answered`` from earlier increments.
     """
     for row in [] if earlier is None else earlier.table().to_pylist():
         yield Answered(row["key"], row["increment"], row["label"])

@@ -44,7 +44,7 @@ from .clips import PLACED, contact_sheet, places
 from .protocols import BY_PEOPLE, START, told_of
 from .requests import Asked, AskedPicture
 
-if TYPE_CHECKING:  # all predictors are behind it: an edit of one is none of the others
+if TYPE_CHECKING:  # the module contains all predictors: a training must not depend on the code of the others
     from .config import ExtractedFeatures, VideoFeatures
 
 LABEL = "label_recent_first"
@@ -68,26 +68,26 @@ def learn_open_world(
     keep_states: bool = False,
     answers: Rows | None = None,
 ) -> Iterator[pa.Table | Sifted]:
-    """Source step: take a predictor through the increments and give its predictions.
+    """Source step: take a predictor through the increments and yield its predictions.
 
     Args:
         training: facts, see ``experiments.Training``; its settings are ``predictor``, those of the predictor,
             ``experience_limit`` and ``prior_knowledge``.
         digest: content digest of the dataset.
-        dataset: its folder.
-        features: folder for a file of all features, which trainings on the dataset share where it is local.
+        dataset: folder of the dataset.
+        features: folder for a file of all features; if local, it is shared by the trainings on the dataset.
         predictor: see ``training.predictors.registry.new_predictor``.
         device: see ``core.devices.device_of``.
-        folder: for checkpoints.
-        vectors: visual transform ("": none) -> the stage with the vectors that it is about, and their digest, ``stage:digest``.
-            Without "" the vectors of the shards are learned.
-        run: folder of the run that holds these stages.
-        outputs: names of the vectors' numbers, where these are a classifier's.
-        first: the release that is known at the start: protocol ``start`` is about its samples with its own labels.
-        keep_states: whether what ``measure_nuisance`` needs is written beside the trainings, in ``states``:
-            ``increment-0003.npz`` holds the predictor's state after increment 3, and as ``experience:labels`` the labels that
-            were given for the increment's training samples, -1 where none was.
-        answers: rows of ``requests.Answered``, where people give the labels; None: the lists do.
+        folder: folder for checkpoints.
+        vectors: visual transform ("": none) -> the stage with its vectors, and their digest, as ``stage:digest``. Without "",
+            the vectors in the shards are learned.
+        run: folder of the run with these stages.
+        outputs: names of the outputs, if the vectors are outputs of a classifier.
+        first: the release known at the start; protocol ``start`` uses its samples with its own labels.
+        keep_states: whether to store what ``measure_nuisance`` needs next to the trainings, in ``states``:
+            ``increment-0003.npz`` holds the predictor's state after increment 3 and, as ``experience:labels``, the labels given
+            for the increment's training samples, -1 where none was given.
+        answers: rows of ``requests.Answered`` with labels from people; None: labels come from the lists.
     """
     given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
     world = _world(training, digest, given, predictor, device, outputs)
@@ -106,7 +106,7 @@ def learn_open_world(
             keep=functools.partial(_keep, features, training_name(digest, training)) if keep_states else _forget,
         )
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
             raise
         yield diverged(COLUMNS, error)
 
@@ -115,7 +115,7 @@ _LABELS = "experience:labels"
 
 
 def _keep(experiments: str, training: str, increment: int, state: LearnedArrays, labels: np.ndarray) -> None:
-    """Write the state after an increment beside the trainings of a run, as arrays that are no pickles."""
+    """Store the state after an increment next to the trainings of a run, as arrays without pickles."""
     with Store(experiments).writing(_kept_name(training, increment)) as file:
         np.savez(file, allow_pickle=False, **state, **{_LABELS: labels})
 
@@ -154,13 +154,13 @@ def measure_nuisance(
     first: str,
     kind: str,
 ) -> Iterator[Value]:
-    """Source step: measures of every increment's samples through a visual transform, from the kept states of a training.
+    """Source step: measures of every increment's samples under a visual transform, from the kept states of a training.
 
     Args:
-        predictions: what the training left.
-        kind: the transform, of ``vectors``.
+        predictions: predictions stored by the training.
+        kind: the transform, a key of ``vectors``.
 
-    The others are those of ``learn_open_world``.
+    The other arguments are those of ``learn_open_world``.
     """
     if not predictions.num_rows:
         return
@@ -196,14 +196,14 @@ def request_labels(
     clips: ExtractedFeatures | VideoFeatures | None,
     answers: Rows | None = None,
 ) -> Iterator[Asked | Rejected]:
-    """Source step: the samples of an increment of which a predictor wants labels, in its order, as many as it may have.
+    """Source step: the samples of an increment for which a predictor requests labels, in its order and within its budget.
 
     Args:
-        increment: which one; before it, the predictor learns from ``answers``.
+        increment: the increment; before it, the predictor learns from ``answers``.
         address: see ``config.People``.
-        clips: where there is no address: the features whose clips are looked at. Rejected: those that cannot be read.
+        clips: without an address: the features whose clips are shown. Clips that cannot be read are rejected.
 
-    The others are those of ``learn_open_world``.
+    The other arguments are those of ``learn_open_world``.
     """
     given = {"dataset": dataset, "features": features, "vectors": vectors, "run": run, "first": first}
     world = _world(training, digest, given, predictor, device, outputs)
@@ -217,7 +217,7 @@ def request_labels(
             tell=lambda _: None,
             answers=world.labels(answers, until=increment),
         )
-        for _ in learned:  # nothing is asked where the budget is of no sample
+        for _ in learned:  # ends without requests if the budget is less than one sample
             pass
     except Unanswered as asked:
         rows = _by_key(run, places(clips), asked.uids) if clips else _by_key(dataset, (), asked.uids)
@@ -232,14 +232,14 @@ def request_labels(
 
 
 def _by_key(folder: str, columns: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Rows of some samples: of the index of a dataset; or, of a run, where its clips lie."""
+    """Rows of some samples: from the index of a dataset, or, from a run, with the locations of its clips."""
     table = _stage(folder, PLACED).table(["key", *columns]) if columns else DatasetIndex.open(folder).table
     return {row["key"]: row for row in table.filter(pc.is_in(table["key"], pa.array(keys, pa.string()))).to_pylist()}
 
 
 @dataclass(frozen=True)
 class _World:
-    """What a predictor is taken through."""
+    """The increments and everything else that a predictor needs to learn them."""
 
     make: Callable[[], Any]
     increments: list[Increment]
@@ -248,7 +248,7 @@ class _World:
     seen_through: Callable[[str], list[Increment]]
 
     def labels(self, answers: Rows | None, *, until: int) -> dict[int, dict[str, int]]:
-        """Increment below ``until`` -> uid -> class index, of what people said."""
+        """Labels from people: increment below ``until`` -> uid -> class index."""
         found: dict[int, dict[str, int]] = {t: {} for t in range(1, until)}
         place = {name: number for number, name in enumerate(self.classes)}
         for row in [] if answers is None else answers.table(["key", "increment", "label"]).to_pylist():
@@ -287,12 +287,12 @@ def _world(
 
 
 def measure_strata(*, predictions: Rows, dataset: str, digest: str) -> Iterator[Value]:
-    """Source step: measures by strata of AVA-Kinetics and by visual transform.
+    """Source step: measures by stratum of AVA-Kinetics and by visual transform.
 
     Args:
-        predictions: what the training left.
-        dataset: folder of the dataset, whose rows have the strata.
-        digest: its content digest, of which the measures are, too.
+        predictions: predictions stored by the training.
+        dataset: folder of the dataset, whose index has the strata.
+        digest: content digest of the dataset, only part of the key.
     """
     yield from measures_by_stratum(predictions, strata_of_samples(dataset))
 
@@ -302,7 +302,7 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
 
     Args:
         dataset: folder of shards.
-        mapped: file of all features, which is written where it is missing, and mapped. None: they are held in memory.
+        mapped: file of all features, which is memory-mapped, and written if it is missing. None: they are held in memory.
     """
     index = DatasetIndex.open(dataset)
     return _increments(index, read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped)))
@@ -311,7 +311,7 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
 def _increments(
     index: DatasetIndex, features: np.ndarray, column: str = LABEL, count: int | None = None
 ) -> tuple[list[Increment], list[str]]:
-    """Of features in the order of the index: the first ``count`` increments, or all; classes are those of these."""
+    """The first ``count`` increments, or all, and their class names; ``features`` are in the order of the index."""
     table = index.table
     last = int(pc.max(table["increment"]).as_py()) if count is None else count - 1
     used = table["increment"].to_numpy() <= last
@@ -325,7 +325,7 @@ def _increments(
     def samples(number: int, part: int) -> SplitSamples:
         rows = np.flatnonzero((increment == number) & (role == part))
         rows = rows[np.argsort(position[rows], kind="stable")]
-        # Shards hold a part in one piece: then a view will do, and nothing is held twice.
+        # Shards hold a part contiguously: then a view suffices, and no vector is held twice.
         whole = len(rows) > 0 and bool((np.diff(rows) == 1).all())
         vectors = features[rows[0] : rows[-1] + 1] if whole else features[rows]
         return SplitSamples(uid[rows], vectors, label[rows].astype(np.int64))
@@ -335,7 +335,7 @@ def _increments(
 
 
 def _local(url: str) -> Path:
-    """The folder; of one elsewhere, a temporary one that trainings in this process share."""
+    """The local folder; for a remote one, a temporary folder shared by trainings in this process."""
     return Store(url).local or Path(_room().name)
 
 
@@ -361,7 +361,7 @@ def _stage(run: str, name: str) -> Rows:
 
 
 def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.ndarray:
-    """Vectors of a stage in the order of the index, as a mapping of a file that is written where it is missing."""
+    """Vectors of a stage in the order of the index, memory-mapped from a file that is written if it is missing."""
     if not path.exists():
         rows = _stage(run, stage)
         column = "vector" if "vector" in rows.column_names else "feature"
@@ -384,7 +384,7 @@ def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.n
 
 
 def strata_of_samples(dataset: str) -> pa.Table:
-    """``uid``, ``stratification`` and ``stratum`` of AVA-Kinetics, and of visual transforms, where stages have told them."""
+    """``uid``, ``stratification`` and ``stratum``, of AVA-Kinetics and of visual transforms, if the run has these stages."""
     from ...datasets.ava_kinetics.strata import strata_of
 
     table, empty = DatasetIndex.open(dataset).table, pa.array([], pa.string())

@@ -1,7 +1,7 @@
-"""Baselines of a skeleton run: its experiments, its methods, and the orders that they learn.
+"""Baselines of a skeleton run: its experiments, its methods, and the orders to learn.
 
-Methods by which streams learn side by side (``training.graph_streams``) learn many orders in one training, which shares what
-orders have in common; the others learn one order a training.
+Methods that train streams side by side (``training.graph_streams``) learn many orders in one training, sharing the common
+beginnings of orders; the others learn one order per training.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``methods.registry``, or references; those of the settings by default.
-        protocols: experiments; those of the settings by default.
+        methods: names in ``methods.registry``, or references; by default those of the settings.
+        protocols: experiments; by default those of the settings.
 
     Raises:
-        WrongUse: for a method or experiment that there is not, settings that do not fit, more orders than the run wrote, or a
-            run without data set.
+        WrongUse: an unknown method or experiment, settings that do not fit, more orders than the run wrote, or a run without
+            dataset.
     """
     e, protocols = config.evaluation, list(protocols)
     asked = list(dict.fromkeys(map(METHODS.present, list(methods) or e.methods)))
@@ -81,7 +81,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
 
 
 def check_settings(config: SkeletonConfig) -> None:
-    """Raise ``WrongUse`` if the settings' own baselines do not fit, as far as that shows before there is a data set."""
+    """Raise ``WrongUse`` if the settings' baselines do not fit, as far as this can be checked before there is a dataset."""
     if isinstance(config.source, NtuNamesSource):
         return
     e, form = config.evaluation, config.tensor
@@ -119,7 +119,7 @@ def _indices(c: SkeletonConfig, orders: Orders, experiment: str) -> tuple[int, .
 
 
 def _variants(e: Evaluation, experiment: str, method: str) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Settings of the method that are tried, width and depth of the network."""
+    """Settings of the method to try, with the width and depth of the network."""
     net = e.network
     if experiment == "architecture":
         swept = e.architectures
@@ -144,7 +144,7 @@ def _trainings(
     settings: dict[str, Any],
     shape: ArraysShape,
 ) -> Iterator[Training]:
-    """Those of one method with its settings, one a repeat, or one a repeat and order."""
+    """The trainings of one method with its settings, one per repeat, or one per repeat and order."""
     e = c.evaluation
     reference, method, model, graph = _parts(e, name, settings, shape)
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
@@ -173,9 +173,9 @@ def _trainings(
             )
         return
     facts = settings | {"orders": len(indices)}
-    # What is learned in any order alike is learned once for each set of tasks, however many orders it is in.
+    # Methods for which the order makes no difference learn each set of tasks once, however many orders contain it.
     together = len(indices) if method.any_order else e.orders_per_part
-    # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
+    # On an accelerator streams are trained in one program, so that their number affects the last bits.
     pieces = step(ranges_of_orders, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
     learn = step(
         learn_orders,
@@ -196,11 +196,11 @@ def _trainings(
 
 
 def _parts(e: Evaluation, name: str, settings: dict[str, Any], shape: ArraysShape) -> tuple[str, Method, str, Graph]:
-    """References of a method and of the network, the method with its settings, and the graph that the network asks for.
+    """References of a method and of the network, the method with its settings, and the graph that the network takes.
 
     Raises:
-        WrongUse: for settings that do not fit; a network that cannot be made for such samples, or without the attention that
-            the method needs.
+        WrongUse: settings that do not fit; a network that cannot be built for such samples, or that lacks the attention the
+            method needs.
     """
     reference, method = _made(name, settings["method"])
     try:

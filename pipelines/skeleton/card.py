@@ -1,4 +1,4 @@
-"""What a skeleton run publishes: shards, index, card, and the orders of learning next to them."""
+"""Publication of a skeleton run: shards, index, card, and the orders of learning next to them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .config import SkeletonConfig
 from .source_config import DrawnSource
 
 SEQUENCES = "sequences.parquet"
-"""Every sequence of the split without its tensor, in the order of the source, in the folder of the run."""
+"""File in the folder of the run with every sequence of the split without its tensor, in the order of the source."""
 
 
 def publish(run: Run, config: SkeletonConfig, folder: str) -> None:
-    """Write ``sequences.parquet``, ``orders.parquet``, and where there are shards the dataset: with index, card, manifest."""
+    """Write ``sequences.parquet``, ``orders.parquet`` and, if there are shards, the dataset with index, card and manifest."""
     if run.result.stage == "shards":
         publish_shards(run, _card(run, config), folder)
     rows = run.rows("placed")
@@ -71,7 +71,7 @@ _SOURCES = {
         "A. Shahroudy, J. Liu, T.-T. Ng, G. Wang. NTU RGB+D: A Large Scale Dataset for 3D Human Activity Analysis. CVPR 2016.",
     ),
 }
-"""Licence and citation by kind of source. Both sets are for research alone."""
+"""Licence and citation by kind of source. Both datasets are for research only."""
 
 
 def _summary(config: SkeletonConfig, index: pa.Table) -> list[str]:

@@ -41,7 +41,7 @@ _STRICT = ConfigDict(extra="forbid")
 Side = Literal["train", "test"]
 
 MethodName = Annotated[str, OneOf(METHODS)]
-"""Name of ``methods.registry``, or ``path/to/file.py:attribute``, or ``module:attribute``."""
+"""A name in ``methods.registry``, or ``path/to/file.py:attribute``, or ``module:attribute``."""
 
 Experiment = Literal["default", "task_order", "class_order", "architecture", "grid"]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
@@ -61,9 +61,9 @@ READINGS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "gem": {"forward": "memory"},
     },
 }
-"""The methods as CGLB's code implements them, and as their papers describe them. The code's mistake in MAS's average is in
-neither: it is a setting, ``average="released"``, that from the third task on weights every parameter by about one half, so that
-nothing more is learned."""
+"""Variants of the methods as CGLB's code implements them, and as their papers describe them. The code's mistake in MAS's
+average is in neither: it is a setting, ``average="released"``, which from the third task on weights every parameter by about
+one half, so that nothing more is learned."""
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -91,7 +91,7 @@ class SplitRules:
 
     @property
     def validates(self) -> bool:
-        """Whether any sequence may validate."""
+        """Whether some sequences are for validation."""
         return bool(self.val or self.val_groups) or self.rule in ("source", "list")
 
 
@@ -260,9 +260,9 @@ def training_settings(e: Evaluation, method: str, tried: Mapping[str, Any], widt
 
     Args:
         e: settings of the run.
-        method: its name.
-        tried: settings of the method that take the place of the run's.
-        width, depth: of the network.
+        method: name of the method.
+        tried: settings of the method that replace the run's.
+        width, depth: width and depth of the network.
     """
     model: dict[str, Any] = {"width": width, "depth": depth}
     if e.network.architecture == "gcn":

@@ -1,4 +1,4 @@
-"""Sections of the skeleton report on what was trained: orders, the default order, architectures, grids."""
+"""Sections of the skeleton report about trainings: orders, the default order, architectures, grids."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MOST_IN_A_CHART = 8
 _BY: tuple[By, ...] = ("task", "class")
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
-"""The paper's figures, by network and what they show. The paper does not print their numbers."""
+"""The paper's figures, by network and content. The paper does not print their numbers."""
 
 _MEASURES = {
     "aa": "AA",
@@ -70,15 +70,15 @@ _DEFINED = (
 
 
 def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], data: str) -> Section | None:
-    """Accuracy against forgetting over task and class orders, and the differences over orders beside Table 2.
+    """Accuracy against forgetting over task and class orders, and the differences over orders next to Table 2.
 
-    Joint training, whose end no order changes, is left out.
+    Joint training is left out, since no order changes its final accuracy.
 
     Args:
         config: settings of the run.
-        found: what was trained.
-        names: of the classes.
-        data: why the data are not the paper's; "" if they are.
+        found: lines of the trainings.
+        names: names of the classes.
+        data: why the data differ from the paper's; "" if they do not.
     """
     found = [line for line in found if depends_on_orders(line)]
     kinds = {title: of_experiment(found, experiment) for experiment, title in _ORDERED.items()}
@@ -105,13 +105,13 @@ _ORDERED = {"task_order": "task orders", "class_order": "class orders"}
 
 
 def _lines_of(mine: Sequence[Series], experiment: str) -> dict[str, list[Line]]:
-    """Label of those series that have lines of an experiment -> these lines."""
+    """Label -> lines of an experiment, for the series that have some."""
     found = {one.label: of_experiment(one.lines, experiment) for one in mine}
     return {label: those for label, those in found.items() if those}
 
 
 def _scatters(mine: Sequence[Series]) -> list[Block]:
-    """AA against AF by one network: of the task orders, and of both kinds of orders together where there are class orders."""
+    """AA against AF for one network: over the task orders, and over both kinds of orders if there are class orders."""
     first = mine[0].lines[0]
     tasks = len(tasks_of(first)) or int(last(first, "aa")["position"][0].as_py())
     if tasks < 2:
@@ -139,7 +139,7 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
 
 
 def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) -> list[Block]:
-    """AOPD by task and by class of every method in one plot, with Table 2's."""
+    """AOPD by task and by class of every method in one plot, with the values of Table 2."""
     told: dict[By, list[tuple[Series, OverOrders]]] = {by: over_orders(found, by) for by in _BY}
     mine = {one.label: one for both in told.values() for one, _ in both}
     if not mine:
@@ -167,7 +167,7 @@ def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) ->
 
 
 def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dict[str, Block]:
-    """Final accuracy of each class under the default order and the order that changes it most, as in Figure 1: by method."""
+    """Final accuracy of each class under the default order and the order that differs most, as in Figure 1, by method."""
     found: dict[str, Block] = {}
     first = {label: learned_orders(*those)[0] for label, those in _lines_of(mine, "task_order").items()}
     for experiment, title in _ORDERED.items():
@@ -196,7 +196,7 @@ def _named(task: str, names: Sequence[str]) -> str:
 
 
 def _points(those: Sequence[Line]) -> tuple[list[float], list[float]]:
-    """AA and AF of each order, means over its repeats."""
+    """AA and AF of each order, averaged over repeats."""
     found: list[list[float]] = []
     for metric in ("aa", "af_from_best"):
         means = last_of(those, metric).group_by("order").aggregate([("value", "mean")]).sort_by("order")
@@ -252,11 +252,11 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
 
 
 def default_section(found: Sequence[Line]) -> Section | None:
-    """Accuracy matrices of the default order; of the task orders' first where the default was not trained by itself."""
+    """Accuracy matrices of the default order, or of the task orders' first if the default was not trained separately."""
     mine = of_experiment(found, "default") or of_experiment(found, "task_order")
     matrices = {one.label: default_matrices(one) for one in mine}
     numbered = {
-        label: (label, [str(at) for at in range(values.shape[1])], values)  # as the split has them, and the paper
+        label: (label, [str(at) for at in range(values.shape[1])], values)  # numbered as in the split, and in the paper
         for label, values in matrices.items()
         if len(values)
     }
@@ -323,7 +323,7 @@ def _curves(
 
 
 def grid_section(config: SkeletonConfig, found: Sequence[Line], data: str) -> Section | None:
-    """What each setting of the grids gives on the default order, and which validation chooses, here and in Table 3.
+    """Results of each setting of the grids on the default order, and which one validation selects, here and in Table 3.
 
     Args:
         config, found, data: see ``order_section``.

@@ -1,4 +1,4 @@
-"""The joints and bones of the settings."""
+"""The skeleton layout of the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .source_config import BvhLayout, PackagedLayout
 
 
 def layout_for(c: SkeletonConfig) -> Layout:
-    """The layout of the settings. Raises ``ConfigError`` if it is none."""
+    """The layout of the settings. Raises ``ConfigError`` if it is invalid."""
     told = c.layout
     if isinstance(told, PackagedLayout):
         return packaged()[told.name]

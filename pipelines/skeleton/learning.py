@@ -1,6 +1,6 @@
-"""What skeleton trainings learn: several orders of tasks in a training, which share their beginnings, or one order as a stream.
+"""Learning steps of skeleton trainings: several orders of tasks that share their beginnings, or one order as a stream.
 
-An edit of a table or of a figure makes no training again: this module reaches none.
+This module imports no code of tables or figures, so that changing that code does not make trainings stale.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from ..stream_trainings import Prepared, diverged
 
 TaskSequence = tuple[ClassesOfTask, ...]
 PREDICTIONS = columns(ONE_LABEL).append(ORDER)
-"""Columns of what a training of several orders leaves."""
+"""Columns of the rows stored by a training of several orders."""
 
 
 def ranges_of_orders(*, orders: int, orders_per_part: int) -> Iterator[str]:
-    """Pieces: so many orders each, neighbours in lexicographic order, which share the most."""
+    """Pieces of ``orders_per_part`` orders each; neighbours in lexicographic order share the most."""
     for start in range(0, orders, orders_per_part):
         yield f"{start}-{min(start + orders_per_part, orders)}"
 
@@ -56,15 +56,15 @@ def learn_orders(
     indices: Sequence[int],
     device: str,
 ) -> Iterator[pa.Table | Sifted]:
-    """Source step: train the orders of a piece, all of one length together, and each common beginning once.
+    """Source step: train the orders of a piece, all of the same length, together, and each common beginning once.
 
     Args:
-        piece: of ``ranges_of_orders``.
-        training: facts, see ``experiments.Training``: of its settings ``method``, ``model``, ``schedule`` and ``seed``. All
-            randomness comes from that seed, the number of the repeat, and what was learned before.
-        digest: content digest of the data set.
+        piece: a piece from ``ranges_of_orders``.
+        training: facts, see ``experiments.Training``; of its settings, ``method``, ``model``, ``schedule`` and ``seed`` are
+            used. All randomness comes from that seed, the number of the repeat, and the tasks learned before.
+        digest: content digest of the dataset.
         dataset: folder of its shards.
-        method: makes the method, a ``Method`` that streams side by side learn by.
+        method: makes the method, a ``Method`` that trains streams side by side.
         model: makes the network.
         orders: tasks of each order, each a tuple of classes.
         indices: number of each order.
@@ -79,7 +79,7 @@ def learn_orders(
     try:
         learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
             raise
         yield diverged(PREDICTIONS, error, key=f"diverged-{piece}")
         return
@@ -92,7 +92,7 @@ def learn_orders(
 def _learn_all(
     data: GraphData, recipe: Recipe, orders: Sequence[TaskSequence], seed: int, repeat: int, device: str
 ) -> list[list[LearnedStream]]:
-    """Each order after each of its tasks."""
+    """For each order, the learned streams after each of its tasks."""
     nothing, any_order = np.zeros(0, dtype=np.int64), recipe.method.any_order
     learned: dict[TaskSequence, LearnedStream] = {}
     found: list[list[LearnedStream]] = [[] for _ in orders]
@@ -100,7 +100,7 @@ def _learn_all(
         known = [tuple(sorted(order[:k])) if any_order else order[:k] for order in orders]
         wanted = list(dict.fromkeys(known))
         parents = [learned.get(each[:-1]) for each in wanted]
-        if any_order and k > 1:  # which takes no more than the order from its parent
+        if any_order and k > 1:  # such methods need nothing from the parent but its order
             parents = [LearnedStream(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
         after = learn_next(
             data,
@@ -128,12 +128,12 @@ def _held(data: GraphData, method: Method, order: TaskSequence, seed: int, repea
 def _predictions(
     data: GraphData, index: int, order: TaskSequence, learned: Sequence[LearnedStream], held: Sequence[int | None]
 ) -> pa.Table:
-    """Those of one order: the samples that test, what was learned task by task, and what was predicted then.
+    """Rows of predictions for one order: the test samples, the training on each task, and the predictions after it.
 
     Args:
-        data, order, learned: the samples, the tasks, and what was learned of them.
+        data, order, learned: the samples, the tasks, and the learned streams.
         index: number of the order.
-        held: samples in the memory after each task. Each is a part of its own.
+        held: samples in the memory after each task. Each sample counts as one part.
     """
     place = place_of_class(order)
     sets = {split: rows for split, rows in (("test", data.test), ("val", data.val)) if len(rows)}
@@ -156,7 +156,7 @@ def _predictions(
 
 
 def samples_for(graph: str, shape: ArraysShape) -> tuple[tuple[int, ...], NDArray[np.float32]]:
-    """The shape of a sample for a network that asks for ``graph``, and the graph, see ``graph_streams.nets.graph_of``."""
+    """Shape of a sample for a network that takes ``graph``, and the graph itself, see ``graph_streams.nets.graph_of``."""
     layout, joints = shape.layout, len(shape.layout.joints)
     bodies = (shape.bodies,) if shape.bodies > 1 else ()
     if graph == "adjacency":
@@ -166,9 +166,9 @@ def samples_for(graph: str, shape: ArraysShape) -> tuple[tuple[int, ...], NDArra
 
 @functools.lru_cache(maxsize=2)
 def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
-    """The shards as networks take them that ask for ``graph``, see ``graph_streams.nets.graph_of``.
+    """The shards in the form for networks that take ``graph``, see ``graph_streams.nets.graph_of``.
 
-    It is held, for a process trains many pieces of them. ``digest`` names the content.
+    Cached, since a process trains many pieces on them. ``digest`` identifies the content.
     """
     arrays = load_arrays(dataset)
     _, axes, frames, _, bodies = arrays.x.shape
@@ -179,12 +179,12 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
 
 
 def node_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training by a network that asks for ``adjacency``: samples are node vectors (V, F), or (M, V, F)."""
+    """The stream of a training whose network takes ``adjacency``: samples are node vectors (V, F), or (M, V, F)."""
     return _prepared(dataset, digest, training, "adjacency")
 
 
 def tensor_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training by a network that asks for ``partitions``: samples are tensors (C, T, V), or (M, C, T, V)."""
+    """The stream of a training whose network takes ``partitions``: samples are tensors (C, T, V), or (M, C, T, V)."""
     return _prepared(dataset, digest, training, "partitions")
 
 
@@ -210,19 +210,19 @@ def _prepared(dataset: str, digest: str, training: Mapping[str, Any], graph: str
 
 
 def order_of(orders: Orders, experiment: str, index: int) -> TaskSequence:
-    """The tasks of one order, each its classes."""
+    """The tasks of one order, each as a tuple of its classes."""
     sizes = np.bincount(orders.task_of_class)
     order = orders.class_orders[index] if experiment == "class_order" else orders.task_orders[index]
-    if experiment != "class_order":  # tasks of different sizes change places with their classes
+    if experiment != "class_order":  # sizes of tasks are permuted with the tasks
         sizes = sizes[list(dict.fromkeys(orders.task_of_class[order].tolist()))]
     return tuple(tuple(part.tolist()) for part in np.split(order, np.cumsum(sizes)[:-1]))
 
 
 def place_of_class(order: TaskSequence) -> NDArray[np.int64]:
-    """(classes,) the place of each class among all as they are learned, from 0."""
+    """(classes,) the position of each class in the order of learning, from 0."""
     return np.argsort([label for task in order for label in task])
 
 
 def task_name(task: ClassesOfTask) -> str:
-    """Its classes, ascending, with + between them."""
+    """The classes of a task, ascending, joined by +."""
     return "+".join(map(str, sorted(task)))

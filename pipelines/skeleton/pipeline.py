@@ -1,8 +1,8 @@
-"""Graphs of skeletons whose actions come in tasks: UCLA-CIL, NTU-CIL, and anyone's own joints.
+"""Graphs of skeletons whose actions come in tasks: UCLA-CIL, NTU-CIL, and the user's own joints.
 
 ``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row per sequence, in the order of the files, with
-its tensor, role and task; ``orders`` one row per class, with its place in every order of learning. Of names alone there are no
-tensors, and the plan ends before the shards.
+its tensor, role and task; ``orders`` has one row per class, with its place in every order of learning. If the source has only
+names, there are no tensors, and the plan ends before the shards.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ROWS_WITH_JOINTS = 256
 
 
 def plan(c: SkeletonConfig, out: str) -> Flow:
-    """The stages from files to shards. ``out`` is not used: nothing is waited for."""
+    """The stages from files to shards. ``out`` is not used, since no stage waits for people."""
     layout = layout_for(c)
     centre, joints = c.tensor.centre_joint, len(layout.joints)
     if centre is not None and not 0 <= centre < joints:
@@ -82,7 +82,7 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
 
 
 def _parted(c: SkeletonConfig) -> Step:
-    """The step that gives every sequence its role."""
+    """The step that assigns every sequence its role."""
     s = c.split
     if s.rule == "shares" and not s.test:
         raise ConfigError("split.test = 0: with split.rule = 'shares' it must be above 0, or there is no test data")
@@ -148,7 +148,7 @@ def _published(name: str) -> tuple[str, ...]:
 
 
 def _classes(c: SkeletonConfig) -> list[str] | None:
-    """Names of the classes that take part, in the order of their labels; None: all, by name."""
+    """Names of the classes to use, in the order of their labels; None: all, sorted by name."""
     if not isinstance(c.classes, int):
         return None if c.classes == "all" else c.classes
     s = c.source

@@ -23,7 +23,7 @@ from .figures import architecture_section, default_section, grid_section, order_
 from .results import by_network, data_differs, over_orders
 
 _PICTURES = 12
-"""Classes that are drawn."""
+"""Most classes that are drawn."""
 
 _BY_NAME = (
     "source.lists is not set: sequences are in the order of their names, so that nearly all test sequences are of one subject, "
@@ -33,7 +33,7 @@ _BY_NAME = (
 
 
 def write_report(config: SkeletonConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     cards = run.cards(("listed", "sequences listed", "in the source"), ("shards", "in the benchmark", "with tensor and graph"))
     least = [(float(over.difference.aopd.mean()), one.label) for one, over in over_orders(run.lines, "task")]
@@ -46,7 +46,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     first: list[Block] = []
     if (rows := run.rows("split")) is not None:
         wanted = ("class_name", "label", "task", "role", "source_frames")
-        table = rows.table([name for name in wanted if name in rows.schema.names])  # names alone have no frames
+        table = rows.table([name for name in wanted if name in rows.schema.names])  # a source with only names has no frames
         if "missing" in rows.schema.names:
             filled = [count for count in rows.table(["missing"])["missing"].to_pylist() if count]
             cards.append(
@@ -104,14 +104,14 @@ def _split(rows: pa.Table) -> Section:
 
 
 def _class_line(rows: pa.Table) -> list[CellValue]:
-    """Sequences of one class by role, and the frames that their sources have: least, median and most."""
+    """Sequences of one class by role, and minimum, median and maximum of the frames in their sources."""
     counts = [pc.sum(pc.equal(rows["role"], role)).as_py() or 0 for role in ROLES]
     frames = pc.quantile(rows["source_frames"], [0, 0.5, 1]).to_pylist() if "source_frames" in rows.column_names else []
     return [rows["class_name"][0].as_py(), str(rows["task"][0].as_py()), *counts, len(rows), *frames]
 
 
 def _pictures(out: str) -> Figure:
-    """The first training sequence of each class, as networks get it."""
+    """The first training sequence of each class, in the form that networks get."""
     from ...datasets.reader.index import DatasetIndex
     from ...datasets.reader.samples import Samples
     from ...datasets.skeleton.samples import TENSOR
@@ -134,6 +134,6 @@ def _pictures(out: str) -> Figure:
 
 
 def _moving(x: Any) -> Any:
-    """Frames up to the last that is not empty: what was padded is not drawn."""
+    """Frames up to the last non-empty one, without padding."""
     there = np.flatnonzero(np.abs(x).sum((0, 2)) > 0)
     return x[:, : there[-1] + 1] if len(there) else x

@@ -1,4 +1,4 @@
-"""Figures of trained skeleton streams out of the table of results: what the report shows, and tables that ``eval`` prints."""
+"""Results of trained skeleton streams from the table of results, for the report and for tables that ``eval`` prints."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from .config import SkeletonConfig, training_settings
 By = Literal["task", "class"]
 
 _KINDS: Mapping[By, tuple[str, ...]] = {"task": ("task_order",), "class": ("task_order", "class_order")}
-"""Experiments whose orders count: for classes those of the tasks and those of the classes together, as the paper has it."""
+"""Experiments whose orders count: for classes, orders of the tasks and of the classes together, as in the paper."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Lines that are told as one.
+    """Lines that are shown as one.
 
     Attributes:
-        method: their method.
-        label: the method, and what tells them from the other series.
-        lines: of one or more experiments, or of several values of a setting.
-        settings: those that all of them have, with the model.
+        method: method of all lines.
+        label: the method, and settings that distinguish it from the other series.
+        lines: lines of one or more experiments, or of several values of a setting.
+        settings: settings that all lines share, with the model.
     """
 
     method: str
@@ -51,7 +51,7 @@ class Series:
 
     @property
     def labelled(self) -> LabelledSettings:
-        """What ``unnamed`` asks of it."""
+        """The series as ``unnamed`` takes it."""
         return self.label, self.method, self.settings
 
 
@@ -60,9 +60,9 @@ class OverOrders:
     """OPD of one series over orders.
 
     Attributes:
-        names: the classes of each task, with + between them; one class each for OPD by class.
-        difference: of each repeat.
-        orders: how many there are.
+        names: the classes of each task, joined by +; a single class each for OPD by class.
+        difference: OPD, AOPD and MOPD of each repeat.
+        orders: number of orders.
     """
 
     names: list[str]
@@ -71,12 +71,12 @@ class OverOrders:
 
 
 def of_experiment(found: Sequence[Line], experiment: str) -> list[Line]:
-    """Those of one experiment."""
+    """Lines of one experiment."""
     return [line for line in found if line.protocol == experiment]
 
 
 def repeats_of(line: Line) -> int:
-    """How many have finished."""
+    """Number of finished repeats."""
     return len({seed for _, seed in line.runs})
 
 
@@ -92,14 +92,14 @@ def last_of(found: Sequence[Line], metric: str) -> pa.Table:
 
 
 def by_repeat(line: Line, metric: str, split: str = "test") -> NDArray[np.float64]:
-    """(S,) values of a metric after the last task: the mean over the orders of each repeat."""
+    """(S,) values of a metric after the last task: for each repeat the mean over its orders."""
     rows = last(line, metric, split)
     values = pa.table({"seed": rows["seed"], "value": pc.fill_null(rows["value"], math.nan)})
     return values.group_by("seed", use_threads=False).aggregate([("value", "mean")])["value_mean"].to_numpy()
 
 
 def tasks_of(line: Line) -> list[str]:
-    """The tasks of the default order as they are learned, each its classes with + between them."""
+    """The tasks of the default order as they are learned, each as its classes joined by +."""
     rows = last(line, "accuracy")
     return list(dict.fromkeys(rows.filter(pc.equal(rows["order"], 0))["tested"].to_pylist()))
 
@@ -110,7 +110,7 @@ def default_matrices(line: Line) -> NDArray[np.float64]:
 
 
 def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series]:
-    """Lines that differ in nothing but their experiment and the settings that ``without`` names, put together."""
+    """Group lines that differ only in their experiment and in the settings for which ``without`` is true."""
     groups: dict[str, list[Line]] = {}
     settings: dict[str, dict[str, Any]] = {}
     for line in found:
@@ -128,30 +128,30 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
 
 
 def depends_on_orders(line: Line) -> bool:
-    """Not joint training, which has all samples in the end: the paper leaves it out where it tells of orders."""
+    """Whether a line depends on orders: joint training has all samples in the end, and the paper leaves it out there."""
     return line.method != "joint" or line.settings.get("method.start", "scratch") != "scratch"
 
 
 def network_of(line: Line) -> str:
-    """Its architecture, depth and width, such as ``gcn 2 x 64``."""
+    """Architecture, depth and width of the network, such as ``gcn 2 x 64``."""
     sizes = [str(line.settings[name]) for name in ("model.depth", "model.width") if name in line.settings]
     return " ".join([line.model, " x ".join(sizes)]).strip()
 
 
 def by_network(found: Sequence[Line]) -> dict[str, list[Line]]:
-    """Lines of each network, in the order in which they come."""
+    """Lines of each network, in order of occurrence."""
     names = dict.fromkeys(network_of(line) for line in found)
     return {name: [line for line in found if network_of(line) == name] for name in names}
 
 
 @dataclass(frozen=True)
 class LearnedOrder:
-    """How a method ended that learned an order.
+    """The final accuracies of a method that learned an order.
 
     Attributes:
-        number: of the order, among those of its experiment.
-        tasks: in the order learned, each its classes with + between them.
-        classes: final accuracy of each class, the mean over repeats.
+        number: number of the order in its experiment.
+        tasks: tasks in the order learned, each as its classes joined by +.
+        classes: final accuracy of each class, averaged over repeats.
     """
 
     number: int
@@ -160,7 +160,7 @@ class LearnedOrder:
 
 
 def learned_orders(line: Line, *more: Line) -> list[LearnedOrder]:
-    """Each order of a line, ascending; of several that differ in how many orders they have, each once."""
+    """Each order of a line, or of several lines with different numbers of orders, once and in ascending order."""
     tasks: dict[int, dict[str, None]] = {}
     for row in last_of([line, *more], "accuracy").select(["order", "tested"]).to_pylist():
         tasks.setdefault(row["order"], {})[row["tested"]] = None
@@ -173,7 +173,7 @@ def learned_orders(line: Line, *more: Line) -> list[LearnedOrder]:
 
 
 def furthest(one: LearnedOrder, others: Sequence[LearnedOrder]) -> LearnedOrder | None:
-    """Of other orders that in which accuracies of classes differ most from those of ``one``; the first of equals."""
+    """The order whose class accuracies differ most from those of ``one``; the first of equals."""
 
     def far(other: LearnedOrder) -> float:
         pairs = [(value, other.classes.get(name, math.nan)) for name, value in one.classes.items()]
@@ -204,7 +204,7 @@ def _difference(one: Series, by: By) -> OverOrders | None:
 
 
 def best_of_grid(found: Sequence[Line]) -> dict[tuple[str, str], Line]:
-    """Method and network -> the line of its grid with the highest average accuracy on the validating sequences, the first of
+    """Method and network -> the line of its grid with the highest average accuracy on validation sequences, the first of
     equals."""
     best: dict[tuple[str, str], Line] = {}
     for line in of_experiment(found, "grid"):
@@ -220,12 +220,12 @@ _OF_THE_DATA = ("source.kind", "classes", "only", "bodies", "layout", "tensor", 
 
 
 def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) -> str:
-    """Why the data of a run are not those of the paper that ``evaluation.paper`` names; "" if they are.
+    """Why the data of a run differ from those of the paper that ``evaluation.paper`` names; "" if they do not.
 
     Args:
         config: settings that the run recorded.
         out: the run.
-        values: the same as JSON-like values.
+        values: the recorded settings as JSON-like values.
     """
     if config.evaluation.paper is None:
         return "evaluation.paper is not set"
@@ -245,9 +245,9 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
 
 
 def _order_differs(store: Store, lists: str | None) -> str:
-    """Why the sequences of a run of N-UCLA, as it recorded them, are not in the order of CTR-GCN's lists; "" if they are.
+    """Why the recorded sequences of an N-UCLA run are not in the order of CTR-GCN's lists; "" if they are.
 
-    Table 2 was reproduced in that order alone. It decides what tests.
+    Table 2 was reproduced only in that order, which determines the test set.
     """
     split = load_artifact(store, "split")
     keys = [] if split is None else split.rows_view(store).table(["key", "position"]).sort_by("position")["key"].to_pylist()
@@ -264,11 +264,11 @@ def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], d
 
 
 _ORDERS: Mapping[By, int] = {"task": 120, "class": 220}
-"""Orders behind Table 2: all of five tasks; these and 100 of the classes."""
+"""Numbers of orders in Table 2: all of five tasks; and these with 100 of the classes."""
 
 
 def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by: By) -> str:
-    """Why differences over the orders of a series are none of Table 2, by the records of its trainings; "" if they are."""
+    """Why differences over the orders of a series do not match Table 2, by the records of its trainings; "" if they do."""
     if one.method not in _table_2(config, by):
         return "the method is not in Table 2"
     if over.orders != _ORDERS[by]:
@@ -277,12 +277,12 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by
 
 
 def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = False) -> str:
-    """Why a training is none of the paper's, by its record; "" if it is.
+    """Why a training differs from the paper's, by its record; "" if it does not.
 
     Args:
-        config: names the paper.
-        line: the training.
-        of_grid: the settings of the method itself are those that a grid tries.
+        config: settings of the run, which name the paper.
+        line: line of the training.
+        of_grid: whether to ignore settings of the method, which a grid varies.
     """
     e = _packaged(config)[0].evaluation
     if line.model != e.network.architecture:
@@ -294,7 +294,7 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
 
 
 def published(config: SkeletonConfig, told: Sequence[Series], by: By) -> list[PublishedRow]:
-    """Their rows of Table 2."""
+    """The rows of Table 2 for these series."""
     rows: list[PublishedRow] = []
     for one in told:
         figures = {
@@ -319,7 +319,7 @@ def _table_2(config: SkeletonConfig, by: By) -> dict[str, dict[str, tuple[float,
 
 
 def order_scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
-    """Differences over orders, which are of several trainings: ``mean`` and ``std`` by heading, the paper's beside ours."""
+    """Differences over orders, which combine several trainings: ``mean`` and ``std`` by heading, with the paper's values."""
     found = lines(results(out))
     data = data_differs(config, out, load_run(Store(out)).config) if found else ""
     told: dict[str, dict[str, Any]] = {}

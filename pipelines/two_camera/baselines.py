@@ -1,4 +1,4 @@
-"""Baselines of a two-camera run in folds: networks on transforms, regression, estimators on pictures, your own."""
+"""Baselines of a two-camera run in folds: networks on transforms, regression, estimators on pictures, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ LINEAR = "linear_regression"
 
 
 class ChosenEstimator(NamedTuple):
-    """An estimator by its settings.
+    """An estimator chosen by the settings.
 
     Attributes:
-        model: as results call it.
-        reference: where the function or class is that makes it.
-        functions: references of what it is made of, where it works on pictures.
-        settings: of the training, see ``settings_of``.
-        seed: its first.
-        change: the setting to change where it diverges.
+        model: name in the results.
+        reference: reference of the function or class that makes it.
+        functions: references of its parts, if it works on pictures.
+        settings: settings of the training, see ``settings_of``.
+        seed: first seed.
+        change: the setting to change if it diverges.
     """
 
     model: str
@@ -53,17 +53,17 @@ class ChosenEstimator(NamedTuple):
 
 
 def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
-    """A training per method, of all its seeds and folds, which are trained side by side.
+    """One training per method, for all its seeds and folds, which are trained side by side.
 
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of networks of the settings, and baselines; by default those of the settings.
-        protocols: ``rotating`` or ``fixed``, that of the settings; there is no choice.
+        methods: names of networks in the settings, and of baselines; by default those of the settings.
+        protocols: only the kind of folds in the settings: ``rotating`` or ``fixed``.
 
     Raises:
-        WrongUse: a method or protocol that there is not, settings that do not fit, or a baseline that needs pictures where
-            there are none.
+        WrongUse: an unknown method or protocol, settings that do not fit, or a baseline that needs pictures in a run without
+            pictures.
     """
     parts = config.folds.kind
     if wrong := [name for name in protocols if name != parts]:
@@ -74,18 +74,18 @@ def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protoco
 
 
 def check_settings(config: TwoCameraConfig) -> None:
-    """Raise ``WrongUse`` if the settings' own networks or estimators do not fit, before there is a dataset."""
+    """Raise ``WrongUse`` if the settings' networks or estimators do not fit, before there is a dataset."""
     for name in [*config.evaluation.networks, *config.evaluation.baselines]:
         _made(config, name)
 
 
 def directions(config: TwoCameraConfig) -> list[Direction]:
-    """``1to2``, where the light in the first camera is estimated from T to the second, the other way round, or both."""
+    """``1to2`` (the light in the first camera is estimated, from T to the second), ``2to1`` (the reverse), or both."""
     return ["1to2", "2to1"] if config.evaluation.direction == "both" else [config.evaluation.direction]
 
 
 def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator, protocol: FoldScheme) -> Training:
-    """The training of an estimator. It is measured on folds, and not where it learns from all pairs."""
+    """The training of an estimator. It is measured on folds, but not if it learns from all pairs."""
     here = learning.__name__
     learn = step(
         learning.learn_folds,
@@ -116,7 +116,7 @@ def training_of(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEsti
 
 
 def rows_learned(settings: Mapping[str, Any]) -> str:
-    """Which function of ``learning`` gives the rows of a training, by its settings."""
+    """Name of the function in ``learning`` that returns the rows of a training, by its settings."""
     if not settings.get("augmented", True):
         return "measured_rows"
     return "with_reilluminated_rows" if settings["reilluminated"] else "dataset_rows"
@@ -125,12 +125,12 @@ def rows_learned(settings: Mapping[str, Any]) -> str:
 def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2") -> ChosenEstimator:
     """An estimator and all settings of its training in one direction, checked before any data is read.
 
-    ``estimator`` are its own. ``looks_at_test`` and ``lights_of_test`` say what makes results unfair. ``longest_px`` is there
-    where it looks at pictures; None for patches. ``relit_pictures`` is there where it learns from pictures under other lights,
-    and ``augmented`` where it does without the re-illuminated rows of the dataset.
+    ``estimator`` holds the estimator's own settings. ``looks_at_test`` and ``lights_of_test`` mark results that are not fair.
+    ``longest_px`` is set for estimators on pictures; None for patches. ``relit_pictures`` is set if it learns from re-lit
+    pictures, and ``augmented`` if it leaves out the re-illuminated rows of the dataset.
 
     Raises:
-        WrongUse: no such method, or settings that do not fit.
+        WrongUse: an unknown method, or settings that do not fit.
     """
     model, own, reference, parts, made = _made(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
@@ -154,7 +154,7 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
 
 
 def _made(config: TwoCameraConfig, name: str) -> tuple[str, dict[str, Any], str, dict[str, str], Any]:
-    """Model, own settings, reference and functions of an estimator, and the estimator."""
+    """Model, own settings, reference and functions of an estimator, and the estimator itself."""
     _check_names(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
     changes = evaluation.method_settings.get(name, evaluation.method_settings.get(short(name), {}))
@@ -192,7 +192,7 @@ def _check_pictures(config: TwoCameraConfig, name: str) -> None:
 
 
 def _network(networks: Mapping[str, NetworkTraining], name: str, network: NetworkTraining) -> tuple[str, dict[str, Any]]:
-    """Estimator and settings of the networks of one size."""
+    """Estimator and settings of the networks with one shape."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     if (network.parameters is None) == (network.hidden is None):
         raise ValueError(f"evaluation.networks.{name}: set either parameters or hidden")
@@ -212,17 +212,17 @@ def _network(networks: Mapping[str, NetworkTraining], name: str, network: Networ
 
 
 def write_artifacts(out: str, folder: str) -> list[Path]:
-    """Write the files that estimators gave (weights, chosen settings) into ``folder``, one folder per training.
+    """Write the artifacts of estimators (weights, chosen settings) into ``folder``, one folder per training.
 
     Args:
         out: the run.
-        folder: new or there already; files of the same names are written over.
+        folder: new or existing folder; files with the same names are overwritten.
 
     Returns:
         The files.
 
     Raises:
-        ValueError: an estimator has given a file a name with folders in it.
+        ValueError: the name that an estimator gave to a file contains a folder.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("two_camera", config="tiny"), "cameras")

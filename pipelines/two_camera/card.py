@@ -1,4 +1,4 @@
-"""What is published of a two-camera run: the dataset and its card."""
+"""Publication of a two-camera run: the dataset and its card."""
 
 from __future__ import annotations
 

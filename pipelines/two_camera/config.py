@@ -67,7 +67,7 @@ class RawPairs:
         charts: for ``listed``: CSV file in ``root`` with the chart's corners in each picture.
         corners_1: for ``fixed``: centres of the chart's corner patches (dark skin, bluish green, black, white) in the first
             camera, alternating x and y, raw pixels.
-        corners_2: likewise in the second camera; None: computed from the homography.
+        corners_2: the same centres in the second camera; None: computed from the homography.
         saturated: values at or above this share of full scale count as saturated.
         estimate_from: number of pairs of a device from which its homography is estimated.
         homographies: device -> homography from raw pixels of the second camera to those of the first, 3 x 3, row by row; a

@@ -1,4 +1,4 @@
-"""The section of a two-camera report that says whether T depends on the light: whether networks on T have anything to learn."""
+"""Report section on whether T depends on the light, that is, whether networks on T have anything to learn."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ...eval.report.figures import line_chart
 
 
 def few_pairs(pairs: int) -> str:
-    """A caveat where T seems not to depend on the illuminant; "" if there are enough pairs to be sure."""
+    """A caveat if T seems not to depend on the illuminant; "" if there are enough pairs to be sure."""
     return "" if pairs >= ENOUGH else f" With {pairs} pairs, below {ENOUGH}, a dependence is sometimes missed."
 
 
 def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
-    """Of measured pairs; ``ways`` are the directions that are estimated."""
+    """The section for measured pairs; ``ways`` are the directions that are estimated."""
     blocks: list[Block] = []
     for way in ways:
         first, _, second = way.partition("to")

@@ -1,4 +1,4 @@
-"""The light in a pair of ordinary pictures, without a chart, by an exported network; and the picture corrected."""
+"""Estimate the light in a pair of ordinary pictures, without a chart, by an exported network, and correct the picture."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from .model import Model, Reading, load_model
 Align = Literal["training", "pair", "none"]
 
 FEWEST_PIXELS = 100
-_BESIDE = 0.01  # of the range that was learned from: without its chart, a pair of the training has another T by as much
+_BESIDE = 0.01  # share of the training range: without its chart, a training pair has a T that differs by about as much
 _WIDE_PX, _BESIDE_PX = 640, 460
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What is reported of a pair.
+    """The estimate for a pair of pictures.
 
     Attributes:
-        light: R, G, B of the light in the camera of ``camera``, G at 1.
-        camera: "1" or "2", whose light it is.
+        light: R, G, B of the light in the camera ``camera``, G = 1.
+        camera: "1" or "2", the camera in which the light is estimated.
         transform: T, row by row (9,), in the direction of the network.
-        condition: of the colours.
-        valid_share: of the pixels, that T is of.
-        homography: raw pixels of the second camera to those of the first (9,), and ``homography_from``: where it is from.
-        outside: numbers of T that lie outside of what was learned from, with the range.
-        expected_deg: mean error of such networks on pairs that they had not seen.
-        page: the HTML page.
+        condition: condition number of the colours.
+        valid_share: share of the pixels from which T was computed.
+        homography: from raw pixels of the second camera to those of the first (9,); ``homography_from`` is its origin.
+        outside: numbers of T outside the range of the training data, with that range.
+        expected_deg: mean error in degrees of such networks on unseen pairs.
+        page: path of the HTML page.
     """
 
     light: list[float]
@@ -59,7 +59,7 @@ class Estimate:
 
     @property
     def doubt(self) -> str:
-        """What is said where numbers of T are outside; "" if none is."""
+        """A warning if numbers of T are outside the training range; "" if none is."""
         each = ", ".join(f"{name} {value:.4f} ({low:.4f} to {high:.4f})" for name, (value, low, high) in self.outside.items())
         count = f"{len(self.outside)} of the {len(NUMBERS)} numbers of T"
         return f"{count} are outside the training range, where the estimate is a guess: {each}" if each else ""
@@ -81,23 +81,23 @@ def estimate(
     ``before_after.html`` into ``folder``.
 
     Args:
-        model: folder of `benchwright export`.
+        model: folder written by `benchwright export`.
         first: raw file, or linear 16-bit PNG, of the first camera.
-        second: of the second, of the same scene.
-        folder: files of these names in it are written over.
-        device: whose homography of the training is taken; may be left out if there is one.
-        align: by the ``training``'s homography, the default where it had one; by what this ``pair`` tells, the default where
-            not; or not at all: ``none``, for pictures that lie on one grid already.
-        least_agreement: of the detail of both pictures, -1 to 1, below which they do not show one scene; None: that of the
-            training. -1 takes any two.
-        factor: raw pixels of the first camera along the side of a pixel, from 1; with ``demosaic``, and only for a network
-            whose training had no raw pictures, for which nothing else tells it.
+        second: raw file, or linear 16-bit PNG, of the same scene from the second camera.
+        folder: output folder; files with these names are overwritten.
+        device: device whose homography from the training is used; optional if there is only one.
+        align: ``training``: use the training's homography (default if it had one); ``pair``: estimate one from this pair
+            (default otherwise); ``none``: use none, for pictures already on the same pixel grid.
+        least_agreement: minimum agreement of the details of both pictures, -1 to 1, to count as the same scene; None: that of
+            the training. -1 accepts any two.
+        factor: raw pixels of the first camera per pixel along each side, at least 1; with ``demosaic``, and only for a network
+            that was not trained on raw pictures, and so does not define it.
         demosaic: see ``curation.stages.raw``.
 
     Raises:
-        WrongUse: no such device; no factor and demosaic for a network that learned from no raw pictures, or either of them for
-            one that did.
-        ValueError: a picture that cannot be read or aligned, two that do not show one scene, or colours that tell no T.
+        WrongUse: an unknown device; factor or demosaic missing for a network that was not trained on raw pictures, or given
+            for one that was.
+        ValueError: a picture that cannot be read or aligned, two of different scenes, or colours from which T cannot be fitted.
     """
     facts, network = load_model(model)
     reading = _reading(model, facts, factor, demosaic)
@@ -141,7 +141,7 @@ _BY_HAND = "--factor (raw pixels along the side of a pixel, 6 for S20) and --dem
 
 
 def _reading(model: str, facts: Model, factor: int | None, demosaic: Demosaic | None) -> Reading:
-    """That of the training; where it had no raw pictures, that which is given."""
+    """How to read pictures: as in the training, or, if it had no raw pictures, by ``factor`` and ``demosaic``."""
     if facts.reading is not None:
         if factor is not None or demosaic is not None:
             raise WrongUse(
@@ -157,7 +157,7 @@ def _reading(model: str, facts: Model, factor: int | None, demosaic: Demosaic | 
 
 
 def _read(path: str, reading: Reading) -> tuple[Linear, int]:
-    """A picture, and EXIF's orientation."""
+    """A picture, and its EXIF orientation."""
     data = Path(path).read_bytes()
     try:
         if path.lower().endswith(".png"):
@@ -173,7 +173,7 @@ _WANTED = ": expected a camera's raw file or a linear 16-bit PNG; JPEGs are alre
 
 
 def _homography(reading: Reading, pictures: list[Linear], device: str | None, align: Align | None) -> tuple[np.ndarray, str]:
-    """The matrix, and where it is from."""
+    """The homography, and its origin in words."""
     known = reading.homographies
     if align == "none":
         return np.eye(3), "the user, align = none: the pictures are on the same grid"

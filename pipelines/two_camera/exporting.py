@@ -1,4 +1,4 @@
-"""A network, or the linear regression, that is to be used: trained on all pairs, an ONNX file with a card, checked."""
+"""Export of a network, or the linear regression: trained on all pairs, checked, and written as an ONNX file with a card."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ from .model_card import card, with_deviation
 from .report import SHOWN
 
 MOST_DIFFERENCE = 1e-4
-"""Of a ratio, between onnxruntime and torch or numpy: float32 sums in another order differ by some millionths."""
+"""Largest relative difference of a ratio between onnxruntime and torch or numpy: float32 sums in another order differ by some
+millionths."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Learned:
-    """What was trained on all pairs.
+    """A model trained on all pairs.
 
     Attributes:
-        shape: its layers.
-        networks: how many are averaged.
-        parameters: of all of them; ``operations`` of an estimate.
+        shape: layers of the network.
+        networks: number of networks that are averaged.
+        parameters: number of parameters of all networks; ``operations`` of an estimate.
         onnx: metadata -> the ONNX file.
-        ratios: transforms (n, 9) -> ratios (n, 2), which the file is held against; ``by`` torch or numpy, ``version`` which.
+        ratios: transforms (n, 9) -> ratios (n, 2), to check the file against; computed ``by`` torch or numpy, of ``version``.
     """
 
     shape: str
@@ -96,22 +97,22 @@ def export(
     average: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Train a network of the settings, or their linear regression, on all pairs: ``model.onnx`` with its card in ``folder``.
+    """Train a network of the settings, or their linear regression, on all pairs, and write ``model.onnx`` with its card.
 
     Args:
         config: settings of the run.
         out: the run, finished and trained.
-        folder: new, empty, or of an earlier export.
-        network: its name in the settings, or ``linear_regression``; may be left out if there is one network, or none.
-        direction: of the settings; may be left out where they have one.
-        average: the average of all seeds, as one file; otherwise the network of the first seed.
+        folder: output folder: new, empty, or with an earlier export.
+        network: name of the network in the settings, or ``linear_regression``; optional if there is at most one network.
+        direction: a direction of the settings; optional if they have only one.
+        average: whether to export the average of all seeds as one file; otherwise the network of the first seed.
         progress: called with one line per step.
 
     Returns:
         The ONNX file.
 
     Raises:
-        WrongUse: no such network, one that no fold has told what to expect of, or one that needs a test fold.
+        WrongUse: an unknown network, one without fold results for its expected error, or one that needs a test fold.
     """
     name, way = _chosen(config, out, network, direction)
     in_folds = settings_of(config, name, way)
@@ -182,7 +183,7 @@ def _chosen(config: TwoCameraConfig, out: str, network: str | None, direction: D
 
 
 def _line(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator) -> Line:
-    """The network's results in the folds."""
+    """The network's line of results over the folds."""
     wanted = {"protocol": config.folds.kind, "method": short(name)}
     for line in lines(results(out)):
         settings = json.loads(line.rows["settings"][0].as_py())
@@ -195,7 +196,7 @@ def _line(config: TwoCameraConfig, out: str, name: str, chosen: ChosenEstimator)
 
 
 def _expected(line: Line, *, average: bool) -> dict[str, list[float]]:
-    """Statistic -> mean over the folds, and standard deviation over the seeds (0 of one, and of the average)."""
+    """Statistic -> mean over the folds, and standard deviation over the seeds (0 for one seed, and for the average)."""
     several = len(line.runs) > 1
     found: dict[str, list[float]] = {}
     for statistic, metric in zip(STATISTICS, SHOWN, strict=True):
@@ -214,7 +215,7 @@ def _check_folder(folder: str) -> None:
 
 
 def _on_all_pairs(config: TwoCameraConfig, chosen: ChosenEstimator, *, average: bool) -> ChosenEstimator:
-    """The same without folds: of the first seed alone, unless the average is wanted."""
+    """The estimator for a training without folds: only the first seed, unless the average is exported."""
     if chosen.settings["looks_at_test"]:
         raise WrongUse(
             f"{chosen.change.removesuffix('.settings')}: preset with keep = 'test_fold': without folds there is no test fold "
@@ -240,13 +241,13 @@ def _artifact(out: str, training: Training) -> bytes:
 
 
 def _rows(out: str, settings: Mapping[str, Any]) -> PairExamples:
-    """What was learned from."""
+    """The rows of the training."""
     read = getattr(learning, rows_learned(settings))
     return read(posixpath.join(out, DATASET), dataset_digest(out), settings["direction"])
 
 
 def _depends(rows: PairExamples) -> bool | None:
-    """Whether T depends on the light; None if that cannot be told."""
+    """Whether T depends on the light; None if this cannot be determined."""
     try:
         return light_dependence(rows.X[rows.original].reshape(-1, 3, 3).astype(np.float64), rows.gt[rows.original]).depends
     except ValueError:
@@ -267,7 +268,7 @@ def _reading(config: TwoCameraConfig, out: str) -> Reading | None:
 
 
 def _measured(data: bytes, learned: _Learned, X: np.ndarray) -> bytes:
-    """What depends on the machine: how far onnxruntime is from torch or numpy, and how long an estimate takes."""
+    """Machine-dependent measurements: difference between onnxruntime and torch or numpy, and time of an estimate."""
     network = OnnxNetwork(data)
     low, high = X.min(axis=0), X.max(axis=0)
     rows = np.concatenate([X[:10_000], rng(0, "export").uniform(low, high, (1000, 9)).astype(np.float32)])

@@ -1,4 +1,4 @@
-"""How an estimator learns the dataset of a two-camera run: rows and pictures read from the shards, and the step that trains."""
+"""Learning step of two-camera trainings, and the rows and pictures that it reads from the shards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ..experiments import DIVERGED, LOGGER, told
 from ..training_results import NOT_FITTED
 
 Changes = tuple[NDArray[np.float64], Mapping[tuple[str, str], int]]
-"""Matrices (2, n, 3, 3) of both cameras, and the row of each pair and the pair whose light it is given."""
+"""Matrices (2, n, 3, 3) for both cameras, and the row for each key of a pair and key of the pair whose light it gets."""
 
 
 def learn_folds(
@@ -55,12 +55,12 @@ def learn_folds(
     Args:
         training: facts, see ``experiments.Training``; its settings are those of ``baselines.settings_of``.
         digest: content digest of the dataset.
-        dataset: its folder.
+        dataset: folder of the dataset.
         estimator: makes the estimator from its settings.
         rows: ``dataset_rows``, ``measured_rows`` or ``with_reilluminated_rows``.
         pictures: ``pictures_of``; None for an estimator that needs none.
-        changes: ``changes_of``; None for an estimator that learns from measured pictures alone.
-        folder: for checkpoints of estimators that write one.
+        changes: ``changes_of``; None for an estimator that learns only from measured pairs.
+        folder: folder for checkpoints, for estimators that write them.
     """
     settings = training["settings"]
     made = estimator(**settings["estimator"])
@@ -93,7 +93,7 @@ def learn_folds(
             pictures=pictures_by,
         )
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
             raise
         yield _rejected(DIVERGED, error)
     except NotFitted as error:
@@ -107,20 +107,20 @@ def _rejected(reason: str, error: Exception) -> Sifted:
 
 @functools.lru_cache(maxsize=2)
 def dataset_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
-    """All rows of the dataset; ``digest`` names the content."""
+    """All rows of the dataset; ``digest`` identifies the content."""
     return examples(read_pairs(dataset), direction=direction)
 
 
 @functools.lru_cache(maxsize=2)
 def measured_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
-    """Its measured rows alone, without those that were re-illuminated."""
+    """The measured rows of the dataset, without re-illuminated ones."""
     pairs = read_pairs(dataset)
     return examples(pairs.take(pairs.original), direction=direction)
 
 
 @functools.lru_cache(maxsize=2)
 def with_reilluminated_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
-    """Its measured rows, and those that ``training.two_camera.reillumination`` makes of them."""
+    """The measured rows of the dataset, and those that ``training.two_camera.reillumination`` computes from them."""
     pairs = read_pairs(dataset)
     return examples(reilluminated(pairs.take(pairs.original)), direction=direction)
 
@@ -132,7 +132,7 @@ def read_pairs(url: str) -> TransformPairs:
 
 @functools.lru_cache(maxsize=1)
 def changes_of(dataset: str, digest: str) -> Changes:
-    """How re-illuminated rows change the pictures of their pairs; ``digest`` names the content."""
+    """How re-illuminated rows change the pictures of their pairs; ``digest`` identifies the content."""
     index = DatasetIndex.open(dataset, where={"original": False})
     matrices = [numbers(index.table[name], 9).reshape(-1, 3, 3) for name in CHANGES]
     keys = zip(index.table["source_key"].to_pylist(), index.table["target_key"].to_pylist(), strict=True)
@@ -141,12 +141,12 @@ def changes_of(dataset: str, digest: str) -> Changes:
 
 @functools.lru_cache(maxsize=1)
 def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[LinearPictures, Mapping[str, int]]:
-    """The pictures of all measured pairs in the order of the index, all in memory, and the place of each key.
+    """The pictures of all measured pairs in the order of the index, in memory, and the row of each key.
 
     Args:
-        dataset: folder.
-        digest: names its content: trainings in one process share the pictures.
-        longest_px: see ``averaged``; None for patches, which are taken as they are and have no mask.
+        dataset: folder of the dataset.
+        digest: identifies the content: trainings in one process share the pictures.
+        longest_px: see ``averaged``; None for patches, which are used unchanged and have no mask.
     """
     index = DatasetIndex.open(dataset, where={"original": True})
     keys = index.table["key"].to_pylist()
@@ -174,8 +174,8 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Line
 
 
 def averaged(picture: np.ndarray, longest_px: int) -> np.ndarray:
-    """A picture (h, w[, 3]) averaged over squares so that no side is above ``longest_px``, float32; integers as shares of their
-    greatest value. A mask is 1 where all of a square is valid."""
+    """Average a picture (h, w[, 3]) over squares so that no side exceeds ``longest_px``, as float32; integers become shares of
+    their largest value. A mask is 1 where the whole square is valid."""
     scale = 1.0 if picture.dtype == np.bool_ else 1 / np.iinfo(picture.dtype).max
     each = -(-max(picture.shape[:2]) // longest_px)
     height, width = picture.shape[0] // each, picture.shape[1] // each

@@ -1,4 +1,4 @@
-"""Linear pictures as people look at them."""
+"""Linear pictures rendered for viewing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from PIL import Image
 
 
 def white_level(picture: np.ndarray) -> float:
-    """The value that is shown as white: all but a hundredth of the values lie below it."""
+    """The value that is shown as white: the 99th percentile."""
     return max(float(np.percentile(picture, 99)), 1e-6)
 
 
 def png(linear: np.ndarray, top: float, width_px: int = 220) -> bytes:
-    """A linear picture (h, w, 3) as PNG with the gamma of sRGB (IEC 61966-2-1), ``top`` as white; small ones enlarged."""
+    """A linear picture (h, w, 3) as PNG with sRGB gamma (IEC 61966-2-1), ``top`` as white; small pictures are enlarged."""
     values = np.clip(linear / top, 0, 1)
     shown = np.where(values <= 0.0031308, 12.92 * values, 1.055 * np.maximum(values, 1e-12) ** (1 / 2.4) - 0.055)
     stream = io.BytesIO()

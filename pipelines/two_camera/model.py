@@ -1,4 +1,4 @@
-"""What a folder of `benchwright export` says of its network, besides the ONNX file: read and checked, as it may be anyone's."""
+"""Description of an exported network, next to its ONNX file; it is validated on reading, since it may come from anyone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Nine = Annotated[list[float], Field(min_length=9, max_length=9)]
 
 @dataclass(frozen=True, config=_STRICT)
 class Reading:
-    """How pictures become T, as the pictures did that were learned from.
+    """How T is computed from pictures, as for the training pictures.
 
     Attributes:
-        factor: raw pixels of the first camera along the side of a pixel.
+        factor: raw pixels of the first camera per pixel along each side.
         demosaic: see ``curation.stages.raw``.
-        saturated: share of full scale from which a value counts as saturated.
-        homographies: device -> second to first camera (9,); none if the pictures came on one grid.
-        least_agreement: of two pictures that show one scene; see ``curation.stages.alignment.agreement``.
+        saturated: values at or above this share of full scale count as saturated.
+        homographies: device -> homography from second to first camera (9,); empty if the pictures were on the same grid.
+        least_agreement: minimum agreement of two pictures of the same scene; see ``curation.stages.alignment.agreement``.
     """
 
     factor: Annotated[int, Field(ge=1)]
@@ -41,21 +41,21 @@ class Reading:
 
 @dataclass(frozen=True, config=_STRICT)
 class Model:
-    """A network of a run, and what it expects.
+    """A network of a run, and the input that it expects.
 
     Attributes:
         benchmark: ``two_camera``.
-        network: its name in the settings; ``shape`` its layers; ``networks`` how many of them are averaged.
-        direction: ``1to2``: the light in the first camera, from T to the second.
+        network: name in the settings; ``shape`` its layers; ``networks`` how many of them are averaged.
+        direction: ``1to2``: the light in the first camera, from T to the second; ``2to1``: the reverse.
         transform: how T is fitted.
-        reading: how raw pictures are read; None if none were learned from, but transforms, spectra or linear pictures.
-        low, high: least and greatest of each number of T among what was learned from.
-        pairs, rows: measured pairs, and rows with re-illuminated ones, that were learned from.
-        source, dataset: what they were, and their content digest.
-        validated: whether a part of the pairs chose the weights.
-        expected: statistic -> mean over the folds in degrees of networks that had not seen the pairs, and its deviation.
-        depends: whether T depends on the light in what was learned from; None if that cannot be told.
-        parameters, operations: of one estimate; ``file_bytes`` of the ONNX file, and ``sha256``.
+        reading: how raw pictures are read; None if it was trained on transforms, spectra or linear pictures.
+        low, high: minimum and maximum of each number of T in the training data.
+        pairs, rows: numbers of measured pairs, and of rows including re-illuminated ones, in the training data.
+        source, dataset: kind of source, and content digest of the dataset.
+        validated: whether some pairs were used for choosing the weights.
+        expected: statistic -> mean over the folds, in degrees, of networks on pairs that they had not seen, and its deviation.
+        depends: whether T depends on the light in the training data; None if this cannot be determined.
+        parameters, operations: numbers for one estimate; ``file_bytes`` and ``sha256`` are those of the ONNX file.
     """
 
     benchmark: Literal["two_camera"]
@@ -81,16 +81,16 @@ class Model:
 
 
 def json_of(model: Model) -> bytes:
-    """For ``FACTS``."""
+    """The content of ``FACTS``."""
     return TypeAdapter(Model).dump_json(model, indent=1) + b"\n"
 
 
 def load_model(folder: str) -> tuple[Model, OnnxNetwork]:
-    """What `benchwright export` wrote into a folder.
+    """Load the files that `benchwright export` wrote into a folder.
 
     Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: one is not what was written.
+        FileNotFoundError: a file is missing.
+        ValueError: a file is not as it was written.
     """
     path = Path(folder) / FACTS
     if not path.is_file():

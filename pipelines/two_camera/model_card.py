@@ -9,7 +9,7 @@ from .model import FACTS, MEASURED, NETWORK, Model
 
 
 def card(model: Model) -> str:
-    """Markdown with the metadata that hubs of models read. The licence is left to the user."""
+    """The card in Markdown with the metadata that model hubs read. The licence is left to the user."""
     first, second = model.direction[0], model.direction[-1]
     ranges = zip(NUMBERS, model.low, model.high, strict=True)
     return f"""---
@@ -78,7 +78,7 @@ def _shape(model: Model) -> str:
 
 
 def with_deviation(mean: float, deviation: float) -> str:
-    """As text, in degrees; without the deviation where it is 0: of one seed, or of an average."""
+    """A mean in degrees as text; without the deviation where it is 0, as for one seed or an average."""
     return f"{mean:.2f} ± {deviation:.2f}" if deviation else f"{mean:.2f}"
 
 

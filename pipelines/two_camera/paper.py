@@ -1,4 +1,4 @@
-"""What of a two-camera run is shown next to the paper's figures, by the run's own record."""
+"""Comparison of a two-camera run with the paper's figures, by the run's record."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _ON_LEARNED = (
 
 
 def _paper_name(line: Line) -> str:
-    """Row of the published tables that a method of ours is shown next to."""
+    """Name of the row in the published tables that matches one of our methods."""
     if line.model == "network":
         return f"ours-{line.settings.get('estimator.parameters')}"
     return row_of(line.method)
 
 
 def row_of(method: str) -> str:
-    """Row of the published tables that a baseline is shown next to, if there is one of that name."""
+    """Name of the row in the published tables for a baseline, if there is one with that name."""
     return {"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(method, method.removesuffix("_published").replace("_", " "))
 
 
@@ -79,7 +79,7 @@ def warnings_of(line: Line) -> list[str]:
 
 
 def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
-    """Why published figures are of other data than this run's; "" if the run's record says that they are of the same."""
+    """Why the published figures are for other data than this run's; "" if the record shows that the data are the same."""
     if config.compare_with is None:
         return "the settings do not name a published dataset"
     known = facts().sets[config.compare_with].get("folded_sha256")
@@ -92,7 +92,7 @@ def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
 
 
 def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
-    """Why a training is none of the paper's, by its record; "" if it is."""
+    """Why a training differs from the paper's, by its record; "" if it does not."""
     own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
     if different := record_differences(own, wanted):
         return different[0]
@@ -115,7 +115,7 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
 
 
 def _other_training(own: Mapping[str, Any]) -> str:
-    """What a network has other than the released ones; "" if it has nothing."""
+    """How a network differs from the released ones; "" if it does not."""
     if "estimator.hidden" in own or "estimator.activation" in own:
         return f"the network has a different shape, {shape_in(own)}"
     paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
@@ -123,21 +123,21 @@ def _other_training(own: Mapping[str, Any]) -> str:
 
 
 def _other_augmentation(config: TwoCameraConfig, line: Line) -> str:
-    """Why a network has not learned from re-illuminated rows as the paper's have; "" if it has."""
+    """Why a network was not trained on re-illuminated rows as in the paper; "" if it was."""
     if augmentation_of(config, line) == "of pictures" and config.augmentation and config.augmentation.count == facts().targets:
         return ""
     return f"the dataset does not have {facts().targets} re-illuminated copies of each picture"
 
 
 def augmentation_of(config: TwoCameraConfig, line: Line) -> str:
-    """Which re-illuminated rows a network has learned from: ``none``, ``of pictures`` or ``of transforms``."""
+    """Kind of re-illuminated rows that a network was trained on: ``none``, ``of pictures`` or ``of transforms``."""
     if line.settings["reilluminated"]:
         return "of transforms"
     return "none" if config.augmentation is None or line.settings.get("augmented") is False else "of pictures"
 
 
 def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
-    """What was found; below it the published table, and ours beside it, where what is recorded of a training is the paper's."""
+    """Results of the run; below them the published table, and both side by side for trainings that match the paper's."""
     columns: dict[str, Column[Line]] = {
         **_comparable(found),
         "kind": kind_of,
@@ -167,7 +167,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
 
 
 def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[Block]:
-    """The paper's rows of the methods of this run, apart from its own, where its pictures are the paper's at another size."""
+    """The paper's rows for the methods of this run, separately, if its pictures are the paper's at another size."""
     if not isinstance(config.source, LitPictures) or config.compare_with is None:
         return []
     table = facts().tables[config.compare_with]
@@ -182,14 +182,14 @@ def _of_other_pictures(config: TwoCameraConfig, found: Sequence[Line]) -> list[B
 
 
 def _comparable(found: Sequence[Line]) -> dict[str, Column[Line]]:
-    """The column that says which lines are unfair; none if none is."""
+    """The column that marks lines that are not fair; empty if all are."""
     if not any(map(warnings_of, found)):
         return {}
     return {"comparable": lambda line: Cell("no", tone="bad") if warnings_of(line) else "yes"}
 
 
 def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
-    """The published rows that no line of this run is of, and why."""
+    """The published rows that no line of this run matches, and why."""
     ours = {_paper_name(line) for line in found}
     on_transforms = {*(f"ours-{count}" for count in facts().parameters), row_of(LINEAR)}
     rows: list[Sequence[CellValue]] = []
@@ -203,7 +203,7 @@ def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
 
 
 def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
-    """Networks without and with re-illuminated rows, where the run has both, in the form of Table 4."""
+    """Networks without and with re-illuminated rows, if the run has both, in the form of Table 4."""
     kinds = {line.label: augmentation_of(config, line) for line in found if line.model == "network"}
     if "none" not in kinds.values() or len({*kinds.values()}) < 2:
         return []

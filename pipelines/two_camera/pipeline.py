@@ -1,9 +1,9 @@
 """Two-camera illuminant estimation (Abdelhamed et al., "Leveraging the Availability of Two Cameras for Illuminant Estimation"):
-the colour transform between two cameras that see one scene tells the light.
+the illuminant is estimated from the colour transform between two cameras that see the same scene.
 
 ``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs, ``metadata.toml`` and ``table4.toml``
-the released numbers of such pairs, ``nus.toml`` quasi-real pairs, ``nus64.toml`` and ``table4_nus64.toml`` those of thumbnails.
-All end in shards with the columns of ``datasets.two_camera.rows.TransformPairs``.
+the released numbers of such pairs, ``nus.toml`` quasi-real pairs, ``nus64.toml`` and ``table4_nus64.toml`` quasi-real pairs of
+thumbnails. All end with shards with the columns of ``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .config import LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rot
 
 
 def plan(c: TwoCameraConfig, out: str) -> Flow:
-    """The stages from spectra, raw files or metadata to shards. ``out`` is not used: nothing is waited for."""
+    """The stages from spectra, raw files or metadata to shards. ``out`` is not used, since no stage waits for people."""
     match c.source:
         case Radiometric():
             flow, sample = _radiometric(c, c.source), step(patch_sample, columns=c.source.columns, patch_px=c.source.patch_px)

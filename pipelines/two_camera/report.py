@@ -33,7 +33,7 @@ from .views import COMPARED, Pictures, all_errors, corrected_section, errors_of,
 
 
 def write_report(config: TwoCameraConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     sections: list[Section] = []
     first: list[Block] = []
@@ -178,7 +178,7 @@ def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pair
 
 
 def _compared(found: Sequence[Line]) -> list[Line]:
-    """The methods whose corrections are shown: the best of each kind, then the next best; fair ones if there are any."""
+    """The methods whose corrections are shown: the best of each kind, then the next best; only fair ones if there are any."""
     fair = [line for line in found if not warnings_of(line)] or [*found]
     mine = [line for line in fair if line.settings["direction"] == fair[0].settings["direction"]]
     best = {kind_of(line).partition(",")[0]: line for line in reversed(mine)}

@@ -1,4 +1,4 @@
-"""Pictures of a two-camera run for its report: pairs, the same under other lights, corrected, and where the lights lie."""
+"""Pictures of a two-camera run for its report: pairs, pairs under other lights, corrected pictures, and the lights."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SQUARES = 8
 _THUMB_PX = 176
 _WIDE_PX = 640
 _SHEET_PX = 150
-_CORRECTED_PX = 114  # seven beside each other on a page
+_CORRECTED_PX = 114  # seven fit side by side on a page
 COMPARED = 5
-"""Methods whose corrections are shown next to each other, as in the paper's Figure 9."""
+"""Most methods whose corrections are shown side by side, as in the paper's Figure 9."""
 
 
 class Pictures:
-    """Pictures of measured pairs, read when asked for; none if the dataset has none."""
+    """Pictures of measured pairs, read on demand; ``there`` is False if the dataset has none."""
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
         source = config.source
@@ -42,10 +42,10 @@ class Pictures:
         self._index = index
 
     def read(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Both pictures, float64 (h, w, 3), upright, 1 at full scale, and the mask (h, w)."""
+        """Both pictures, upright, float64 (h, w, 3) with 1 at full scale, and the mask (h, w)."""
         table = self._index.table
         place = tuple(table[name][row].as_py() for name in ("shard", "offset", "size"))
-        [data] = ShardFiles(self._index.url).read([place])  # and not by ``ShardDataset``, which imports torch
+        [data] = ShardFiles(self._index.url).read([place])  # not ``ShardDataset``, which imports torch
         members = read_sample(data, table["key"][row].as_py(), place=place[0], base=place[1])
         orientation = table["orientation_1"][row].as_py() if self.turned else 1
         views = [upright(decode_npy(members[name]), orientation).astype(np.float64) / 65535 for name in IMAGES]
@@ -91,19 +91,19 @@ def pairs_section(pictures: Pictures, pairs: TransformPairs) -> Section:
 
 
 def _chequered(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Squares of both in turn, ``_SQUARES`` along the longer side."""
+    """Alternating squares of both pictures, ``_SQUARES`` along the longer side."""
     side = max(1, -(-max(one.shape[:2]) // _SQUARES))
     rows, columns = np.arange(one.shape[0]) // side, np.arange(one.shape[1]) // side
     return np.where(((rows[:, None] + columns) % 2 == 0)[..., None], one, two)
 
 
 def _swatch(light: np.ndarray, caption: str) -> Thumb:
-    """The colour of a light, its strongest channel at full scale."""
+    """The colour of a light, with its strongest channel at full scale."""
     return Thumb(png(np.tile(light, (3, 4, 1)), float(light.max())), caption)
 
 
 def _corrected(picture: np.ndarray, light: np.ndarray, caption: str) -> Thumb:
-    """The picture divided by a light, its own white at full scale."""
+    """The picture divided by a light, with its own white level at full scale."""
     divided = picture / (light / light[1])
     return Thumb(png(divided, white_level(divided)), caption)
 
@@ -129,11 +129,11 @@ def lights_figure(pairs: TransformPairs) -> Figure:
 
 
 def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) -> list[Section]:
-    """Two pairs, each under the light of the other, as in the paper's Figure 3; nothing if the run has no such two.
+    """Two pairs, each under the light of the other, as in the paper's Figure 3; empty if the run has no such two.
 
     Args:
-        pictures: of the measured pairs.
-        pairs: the same, in the same order.
+        pictures: pictures of the measured pairs.
+        pairs: the measured pairs, in the same order.
         relit: the re-illuminated rows.
     """
     keys = zip(relit["source_key"].to_pylist(), relit["target_key"].to_pylist(), strict=True)
@@ -167,16 +167,16 @@ def relit_section(pictures: Pictures, pairs: TransformPairs, relit: pa.Table) ->
 # ------------------------------------------------------------------------------------------------------------ corrected
 
 Errors = dict[str, tuple[float, np.ndarray]]
-"""Pair -> error in degrees and estimated light."""
+"""Pair -> error in degrees, and estimated light."""
 
 
 def all_errors(found: Estimates) -> list[float]:
-    """In degrees, of every pair by every run, as the means of the tables are; without the average of the runs."""
+    """Errors in degrees of every pair and run, as in the means of the tables; without the average of the runs."""
     return [float(error) for run, parts in found.errors.items() if run != AVERAGE for part in parts for error in part]
 
 
 def errors_of(found: Estimates) -> Errors:
-    """Of the first run, as that which is exported."""
+    """Errors and estimates of the first run, which is also the exported one."""
     run = next(run for run in found.runs if run != AVERAGE)
     parts = zip(found.names, found.errors[run], found.runs[run], strict=True)
     return {name: (float(error), light) for part in parts for name, error, light in zip(part[0], part[1], part[2], strict=True)}
@@ -186,10 +186,10 @@ def corrected_section(errors: Mapping[str, Errors], first: bool, pictures: Pictu
     """The same pictures corrected by several methods, as in the paper's Figure 9.
 
     Args:
-        errors: method -> its errors; pictures are chosen by those of the first.
-        first: the light in the first camera is estimated, not that in the second.
-        pictures: of the measured pairs.
-        pairs: the same, in the same order.
+        errors: method -> its errors; pictures are chosen by the errors of the first method.
+        first: whether the light in the first camera is estimated, rather than that in the second.
+        pictures: pictures of the measured pairs.
+        pairs: the measured pairs, in the same order.
     """
     leading = next(iter(errors))
     ranked = sorted(errors[leading], key=lambda key: errors[leading][key][0])

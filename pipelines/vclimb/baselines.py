@@ -31,17 +31,17 @@ from .stream import clip_view, narrowings, tasks
 
 
 def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
-    """Every training of some methods under some protocols, one a seed.
+    """Every training of some methods under some protocols, one per seed.
 
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.baselines.vclimb``, or of any method of the registry, or references, each with ``+tc`` for
-            temporal consistency on top; those of the settings by default.
-        protocols: ``frames-4``, ``frames-all``, ...: frames of a stored clip; those of the settings by default.
+        methods: names in ``training.baselines.vclimb``, names of any method of the registry, or references, each optionally
+            with ``+tc`` for temporal consistency; by default those of the settings.
+        protocols: ``frames-4``, ``frames-all``, ...: frames of a stored clip; by default those of the settings.
 
     Raises:
-        WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks a task or a role.
+        WrongUse: an unknown method or protocol, settings that do not fit, or a dataset that lacks a task or a role.
     """
     e = config.evaluation
     recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": _weights(e)}
@@ -83,12 +83,12 @@ def _trainings(
 
 
 def check_settings(config: VclimbConfig) -> None:
-    """Raise ``WrongUse`` if the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` if the settings' baselines do not fit, as far as this can be checked before there is a dataset."""
     _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
 
 
 def split_file(out: str) -> str | None:
-    """SHA-256 of the split file, or other list in one file, that a run read; None if it read none."""
+    """SHA-256 of the split file, or other single-file list, that a run read; None if it read none."""
     listed = load_artifact(Store(out), "listed")
     value = None if listed is None else listed.recipe["settings"].get("path")
     return value["content"] if isinstance(value, Mapping) and "content" in value else None
@@ -102,12 +102,12 @@ def _frames(text: str) -> Any:
 
 
 def _reference(name: str) -> str:
-    """Where the function is that makes the method."""
+    """Reference of the function that makes the method."""
     return reference_of(METHODS, name.removesuffix(CONSISTENT), [*METHODS.builtin, f"and each with {CONSISTENT}"])
 
 
 def _model(e: VclimbEvaluation) -> tuple[str, str]:
-    """Name and reference of the model, which takes weights where the settings give some."""
+    """Name and reference of the model, which must take weights if the settings give some."""
     name = e.model or MODEL
     try:
         entry = MODELS.find(name)
@@ -130,10 +130,10 @@ def _weights(e: VclimbEvaluation) -> str | None:
 def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str, Any]:
     """The paper's settings of one baseline with the changes of the configuration.
 
-    A method that the paper does not have trains as those with a memory do.
+    A method that is not in the paper is trained like those with a memory.
 
     Raises:
-        WrongUse: for a method, table or name that there is not.
+        WrongUse: an unknown method, table or name.
     """
     e = config.evaluation
     name = present_name(name)
@@ -173,7 +173,7 @@ def _check_views(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def _check_tasks(config: VclimbConfig, out: str, training: Mapping[str, Any]) -> None:
-    """That the dataset has the tasks and roles that trainings need."""
+    """Raise ``WrongUse`` if the dataset lacks tasks or roles that trainings need."""
     try:
         positions = tasks(posixpath.join(out, DATASET), "", training).stream.positions
     except ValueError as error:

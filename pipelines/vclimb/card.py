@@ -1,4 +1,4 @@
-"""What is published of a vCLIMB run: the dataset and its card, and what must be said of it."""
+"""Publication of a vCLIMB run: the dataset, its card, and warnings about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .config import DrawnVideos, VclimbConfig
 
 
 def split_stage(made: Iterable[str]) -> str | None:
-    """The stage that has all clips of the split with task and role, of those that are made; None if none is yet."""
+    """The stage with all clips of the split, their tasks and roles, among the finished stages; None if none is finished."""
     names = list(made)
     return next((name for name in ("split", "untrimmed", "unique") if name in names), None)
 
@@ -72,7 +72,7 @@ def _warnings(config: VclimbConfig, artifacts: Sequence[Artifact], index: Any) -
 
 
 def cut_warning(config: VclimbConfig) -> str:
-    """What must be said where train and test are pieces of the same recordings; "" if they are not."""
+    """A warning if train and test are pieces of the same recordings; "" if they are not."""
     if isinstance(config.split.roles, str):
         return ""
     return (
@@ -82,7 +82,7 @@ def cut_warning(config: VclimbConfig) -> str:
 
 
 def leak_warning(clips: Any, role: str) -> str:
-    """What must be said where groups are in train and in the role that is reported; "" if none does."""
+    """A warning if groups are in train and in the reported role; "" if none is."""
     found = leaks(clips, role=role)
     if not found.clips:
         return ""
@@ -93,11 +93,11 @@ def leak_warning(clips: Any, role: str) -> str:
 
 
 _BY_YOUTUBE = ("activitynet", "activitynet_csv", "kinetics", "split_file")
-"""Sources whose videos are called by their ids at YouTube."""
+"""Sources whose videos are named by YouTube ids."""
 
 
 def unknown_warning(config: VclimbConfig, clips: Any, role: str) -> str:
-    """What must be said where nobody knows whether clips share recordings; "" if that is known of all."""
+    """A warning if it is unknown whether clips share recordings; "" if it is known for all."""
     youtube = config.source.kind in _BY_YOUTUBE or config.videos.names == "youtube"
     unknown = clips_of_unknown_recordings(clips, youtube=youtube)
     if not unknown:

@@ -223,7 +223,7 @@ class ClassSplit:
         order: order of the classes: ``drawn`` (random), ``sorted``, or a list of their names.
         classes: the classes to use; None: all.
         train_share: share of the groups or clips of a class for training, when roles are drawn.
-        val_share: likewise, share for validation.
+        val_share: share of them for validation, when roles are drawn.
         untrim: how whole videos replace their segments; None: every segment is a clip.
         on_lost_role: if a class has no usable clip left for a role of ``evaluation.roles``: stop (``error``), or continue
             (``keep``).
@@ -277,10 +277,10 @@ class VclimbEvaluation:
         variant: variant of temporal consistency, if not that of ``preset``.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``, and,
             of those with ``+tc``, ``consistency``: ``weight``, and ``frames`` and ``variant`` of the second view.
-        method_settings: likewise for individual methods; settings of methods that are not in the paper are in ``method``.
+        method_settings: the same changes for individual methods; methods that are not in the paper have theirs in ``method``.
         model: replaces the paper's model, by name or reference; ``settings.model`` applies only to the paper's.
         model_settings: keyword arguments of ``model``.
-        metrics: your own, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
+        metrics: your own metrics, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         weights: file of the model's weights; None: random ones.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches in advance.

@@ -1,9 +1,9 @@
 """vCLIMB (Villa et al., CVPR 2022), and any collection of labelled videos: classes that come in tasks, frames as shards.
 
-``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for your own videos.
-Roles that a list gives are in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
-used, is rejected after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
-Either way stage ``usable`` says which class lost which role, before frames are decoded.
+``published.toml`` is UCF101 at its published size; there are presets for ActivityNet and Kinetics, and for user videos.
+Roles given by a list are in the stage ``split`` for every clip of the whole list; missing and unusable clips are rejected after
+it, so that the split is the same for everyone. Drawn roles are drawn among usable clips. In both cases the stage ``usable``
+reports which class lost which role, before frames are decoded.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ from .config import (
 )
 
 _NO_VIDEOS = ("hidden", "not_a_video", "not_a_frame")
-"""Why files in a folder of videos are left out that nobody takes for videos."""
+"""Reject reasons of files that are not expected to be videos."""
 
 
 def plan(c: VclimbConfig, out: str) -> Flow:
-    """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
+    """The stages from lists to shards. ``out`` is not used, since no stage waits for people."""
     flow, split = _listed(c).whole("unique", step(take_first), max_rejects=None), ""
     if not isinstance(c.split.roles, str):
-        # How long a video is decides where it is cut: what the copy holds is looked at first.
+        # Where a video is cut depends on its length, so that the videos are probed first.
         flow = _probed(_with_video(flow, c), c, None)
         flow = flow.whole("cut", step(cut_segments, roles=c.split.roles), gives=Cut, expands=True)
         flow = _split(_untrimmed(flow, c), c, "listed")
@@ -80,7 +80,7 @@ def plan(c: VclimbConfig, out: str) -> Flow:
 
 
 _NOT_COUNTED = {"activitynet": ("no_annotation",), "activitynet_csv": ("background",), "kinetics": ("repeated_clip",)}
-"""Kind of source -> reasons of rejects that are expected of it."""
+"""Kind of source -> its expected reject reasons."""
 
 
 def _listed(c: VclimbConfig) -> Flow:
@@ -112,7 +112,7 @@ def _untrimmed(flow: Flow, c: VclimbConfig) -> Flow:
     rule = c.split.untrim
     if rule is None:
         return flow
-    # All others would lose every clip: how much of a video its segments cover is not known of them.
+    # Other sources would lose every clip, since it is unknown how much of a video its segments cover.
     if not isinstance(c.source, SplitFileSource | ActivityNetSource | TspSource):
         raise ConfigError(
             f"split.untrim: a source of kind {c.source.kind!r} has no lengths of whole videos: remove it"
@@ -145,7 +145,7 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
-    """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
+    """Probe the videos; with a plan, clips from which it cannot choose frames are rejected here."""
     if isinstance(c.source, DrawnVideos):
         look = step(probe_drawn, plan=chosen)
     elif c.videos.fps is not None:
@@ -187,7 +187,7 @@ SHOWN = {
     "acc unweighted": "acc_unweighted",
     "bwf unweighted": "bwf_unweighted",
 }
-"""What ``eval`` prints: heading -> metric."""
+"""Metrics that ``eval`` prints: heading -> metric."""
 
 BENCHMARK = built_in(
     "vclimb",

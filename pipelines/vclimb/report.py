@@ -26,17 +26,17 @@ from .results import data_of, memories_section, memory_section, results_section
 
 _THUMB_PX = 80
 _FRAMES = 8
-"""Frames of a clip that a contact sheet shows at most, evenly placed."""
+"""Most frames of a clip on a contact sheet, evenly spaced."""
 
 _CLASSES = 30
-"""Classes with a contact sheet: enough to see what the sampler does, few enough for a page of some megabytes."""
+"""Most classes with a contact sheet: enough to judge the sampling, few enough for a page of some megabytes."""
 
 _AFTER_SPLIT = ("matched", "probed", "sampled")
-"""Stages that reject clips for what the copy holds."""
+"""Stages that reject missing or unusable clips."""
 
 
 def write_report(config: VclimbConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     sections: list[Section] = []
     clips = run.rows(*filter(None, [split_stage(run.made)]))

@@ -1,4 +1,4 @@
-"""Blocks of the vCLIMB report on trained baselines, beside the paper's where what was recorded of a run allows it."""
+"""Blocks of the vCLIMB report about trained baselines, next to the paper's figures where the record of a run allows it."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _METRICS = {
 
 
 def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.Table) -> Section:
-    """Metrics beside the paper's where they may be compared, progress, matrices, classes.
+    """Metrics next to the paper's where comparable, curves, matrices, and tables of classes.
 
     Args:
-        protocol: ``frames 4`` or ``frames all``: what a stored clip keeps.
-        lines: of this protocol.
-        data: what is recorded of the run's data.
+        protocol: ``frames 4`` or ``frames all``: the number of frames of a stored clip.
+        lines: lines of this protocol.
+        data: the recorded data of the run.
         clips: ``label`` and ``role`` of the dataset.
     """
     blocks: list[Block] = []
@@ -81,11 +81,11 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
 
 
 def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
-    """Methods with each number of frames of a stored clip together, if there are several: the forms of Tables 3 and 4, of
-    Figure 3, and of Figures 1 to 3 of the supplement. A method without a memory is shown once, with each of its settings.
+    """Methods for all numbers of frames of a stored clip together, if there are several: as in Tables 3 and 4, Figure 3, and
+    Figures 1 to 3 of the supplement. A method without a memory is shown once for each of its settings.
 
     Args:
-        protocols: ``frames 4`` and so on -> its lines.
+        protocols: ``frames 4`` and so on -> lines of the protocol.
     """
     if len(protocols) < 2:
         return []
@@ -139,7 +139,7 @@ _HELD = {
 def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
     counts = clips.group_by(["label", "role"]).aggregate([([], "count_all")]).to_pylist()
     known = {(each["label"], each["role"]): each["count_all"] for each in counts}
-    several = len({tuple(line.settings["roles"]) for line in lines}) > 1  # then no number is that of all lines
+    several = len({tuple(line.settings["roles"]) for line in lines}) > 1  # then numbers of clips differ between lines
     train, _, report = ("", "", "") if several else lines[0].settings["roles"]
     found = [by_class(line) for line in lines]
     headings = ["class", "task", "learned", "tested"]
@@ -155,12 +155,12 @@ def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
 
 
 _CLASSES = 25
-"""Classes that the figure of temporal consistency shows."""
+"""Most classes in the figure of temporal consistency."""
 
 
 def _consistency(lines: Sequence[Line]) -> list[Block]:
-    """The classes on which a method alone is worst after the last task, with temporal consistency and without: Figure 4 of the
-    supplement. Nothing if no method was trained in both ways."""
+    """The classes on which a method without temporal consistency is worst after the last task, compared with the same method
+    with it: Figure 4 of the supplement. Empty if no method was trained both ways."""
     of = {line.label: line for line in lines}
     figures: dict[str, Block] = {}
     for label, plain in of.items():
@@ -181,7 +181,7 @@ def _consistency(lines: Sequence[Line]) -> list[Block]:
 
 
 def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
-    """Task and class, in the order of learning -> mean accuracy of the runs after each task, from the one that brought it."""
+    """Task and class, in the order of learning -> mean accuracy of the runs after each task, from the class's own task on."""
     rows = line.rows.filter(pc.and_(pc.equal(line.rows["metric"], "accuracy"), pc.not_equal(line.rows["stratum"], "")))
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
     for each in rows.select(["tested", "stratum", "position", "value"]).to_pylist():
@@ -193,7 +193,7 @@ def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
     """Size of memories in frames: with this run's settings, and with the paper's.
 
     Args:
-        config: whose first method states the memory.
+        config: settings, whose first method defines the memory.
         clips: ``role`` and ``frames`` of the dataset.
     """
     e = config.evaluation
@@ -244,12 +244,12 @@ _BROKEN_IN_TABLE_1 = "bad_segment"
 
 @dataclass(frozen=True)
 class Data:
-    """What is recorded of a run's data.
+    """The recorded data of a run.
 
     Attributes:
-        dataset: which data set of the paper it is, "" for none.
+        dataset: the paper's dataset that it is, "" for none.
         split_file: SHA-256 of its split file.
-        why: why it is none of the paper's, "" if it is one.
+        why: why the data differ from the paper's, "" if they do not.
     """
 
     dataset: str
@@ -278,7 +278,7 @@ def _untrimmed(stage: Artifact | None) -> str:
 
 
 def _sampled(stage: Artifact | None, released: str) -> str:
-    """Why stored frames are not those from which the paper draws."""
+    """Why stored frames differ from those from which the paper samples."""
     if stage is None:
         return "no frames are stored"
     fps = facts().splits.activitynet_fps if released == "activitynet" else None
@@ -298,7 +298,7 @@ def _lacking(made: Mapping[str, Artifact]) -> str:
 
 
 def why_unfair(line: Line, data: Data) -> str:
-    """Why the results of some trainings may not be shown next to the paper's; "" if they may."""
+    """Why the results of a line may not be shown next to the paper's; "" if they may."""
     if data.why:
         return data.why
     if line.settings.get("split_file") != data.split_file:
@@ -326,7 +326,7 @@ def _papers(line: Line, dataset: str) -> Iterable[dict[str, Any]]:
 
 
 def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[PublishedRow]:
-    """The paper's results of these lines' methods, for so many tasks and their frames of a stored clip."""
+    """The paper's results for the methods of these lines, with this number of tasks and their frames per stored clip."""
     wanted = {(line.method, str(line.settings["memory.frames"])) for line in lines}
     found: list[PublishedRow] = []
     for one in published_figures():

@@ -1,4 +1,4 @@
-"""The stream of a vCLIMB dataset: clips in tasks, whose frames are read from the shards when they are needed."""
+"""The stream of a vCLIMB dataset: clips in tasks, whose frames are read from the shards on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..stream_trainings import Prepared
 
 
 def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training, and the views that its settings ask for."""
+    """The stream of a training, and the views that its settings request."""
     settings = training["settings"]
     index = DatasetIndex.open(dataset)
     clips = shard_clips(index, clip_view(settings))
@@ -32,13 +32,13 @@ def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
 
 
 def clip_view(settings: Mapping[str, Any]) -> ClipView:
-    """How clips are looked at. Raises ValueError for a value that is wrong, TypeError for one that is missing or unknown."""
+    """The view of clips. Raises ValueError for an invalid value, TypeError for a missing or unknown one."""
     values: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in settings["view"].items()}
     return ClipView(**values)
 
 
 def narrowings(settings: Mapping[str, Any]) -> tuple[View, SecondView | None]:
-    """How the memory keeps a clip, and the second view of temporal consistency. Raises ValueError for a value that is wrong."""
+    """How the memory stores a clip, and the second view for temporal consistency. Raises ValueError for an invalid value."""
     keep = functools.partial(for_memory, frames=_count(settings["memory"]["frames"]))
     if (values := settings["consistency"]) is None:
         return keep, None

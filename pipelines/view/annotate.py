@@ -1,4 +1,4 @@
-"""The server of ``benchwright qa serve``: annotators answer the questions of a round, and a requester looks on and decides."""
+"""The server of ``benchwright qa serve``: annotators answer the questions of a round, a requester watches and decides."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from .table import Refused
 _MOST_BODY = 1 << 16
 _MOST_FIELDS = 2000
 _PICTURES = 32
-"""Pictures that are kept in memory: those that come next are requested before they are shown."""
+"""Pictures kept in memory: the next ones are requested before they are shown."""
 _AHEAD = 3
 BUSY = "another `benchwright qa serve` asks this round of questions: end it first"
 
@@ -54,13 +54,13 @@ class Asking:
     """A round that is being asked by this server.
 
     Attributes:
-        desk: who is asked what.
-        images: key -> image, or address of what annotators open to judge it.
-        gold: key -> right class of all gold questions that were ever asked.
-        out: the run.
-        salt: of the workers' hashes.
-        go_on: runs the pipeline, and tells how that ended.
-        going: how it goes, for the requester to read.
+        desk: desk of the round, see ``Desk``.
+        images: key -> image, or URL of what annotators open to judge it.
+        gold: key -> correct class, for all gold questions that were ever asked.
+        out: folder of the run.
+        salt: salt of the workers' hashes.
+        go_on: runs the pipeline, and returns a message on how that ended.
+        going: status of that run, shown to the requester.
         shown: annotator -> the question that they see, and since when.
     """
 
@@ -85,7 +85,7 @@ class Asking:
         return picture(payload_of("image", image.read() if isinstance(image, Blob) else image), LARGE_PX)
 
     def found(self) -> pages.Found:
-        """What the answers amount to so far, by the functions of the import."""
+        """Statistics of the answers so far, computed by the same functions as the import."""
         answers = self.desk.snapshot()
         if self._found is None or self._found.length != answers.length:
             asked, keys = self.desk.asked, {**dict.fromkeys(self.desk.keys), **self.gold}
@@ -99,7 +99,7 @@ class Asking:
         return self._found
 
     def address(self, key: str) -> str:
-        """Of what annotators open to judge it; "" if they are shown an image."""
+        """URL of what annotators open to judge an image; "" if they are shown a picture."""
         image = self.images.get(key, "")
         return image if isinstance(image, str) else ""
 
@@ -108,11 +108,11 @@ class Asking:
         return str(Path(self.out) / self.desk.asked.folder / JOURNAL)
 
     def count(self) -> Imported:
-        """Bring the votes to where the run looks for them: what ``benchwright qa import`` of the journal does."""
+        """Import the votes for the run, as ``benchwright qa import`` of the journal does."""
         return import_votes(self.desk.asked, self.out, [self.journal()], salt=self.salt)
 
     def run(self) -> None:
-        """Let the run continue, beside the server."""
+        """Continue the run in a thread while the server goes on."""
         if self.runs is not None and self.runs.is_alive():
             raise NotPossible("the run is already in progress")
         self.going = "The run is in progress."
@@ -122,7 +122,7 @@ class Asking:
     def _go_on(self) -> None:
         try:
             self.going = self.go_on()
-        except Exception as error:  # whatever it is, the requester reads it, and annotators are not disturbed
+        except Exception as error:  # any error is shown to the requester, and annotators are not disturbed
             self.going = f"The run ended with an error: {' '.join(str(error).split())[:500]}"
 
 
@@ -130,7 +130,7 @@ Answering = Callable[["Asking", Request], Response]
 
 
 def make_app(asking: Asking, *, host: str, port: int, token: str) -> Starlette:
-    """The pages of a round, for the requester and for those with an invitation."""
+    """The pages of a round, for the requester and for holders of an invitation."""
 
     def visitor(given: str) -> tuple[str, str] | None:
         return pages.visitor(asking.desk, given, token)
@@ -160,7 +160,7 @@ def make_app(asking: Asking, *, host: str, port: int, token: str) -> Starlette:
 
 
 def _for(asking: Asking, roles: Roles, answer: Answering) -> Any:
-    """The answer to visitors of these roles, or a page of one line on why there is none."""
+    """The answer for visitors with one of these roles, or an error page of one line."""
 
     def endpoint(request: Request) -> Response:
         try:
@@ -220,7 +220,7 @@ def _join(asking: Asking, request: Request) -> Response:
 
 
 def _next(asking: Asking, request: Request, *, key: str = "", status: int = 200, **more: Any) -> Response:
-    """The question of that image, or the next one. A script that puts it in its place takes it for no failure."""
+    """The question for that image, or the next one. A script that inserts it in the page always gets status 200."""
     name = request.scope["visitors"]["annotator"]
     ahead = asking.desk.ahead(name, _AHEAD + 1)
     now = key or next(iter(ahead), "")
@@ -239,7 +239,7 @@ def _in_place(request: Request) -> bool:
 
 
 def _after(asking: Asking, request: Request, key: str = "") -> Response:
-    """The next question: as a page of its own, or at once to a script that puts it in its place."""
+    """The next question: by a redirect, or at once to a script that inserts it in the page."""
     if _in_place(request):
         return _next(asking, request, key=key)
     return RedirectResponse(f"/question?id={asking.desk.id_of(key)}" if key else "/question", 303)
@@ -270,7 +270,7 @@ def _answer(asking: Asking, request: Request) -> Response:
 
 
 def _chosen(asked: Round, form: Mapping[str, Sequence[str]]) -> tuple[list[str], bool | None]:
-    """Names of the options chosen, in their order; and the Yes or No."""
+    """Names of the chosen options, in order, and the answer to the Yes-or-No question."""
     chosen = {*form.get("label", ())}
     labels = [option.name for number, option in enumerate(asked.options) if str(number) in chosen]
     return labels, {"Yes": True, "No": False}.get(form.get("sensitive", [""])[0])
@@ -352,7 +352,7 @@ def asked_by(
     gold_every: int = GOLD_EVERY,
     go_on: Callable[[], str],
 ) -> Iterator[Asking]:
-    """A round as this process asks it, and no other; see ``serve``."""
+    """A round asked by this process and no other; see ``serve``."""
     check_options(asked.options, background=asked.background)
     store, rows = asked_rows(asked, out)
     salt = own_salt(out)
@@ -393,23 +393,23 @@ def serve(
     go_on: Callable[[], str],
     **whom: Any,
 ) -> Imported | None:
-    """Ask a round until the process is interrupted; then bring the votes to where the run looks for them.
+    """Serve the questions of a round until the process is interrupted; then import the votes for the run.
 
     Args:
         asked: the round.
         out: local folder of the run.
         host, port: see ``server.serve_app``.
-        tell: is given a name and a link: of the requester, of those who give themselves a name, and of each annotator.
-        go_on: runs the pipeline, and tells how that ended.
-        whom: ``annotators``, names of people to invite, where they are not yet; ``gold``, CSV file of questions with known
-            answers, see ``rounds.export_questions``; ``gold_every``, of so many questions one is a gold question.
+        tell: is called with a name and a link: for the requester, for people who join by themselves, and for each annotator.
+        go_on: runs the pipeline, and returns a message on how that ended.
+        whom: ``annotators``, names of people to invite if they are not yet; ``gold``, CSV file of questions with known
+            answers, see ``rounds.export_questions``; ``gold_every``, one question in this many is a gold question.
 
     Returns:
-        What the import gave; None if nobody has answered.
+        The result of the import; None if nobody has answered.
 
     Raises:
-        Busy: another server asks this round.
-        ValueError: gold questions that cannot be used, damaged answers, ambiguous options, a name that nobody can have.
+        Busy: another server is asking this round.
+        ValueError: unusable gold questions, damaged answers, ambiguous options, or a name that is not allowed.
         StoreError: there are no rows to ask about yet.
     """
     with asked_by(asked, out, go_on=go_on, **whom) as asking:
@@ -418,8 +418,8 @@ def serve(
             for name, link in pages.links(asking.desk, address, token):
                 tell(name, link)
 
-        with contextlib.suppress(KeyboardInterrupt):  # the way in which a server ends
+        with contextlib.suppress(KeyboardInterrupt):  # the usual end of a server
             serve_app(lambda port, token: make_app(asking, host=host, port=port, token=token), host=host, port=port, tell=told)
     answers = asking.desk.answers
-    counted = any(answers.undone.values()) and (Path(out) / asked.votes_file).exists()  # answers taken back since
+    counted = any(answers.undone.values()) and (Path(out) / asked.votes_file).exists()  # answers withdrawn since the import
     return asking.count() if counted or any(answers.stands.values()) else None

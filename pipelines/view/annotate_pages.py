@@ -16,11 +16,11 @@ from ...eval.report.html import filled
 from .pages import own_source
 
 _KEYS = "123456789abcdefghijkmopqrstvwxz"
-"""Keys of the options in their order; those of Yes and No, undo and later are others."""
+"""Keys of the options in order; Yes and No, undo and later have other keys."""
 
 
 def visitor(desk: Desk, given: str, token: str) -> tuple[str, str] | None:
-    """Role and name of the bearer of a token: the requester, an annotator, or one who may become an annotator."""
+    """Role and name of the holder of a token: the requester, an annotator, or a guest who may become an annotator."""
     if hmac.compare_digest(given.encode(), token.encode()):
         return "requester", ""
     name = desk.bearer(given)
@@ -28,7 +28,7 @@ def visitor(desk: Desk, given: str, token: str) -> tuple[str, str] | None:
 
 
 def links(desk: Desk, address: str, token: str = "") -> Iterator[tuple[str, str]]:
-    """Name and link of all who may come: the requester, where the token is given, everybody, and each annotator."""
+    """Names and links for all visitors: the requester (if a token is passed), everybody, and each annotator."""
     if token:
         yield "requester", f"{address}/?token={token}"
     yield "join", f"{address}/join?token={desk.token()}"
@@ -43,12 +43,12 @@ def _filled(kind: str, title: str, **more: Any) -> str:
 
 
 def error_page(why: str) -> str:
-    """One line on why there is no other page."""
+    """An error page of one line."""
     return _filled("error", "This is not possible", subtitle="", live=False, sections=[], problem=why[:1500])
 
 
 def join_page(name: str, problem: str) -> str:
-    """Where those who have the link for everybody give themselves a name."""
+    """The page where people with the link for everybody enter a name."""
     return _filled("join", "Help to judge pictures", name=name, problem=problem)
 
 
@@ -68,17 +68,17 @@ def question_page(
     problem: str = "",
     note: str = "",
 ) -> str:
-    """One question to one annotator.
+    """One question for one annotator.
 
     Args:
-        desk: who is asked what.
-        name: of the annotator.
-        key: of the image; "" if there is none left.
-        ahead: those that come next, whose pictures are fetched now.
-        address: of what is opened to judge an image; "" if its picture is shown.
-        chosen, nothing, sensitive: what is ticked; by default what the annotator has said of this image before.
-        problem: what is wrong with the answer that was given.
-        note: something else that the annotator should know.
+        desk: desk of the round.
+        name: name of the annotator.
+        key: key of the image; "" if none is left.
+        ahead: keys of the next images, whose pictures are fetched now.
+        address: image key -> URL of what is opened to judge the image; "" if its picture is shown.
+        chosen, nothing, sensitive: what is ticked; by default the annotator's earlier answer for this image.
+        problem: what is wrong with the submitted answer.
+        note: another message for the annotator.
     """
     before = desk.answer_of(name, key) if key and not problem else None
     if before is not None:
@@ -118,13 +118,13 @@ def _asked(desk: Desk, address: str) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What the answers amount to.
+    """Statistics of the answers.
 
     Attributes:
-        length: of the journal.
+        length: length of the journal.
         kappas: Fleiss' kappa by form.
         workers: annotator -> row of the table of workers; empty where they have not answered.
-        to_decide: images on which annotators disagree, and the requester has not decided.
+        to_decide: number of images on which annotators disagree and the requester has not decided.
     """
 
     length: int
@@ -134,15 +134,15 @@ class Found:
 
 
 def overview_page(desk: Desk, found: Found, *, address: str, going: str, journal: str, problem: str) -> str:
-    """How far the annotators are, how far they agree, and what the requester can do.
+    """Progress and agreement of the annotators, and the actions of the requester.
 
     Args:
-        desk: who is asked what.
-        found: what the answers amount to.
-        address: of the server.
-        going: how the run goes.
+        desk: desk of the round.
+        found: statistics of the answers.
+        address: address of the server.
+        going: status of the run.
         journal: file of the answers.
-        problem: why what the requester wanted was not done.
+        problem: why the requester's action failed.
     """
     answers = desk.snapshot()
     complete, total = desk.complete(), len(desk.keys)
@@ -195,9 +195,9 @@ def _line(desk: Desk, name: str, worker: Mapping[str, Any], answers: Answers) ->
 
 
 def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
-    """Image -> forms on which its annotators disagree and the requester has not decided; those without a majority come first.
+    """Image -> forms on which its annotators disagree and the requester has not decided; images without a majority come first.
 
-    Of images that have all their votes.
+    Only for images that have all their votes.
     """
     given: dict[str, list[Answer]] = {key: [] for key in desk.keys}
     for name, stands in answers.stands.items():
@@ -221,14 +221,14 @@ def disagreements(desk: Desk, answers: Answers) -> dict[str, list[str]]:
 
 
 def decide_page(desk: Desk, *, address: Callable[[str], str], key: str = "", after: str = "", problem: str = "") -> str:
-    """A disagreement: who said what, and a form for the requester's word.
+    """A disagreement: the answers of the annotators, and a form for the requester's decision.
 
     Args:
-        desk: who is asked what.
+        desk: desk of the round.
         address: as for ``question_page``.
-        key: of the image; by default the first one.
-        after: or the one that comes after this.
-        problem: what is wrong with what was decided.
+        key: key of the image; by default the first disagreement.
+        after: key of an image; the disagreement after it is shown instead.
+        problem: what is wrong with the submitted decision.
     """
     answers = desk.snapshot()
     found = disagreements(desk, answers)

@@ -1,4 +1,4 @@
-"""What was computed lately, in memory and within a bound."""
+"""A bounded cache of recently computed values in memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Values by keys; the one that was not asked for the longest goes first. Threads may share it.
+    """A thread-safe cache that evicts the least recently used value first.
 
     Args:
-        most: sizes of all together.
-        size: of a value.
+        most: largest total size.
+        size: function that returns the size of a value.
     """
 
     def __init__(self, most: int, size: Callable[[T], int]) -> None:
@@ -25,14 +25,14 @@ class Cache(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> T | None:
-        """The value, None if it is not there."""
+        """The value, or None if it is not in the cache."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
     def keep(self, key: Hashable, value: T) -> T:
-        """Keep a value, and give it back."""
+        """Add a value, and return it."""
         with self._lock:
             self._total += self._size(value) - (self._size(self._values.pop(key)) if key in self._values else 0)
             self._values[key] = value

@@ -1,4 +1,4 @@
-"""Frames of a clip as pictures, whatever its container is: decoded as for benchmarks, in a process of its own."""
+"""Frames of a clip as pictures, whatever its container: decoded as for benchmarks, in a separate process."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _CONTAINERS = (
     (0, b"\x30\x26\xb2\x75"),
     (8, b"AVI "),
 )
-"""Where in a file what stands, of those that browsers do not play."""
+"""Offset and magic bytes of containers that browsers do not play."""
 _held: Cache[list[bytes]] = Cache(64 << 20, lambda jpegs: sum(map(len, jpegs)))
 
 
 def is_other_clip(data: bytes) -> bool:
-    """Whether it is a clip that browsers do not play: avi, y4m, mpeg, flv or asf."""
+    """Whether ``data`` is a clip that browsers do not play: avi, y4m, mpeg, flv or asf."""
     return any(data[at : at + len(magic)] == magic for at, magic in _CONTAINERS)
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """JPEGs of frames, evenly spaced; kept for a while.
+    """JPEGs of evenly spaced frames; cached.
 
     Raises:
-        Refused: it cannot be decoded, or takes too long.
+        Refused: the clip cannot be decoded, or decoding takes too long.
     """
     digest = hashlib.sha256(data).hexdigest()
     if (found := _held.get(digest)) is None:
@@ -50,7 +50,7 @@ def frames_of(data: bytes) -> list[bytes]:
 
 
 def _decoded(data: bytes) -> list[bytes]:
-    """The decoder's process reads the clip from memory: nothing is written."""
+    """Decode a clip; the decoder's process reads it from memory, so that nothing is written to disk."""
     handle = os.memfd_create("clip")
     try:
         with open(handle, "wb", closefd=False) as memory:

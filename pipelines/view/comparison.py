@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs, row by row."""
+"""Comparison of two runs, row by row."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .query import Refused
 from .run_view import NotThere, ShownPicture, ShownRun, row_address
 
 _MOST_ROWS = 60
-"""Rows of a kind of difference that are shown."""
+"""Most rows shown for each kind of difference."""
 _MOST_READ = 2_000_000
 _PATIENCE_S = 30.0
 _differences: Cache[Difference] = Cache(64, lambda _: 1)
 _COMPARING = threading.Lock()
-"""A comparison reads whole stages: one at a time."""
+"""A comparison reads whole stages: only one runs at a time."""
 
 
 def compare_page(first: ShownRun, second: ShownRun, stage: str) -> str:
-    """The stages in which two runs differ; or of one stage the rows, beside each other."""
+    """The stages in which two runs differ; or, for one stage, its rows side by side."""
     if stage:
         if why := _not_compared(first, second, stage):
             raise Refused(f"stage {stage}: {why}")
@@ -58,7 +58,7 @@ def _line(found: Difference) -> list[CellValue]:
 
 
 def _not_compared(first: ShownRun, second: ShownRun, stage: str) -> str:
-    """Why a stage is not compared here, "" if it is."""
+    """Why a stage is not compared here; "" if it is."""
     here, there = first.artifact(stage), second.artifact(stage)
     if here is None or there is None:
         return f"not finished {'here' if here is None else 'there'}"
@@ -68,7 +68,7 @@ def _not_compared(first: ShownRun, second: ShownRun, stage: str) -> str:
 
 
 def _compared(first: ShownRun, second: ShownRun, stage: str) -> Difference:
-    """What differs; kept, since it was read of two stages that stay as they are."""
+    """The differences; cached by the digests of both stages."""
     artifacts = [run.artifact(stage) for run in (first, second)]
     key = (first.out, second.out, stage, *(one.digest for one in artifacts if one))
     if (found := _differences.get(key)) is not None:
@@ -116,12 +116,12 @@ def _stage(first: ShownRun, second: ShownRun, found: Difference) -> str:
 
 
 def _row(stage: str, key: str, runs: Sequence[ShownRun], columns: Sequence[str]) -> Mapping[str, Any]:
-    """A key with its row in each of the runs that have it."""
+    """A key with its row in each run that has it."""
     sides: list[Mapping[str, Any]] = []
     for run in runs:
         try:
             row = run.row(stage, key)
-        except NotThere:  # recomputed meanwhile
+        except NotThere:  # the stage was recomputed meanwhile
             continue
         names = [name for name, payload in run.payloads(stage, row).items() if payload.seen][:1]
         pictures: list[ShownPicture] = [ShownPicture.of(run, stage, key, name) for name in names]

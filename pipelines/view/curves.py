@@ -1,4 +1,4 @@
-"""Curves and matrices over positions of any trainings, by what their table of results has."""
+"""Curves and matrices over positions, for any trainings, from the table of results alone."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ...eval.report.trainings import method_curves, position_curves
 from ...eval.results import Line
 
 _MOST_TESTED = 60
-"""Of which a matrix is drawn."""
+"""Most test sets for which a matrix is drawn."""
 
 
 def curve_blocks(lines: Sequence[Line]) -> list[Block]:
-    """A figure a metric that was measured after each position, of all that was tested together, or of each position's own; and
-    where several were tested apart, matrices of one scale of colours.
+    """A figure for each metric that was measured after each position on everything together, or on that position's test set;
+    and, where several sets were tested separately, matrices with one colour scale.
 
     Args:
-        lines: of one protocol.
+        lines: lines of one protocol.
     """
     blocks: list[Block] = []
     for metric, split in _measured(lines):
@@ -58,7 +58,7 @@ def curve_blocks(lines: Sequence[Line]) -> list[Block]:
 
 
 def _measured(lines: Sequence[Line]) -> list[tuple[str, str]]:
-    """Metrics and splits with values at positions, which are shares."""
+    """Metrics and splits with values at positions, all of them in [0, 1]."""
     found: dict[tuple[str, str], None] = {}
     for line in lines:
         rows = line.rows.filter(pc.and_(pc.is_valid(line.rows["position"]), pc.equal(line.rows["stratum"], "")))
@@ -70,7 +70,7 @@ def _measured(lines: Sequence[Line]) -> list[tuple[str, str]]:
 
 
 def _unique(line: Line, metric: str, split: str, column: str) -> list[Any]:
-    """What a column says at positions, in order where these are numbers, else as it first is in the results."""
+    """Distinct values of a column at positions: sorted for ``position``, otherwise in order of first occurrence."""
     rows = line.select(metric, split=split)
     found = pc.unique(rows.filter(pc.is_valid(rows["position"]))[column]).to_pylist()
     return sorted(found) if column == "position" else found

@@ -1,4 +1,4 @@
-"""Who may ask the server, and what: from the page's own address, with the token of the link; a body only where one is taken."""
+"""Access control of the server: requests need its own origin and a token, and only some paths take a body."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LONGEST_ADDRESS = 8192
-"""Bytes of a path and of what follows it."""
+"""Most bytes of a path and its query together."""
 _WILD = ("0.0.0.0", "::", "")
 _SLOWEST_BODY_S = 10.0
 _KEPT_S = 60 * 86_400
-"""For which a browser keeps the token of a role: an annotator comes back tomorrow."""
+"""How long a browser keeps the token of a role, in seconds: an annotator may come back tomorrow."""
 _MOST_ROLES = 4
 
 HEADERS = {
@@ -26,23 +26,23 @@ HEADERS = {
     "img-src 'self' data:; media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with none at all browsers send forms without their origin
+    "referrer-policy": "same-origin",  # with "no-referrer" browsers send forms without their origin
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
 
 
 class Guard:
-    """ASGI middleware. Every answer carries ``HEADERS``; what is refused reaches no page.
+    """ASGI middleware. Every response carries ``HEADERS``; rejected requests reach no page.
 
     Args:
-        app: what answers those who may ask. ``visitors`` of its scope are those whose tokens came with the request, by role,
-            and ``body`` is what was posted.
-        host: the address that the server listens at.
-        port: and the port.
-        visitor: role and name of the bearer of a token; None if it is none. A token is in a link, and afterwards in a
-            cookie, one for each role. It is compared in a time that tells nothing.
-        takes: paths that take POST, and the bytes of a body at most.
+        app: the application for accepted requests. In its scope, ``visitors`` maps the roles of the request's valid tokens to
+            names, and ``body`` is the body of a POST.
+        host: address that the server listens on.
+        port: port that it listens on.
+        visitor: role and name of the holder of a token; None for an invalid token. A token comes in a link first, and then in
+            a cookie, one per role. The comparison must take constant time.
+        takes: paths that accept POST -> most bytes of the body.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Guard:
             await answer(scope, receive, sending)
 
     def _refused(self, scope: Scope) -> Response | None:
-        """What those are told who may not ask; a redirect for those who bring the token; None for those who have brought it."""
+        """An error for a rejected request; a redirect for a link with a valid token; None for an accepted request."""
         headers = Headers(scope=scope)
         posted = scope["method"] == "POST" and scope["path"] in self._takes
         if not posted and scope["method"] not in ("GET", "HEAD"):
@@ -123,7 +123,7 @@ class Guard:
         return _told(403, "no token: open the link that was printed or that you were given, with its token")
 
     def _welcome(self, scope: Scope, asked: Sequence[tuple[str, str]], role: str, token: str) -> Response:
-        # The path is taken as it came, and begins with one slash: a redirect never leaves this server.
+        # The path is kept as it came, with exactly one leading slash, so that the redirect never leaves this server.
         path = "/" + scope["raw_path"].decode("latin-1").lstrip("/\\")
         answer = RedirectResponse(path + (f"?{urlencode(asked)}" if asked else ""), 303)
         kept = _KEPT_S if role else None
@@ -131,7 +131,7 @@ class Guard:
         return answer
 
     def _visitors(self, headers: Headers) -> dict[str, str]:
-        """Role -> name, of the cookies of this server whose tokens are good and of their role."""
+        """Role -> name, from this server's cookies whose token is valid and belongs to the cookie's role."""
         try:
             cookies = SimpleCookie(headers.get("cookie", ""))
         except CookieError:
@@ -155,7 +155,7 @@ class Guard:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """What is posted, None of one who went away before its end; the server in front sees to its length."""
+    """The body of a POST, or None if the client disconnected; the HTTP server enforces the announced length."""
     parts: list[bytes] = []
     while (message := await receive())["type"] == "http.request":
         parts.append(message.get("body", b""))
@@ -165,7 +165,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """What was read, for those who read it themselves."""
+    """A ``Receive`` that replays the body, for applications that read it themselves."""
     read: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receiving() -> Message:

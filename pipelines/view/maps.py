@@ -1,4 +1,4 @@
-"""The vectors of a stage as points of a plane, coloured by a column; and the rows that a line drawn around points encloses."""
+"""The vectors of a stage as points in a plane, coloured by a column; and the rows whose points a lasso encloses."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from .vectors import VectorColumn
 
 KINDS = ("pca", "umap")
 SIDE = 65535
-"""Largest coordinate: two bytes each are sent."""
+"""Largest coordinate, so that it fits in two bytes."""
 LASSO_SIDE = 10_000
-"""The same of corners in an address."""
+"""Largest coordinate of a lasso's corners in an address."""
 AT_ONCE = 100_000
-"""Vectors that are drawn without being asked for."""
+"""Most vectors that are drawn without a request by the user."""
 NOT_SHOWN, NO_VALUE, OTHERS = 255, 254, 253
-"""Colours of a point whose row is not in the view, has no value, or one that is not among the most frequent."""
+"""Colour codes of a point whose row is filtered out, has no value, or a value that is not among the most frequent."""
 COLOURS = 8
-"""Values that have a colour of their own."""
+"""Number of values with a colour of their own."""
 SHADES = 64
 _MOST_POINTS = 1_000_000
 _MOST_UMAP = 20_000
-"""UMAP of more would be waited for."""
+"""UMAP of more rows would take too long."""
 _AXES_ROWS = 20_000
-"""Rows by which the axes of a PCA are found."""
+"""Number of rows from which the axes of a PCA are computed."""
 _MOST_CORNERS = 200
 _PATIENCE_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Plane:
-    """Points.
+    """Points of the map.
 
     Attributes:
-        numbers: of their rows, int64 (n,).
+        numbers: row numbers of the points, int64 (n,).
         points: uint16 (n, 2), the second downwards.
-        step: how many rows there are to a point.
+        step: one point is drawn for every ``step`` rows.
     """
 
     numbers: NDArray[np.int64]
@@ -67,14 +67,14 @@ def has_umap() -> bool:
 
 
 def plane(vectors: VectorColumn, kind: str) -> Plane:
-    """Where the rows lie; kept, so that it is computed once.
+    """Coordinates of the rows, cached.
 
     Args:
-        vectors: of the rows.
-        kind: "pca": by the two main axes, or "umap".
+        vectors: vectors of the rows.
+        kind: "pca" (the first two principal axes) or "umap".
 
     Raises:
-        Refused: UMAP is not installed, or it takes too long.
+        Refused: UMAP is not installed, or computing the map takes too long.
     """
     if kind not in KINDS:
         raise Refused(f"map = {kind[:40]!r}: {' or '.join(KINDS)}")
@@ -105,7 +105,7 @@ def _drawn(vectors: VectorColumn, kind: str) -> Plane:
 
 
 def _by_axes(vectors: VectorColumn, rows: int) -> Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]:
-    """Projection to the two axes along which evenly spaced rows vary most; their signs are those of their largest values."""
+    """Projection to the first two principal axes of evenly spaced rows; the largest coefficient of each axis is positive."""
     some = np.concatenate([_units(block) for _, block in vectors.blocks(max(1, -(-rows // _AXES_ROWS)))] or [np.zeros((1, 2))])
     mean = some.mean(axis=0)
     _, axes = np.linalg.eigh((some - mean).T @ (some - mean))
@@ -120,7 +120,7 @@ def _by_umap(vectors: VectorColumn, step: int) -> Callable[[NDArray[np.int64], N
     if len(units) < 4:
         raise Refused(f"UMAP of {len(units)} rows: at least 4")
     near = min(15, len(units) - 1)
-    umap = importlib.import_module("umap")  # no dependency: who has it installed can use it
+    umap = importlib.import_module("umap")  # an optional package, not a dependency
     placed = umap.UMAP(n_neighbors=near, metric="cosine", random_state=0, n_jobs=1).fit_transform(units)
     return lambda numbers, _: np.asarray(placed, dtype=np.float64)[numbers // step]
 
@@ -130,7 +130,7 @@ def _units(block: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _fitted(places: NDArray[np.float64]) -> NDArray[np.uint16]:
-    """In the middle of the square, both axes to one scale."""
+    """Coordinates centred in the square, with the same scale on both axes."""
     if not len(places):
         return np.zeros((0, 2), np.uint16)
     low, high = places.min(axis=0), places.max(axis=0)
@@ -141,7 +141,7 @@ def _fitted(places: NDArray[np.float64]) -> NDArray[np.uint16]:
 
 
 def enclosed(plane: Plane, lasso: str) -> NDArray[np.int64]:
-    """Numbers of the rows within a line: ``x.y.x.y...``, corners in a square of ``LASSO_SIDE``."""
+    """Numbers of the rows inside a lasso: ``x.y.x.y...``, corners in a square of ``LASSO_SIDE``."""
     texts = lasso.split(".")
     if len(texts) % 2 or not 6 <= len(texts) <= 2 * _MOST_CORNERS or not all(_corner(each) for each in texts):
         raise Refused(f"lasso = {lasso[:80]!r}: 3 to {_MOST_CORNERS} corners as x.y.x.y, each from 0 to {LASSO_SIDE}")
@@ -159,13 +159,13 @@ def _corner(text: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Legend:
-    """What colours say.
+    """Legend of the colours.
 
     Attributes:
-        values: of the most frequent values, in the order of their colours; empty for a column of many numbers.
-        low, high: of a column of numbers, in words.
-        others: rows of further values.
-        missing: rows without one.
+        values: the most frequent values as text, in the order of their colours; empty for a column of many numbers.
+        low, high: range of a column of numbers, as text.
+        others: number of rows with other values.
+        missing: number of rows without a value.
     """
 
     values: Sequence[str] = ()
@@ -176,12 +176,12 @@ class Legend:
 
 
 def coloured(rows: ParquetRows, query: Query, plane: Plane) -> tuple[NDArray[np.uint8], Legend]:
-    """The colour of every point: of few values one each, of many numbers a shade from low to high; and what they say.
+    """The colour of every point, and the legend: a colour per value for few values, a shade from low to high for many numbers.
 
     Args:
-        rows: of the stage.
-        query: whose conditions say which rows are shown.
-        plane: the points.
+        rows: rows of the stage.
+        query: query whose conditions select the rows that are shown.
+        plane: points of the map.
     """
     shown = rows.fitting(query)
     colours: NDArray[np.uint8] = np.zeros(len(plane.numbers), np.uint8)

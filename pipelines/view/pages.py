@@ -33,9 +33,9 @@ from .trainings import training_blocks
 from .vectors import vector_columns
 
 _LETTERS = 80
-"""Of a value in a table."""
+"""Most characters of a value in a table."""
 _HISTOGRAMS = 40
-"""Columns of which all histograms are drawn."""
+"""Most columns for which all histograms are drawn."""
 _LEAVES = 2000
 _DRAWING = threading.Lock()
 _PATIENCE_S = 30.0
@@ -43,7 +43,7 @@ _PATIENCE_S = 30.0
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """matplotlib keeps its settings in one place for all threads: one at a time. ``Refused`` where others draw for too long."""
+    """Lock for matplotlib, whose settings are global: one thread at a time. ``Refused`` if others draw for too long."""
     if not _DRAWING.acquire(timeout=_PATIENCE_S):
         raise Refused(f"other pages have been rendering for {_PATIENCE_S:.0f} s: try again")
     try:
@@ -53,7 +53,7 @@ def drawing() -> Iterator[None]:
 
 
 def own_source(name: str) -> str:
-    """A file of this package."""
+    """Text of a file of this package."""
     return (files(__package__ or "") / name).read_text(encoding="utf-8")
 
 
@@ -61,10 +61,10 @@ def filled_page(run: ShownRun, kind: str, title: str, subtitle: str = "", **more
     """A page of ``view.html``.
 
     Args:
-        run: what it is of.
+        run: run that the page shows.
         kind: part of the template.
-        title, subtitle: of the page.
-        more: what that part shows.
+        title, subtitle: title and subtitle of the page.
+        more: values for that part.
     """
     record = run.record
     links = [("Plan", "/"), ("Rejected rows", "/rejects"), ("Results", "/results")]
@@ -84,12 +84,12 @@ def _linkable(href: str) -> bool:
 
 
 def sections_page(run: ShownRun, title: str, subtitle: str, sections: Sequence[Section], *, live: bool = False) -> str:
-    """A page of nothing but sections of blocks."""
+    """A page that consists of sections of blocks."""
     return filled_page(run, "sections", title, subtitle, sections=sections, live=live)
 
 
 def error_page(run: ShownRun, why: str) -> str:
-    """One line on why there is no other page."""
+    """An error page of one line."""
     return sections_page(run, "This cannot be shown", "", [Section("Why", [Text([why[:1500]], tone="bad")])])
 
 
@@ -97,7 +97,7 @@ def error_page(run: ShownRun, why: str) -> str:
 
 
 def plan_page(run: ShownRun) -> str:
-    """The plan as a diagram whose boxes link to their rows and, for an unfinished run, its progress."""
+    """The plan as a diagram whose boxes link to the rows of their stages and, for an unfinished run, its progress."""
     record, stages = run.record, run.stages()
     plan = [
         dataclasses.replace(plan_stage(run.store, name, made), href=f"{run.base}/stage/{name}") for name, made in stages.items()
@@ -124,7 +124,7 @@ def plan_page(run: ShownRun) -> str:
 
 
 def _searched(run: ShownRun, made: Sequence[Artifact]) -> Block:
-    """The stages whose rows can be looked for by what they are like."""
+    """The stages whose rows can be searched by similarity."""
     found = [(one.stage, ", ".join(columns)) for one in made if (columns := vector_columns(run.rows(one.stage).schema))]
     if not found:
         return Text(["No stage has vectors: rows can be searched only by their columns."])
@@ -145,7 +145,7 @@ def _with_links(run: ShownRun, table: Table) -> Table:
 
 
 def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Sequence[str]) -> list[Block]:
-    """Of the first stage that is not finished, how far it is."""
+    """Progress of the first stage that is not finished."""
     if not pending:
         return []
     name = pending[0]
@@ -174,7 +174,7 @@ def _progress(run: ShownRun, stages: Mapping[str, Artifact | None], pending: Seq
 
 
 def stage_page(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, rejected: bool = False) -> str:
-    """Rows of a stage, or those that it rejected: the view that the address says."""
+    """Rows of a stage, or its rejected rows: the view that the address describes."""
     rows, query = view_of(run, stage, asked, rejected=rejected)
     found = rows.page(query)
     here = f"{run.base}/stage/{stage}{'/rejects' if rejected else ''}"
@@ -225,7 +225,7 @@ def groups_page(run: ShownRun, stage: str, asked: Mapping[str, str]) -> str:
 
 
 def _headings(rows: ParquetRows, query: Query, here: str, *, rejected: bool) -> list[tuple[str, str, str]]:
-    """Name, address of the view sorted by it (the other way round where it is), and the way of sorting now."""
+    """Name, address of the view sorted by that column (reversed if it is sorted so already), and the current direction."""
     if query.group:
         return [(query.group, "", ""), ("rows", "", "")]
     found: list[tuple[str, str, str]] = []
@@ -238,7 +238,7 @@ def _headings(rows: ParquetRows, query: Query, here: str, *, rejected: bool) -> 
 
 
 def _shown_columns(rows: ParquetRows) -> list[str]:
-    """The key first, then the similarity of rows that were looked for, then payloads, then the others."""
+    """Columns in order: the key, the similarity in a search, payloads, then the others."""
     names = rows.schema.names
     first = ["key", *[SIMILARITY] * (rows.chosen is not None and rows.chosen.shown)]
     payload = [name for name in names if name not in rows.plain]
@@ -273,7 +273,7 @@ def _lines(
 
 
 def cell(value: Any, field: pa.Field | None = None) -> Cell:
-    """A value as a table shows it; the beginning of a long one, whose whole comes up under the pointer."""
+    """A value as a table shows it; a long one is cut, and shown in full when hovering."""
     if field is not None and is_blob(field):
         return Cell(None if value is None else f"{value['size']:,} bytes")
     if field is not None and is_array(field):
@@ -298,7 +298,7 @@ def whole(value: Any) -> str:
 
 
 def _linked(bars: Bars, query: Query, here: str) -> Mapping[str, Any]:
-    """A histogram whose bars lead to their rows."""
+    """A histogram whose bars link to their rows."""
     most = max([count for _, count, _ in bars.bars], default=1) or 1
     lines = [
         {
@@ -313,7 +313,7 @@ def _linked(bars: Bars, query: Query, here: str) -> Mapping[str, Any]:
 
 
 def _trees(rows: ParquetRows) -> list[Section]:
-    """The labels of rows that have labels of two levels, as a tree."""
+    """The labels of rows with two levels of labels, as a tree."""
     if not {"superclass", "subclass"} <= {*rows.plain}:
         return []
     groups: dict[str, list[str]] = {}
@@ -340,7 +340,7 @@ def for_csv(table: pa.Table) -> pa.Table:
 
 
 def rejects_page(run: ShownRun) -> str:
-    """Rejected rows by stage and reason, with an example and the pictures of some; of parts that are there, too."""
+    """Rejected rows by stage and reason, with an example and some pictures; also for unfinished stages."""
     stages = run.stages()
     made = {name: one for name, one in stages.items() if one is not None}
     counts = {name: dict(one.rejects) if one is not None else run.part_rejects(name) for name, one in stages.items()}
@@ -359,7 +359,7 @@ def rejects_page(run: ShownRun) -> str:
 
 
 def results_page(run: ShownRun) -> str:
-    """Every training's metrics, curves and matrices beside each other, by the settings in which they differ."""
+    """Metrics, curves and matrices of all trainings side by side, labelled by the settings in which they differ."""
     reported, waiting = ReportedRun.of(run.out), training_blocks(run)
     at_work = [Section("Trainings", waiting)] if waiting else []
     if not reported.lines:
@@ -374,7 +374,7 @@ def results_page(run: ShownRun) -> str:
 
 
 def _metrics(run: ShownRun, lines: Sequence[Line]) -> Mapping[str, str]:
-    """Heading -> metric: those that the benchmark shows, or those of whole trainings; code of a user's own is not loaded."""
+    """Heading -> metric: the benchmark's choice, or all metrics of whole trainings; a user's pipeline code is not loaded."""
     record = run.record
     if "pipeline" not in record.code and (shown := find(record.pipeline).shown):
         return shown

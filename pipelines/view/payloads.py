@@ -1,4 +1,4 @@
-"""What a payload is, by its bytes and by its shape alone, and how a browser is given it."""
+"""Kinds of payloads, recognised by their bytes and shapes alone, and how each is sent to a browser."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from .query import Refused
 
 THUMB_PX, LARGE_PX = 144, 1280
 _MOST_FRAMES = 300
-"""Frames of a skeleton that a browser is sent."""
+"""Most frames of a skeleton that are sent to a browser."""
 _LONGEST_TEXT = 4000
 _SMALL_PX = 480
-"""Arrays are enlarged until a side has so many pixels, and so are pictures that are no larger than the following."""
+"""Arrays are enlarged until a side has this many pixels, and so are pictures of at most ``_TINY_PX``."""
 _TINY_PX = 64
 _MOST_PIXELS = 80_000_000
 _DECODING = threading.Semaphore(4)
-"""Pictures that are decoded at once: a large one takes hundreds of megabytes."""
+"""Pictures decoded at the same time: a large one takes hundreds of megabytes."""
 _CLIPS = {b"ftyp": "video/mp4", b"\x1a\x45\xdf\xa3": "video/webm", b"OggS": "video/ogg"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Payload:
-    """Bytes of a file, or an array, of a row.
+    """Bytes of a file, or an array, that belong to a row.
 
     Attributes:
-        name: of the column, or extension of the file in a shard.
+        name: name of the column, or extension of the file in a shard.
         kind: "picture", "clip", "skeleton", "image" (an array of pixels), "vector", "array", "text" or "bytes".
         data: the bytes; None for an array.
         array: the array; None for other bytes.
-        note: what is to be said of it.
+        note: a remark to show with it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Payload:
 
     @property
     def told(self) -> str:
-        """What it is, in a line."""
+        """A description in one line."""
         if self.array is not None:
             return f"{self.array.dtype} ({', '.join(map(str, self.array.shape))})"
         data = self.data or b""
@@ -69,7 +69,7 @@ class Payload:
 
 
 def payload_of(name: str, value: bytes | NDArray[Any]) -> Payload:
-    """The payload, with its kind told by what it holds."""
+    """The payload, with its kind determined from its content."""
     if isinstance(value, bytes) and value.startswith(b"\x93NUMPY"):
         try:
             value = decode_npy(value)
@@ -85,7 +85,7 @@ def payload_of(name: str, value: bytes | NDArray[Any]) -> Payload:
 
 
 def clip_type(data: bytes) -> str:
-    """Media type of a clip that browsers play, "" for what is none."""
+    """Media type of a clip that browsers play; "" for any other data."""
     return next((kind for magic, kind in _CLIPS.items() if magic in (data[:4], data[4:8])), "")
 
 
@@ -106,7 +106,7 @@ def _array_kind(array: NDArray[Any]) -> str:
 
 
 def text_of(payload: Payload) -> str:
-    """The beginning of a text; JSON is set out."""
+    """The beginning of a text; JSON is indented."""
     return _text(payload.data or b"") or ""
 
 
@@ -123,15 +123,15 @@ def _text(data: bytes) -> str | None:
 
 
 def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> bytes:
-    """JPEG or PNG of what is shown as a picture.
+    """JPEG or PNG of a payload that is shown as a picture.
 
     Args:
         payload: a picture, or an array of pixels.
-        side_px: the longer side at most.
-        light: colour by which the pixels of an array are divided.
+        side_px: longest allowed side.
+        light: colour of the light, by which the pixels of an array are divided.
 
     Raises:
-        Refused: it cannot be shown.
+        Refused: the payload cannot be shown.
     """
     with _DECODING:
         if payload.array is not None:
@@ -148,8 +148,8 @@ def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> byte
 
 
 def _developed(array: NDArray[Any], side_px: int, light: Sequence[float]) -> bytes:
-    """Linear pixels with the gamma of screens, the brightest 0.5 % white; a PNG, small ones with their pixels as squares."""
-    step = max(1, max(array.shape[:2]) // (2 * side_px))  # pixels that nobody would see are not computed
+    """PNG of linear pixels with display gamma, the brightest 0.5 % white; small arrays are enlarged with visible pixels."""
+    step = max(1, max(array.shape[:2]) // (2 * side_px))  # pixels too small to see are not computed
     pixels = np.nan_to_num(np.asarray(array[::step, ::step], dtype=np.float32), posinf=0.0, neginf=0.0)
     if len(light) == pixels.shape[2]:
         shade = np.maximum(np.asarray(light, dtype=np.float64), 1e-6)
@@ -162,14 +162,14 @@ def _developed(array: NDArray[Any], side_px: int, light: Sequence[float]) -> byt
 
 
 def _enlarged(image: Image.Image) -> bytes:
-    """A small picture with its pixels as squares that can be seen."""
+    """PNG of a small picture, enlarged with visible pixels."""
     times = max(1, _SMALL_PX // max(image.size))
     return _png(image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST))
 
 
 @functools.cache
 def unseen() -> bytes:
-    """PNG that stands where a picture cannot be shown."""
+    """Placeholder PNG for a picture that cannot be shown."""
     image = Image.new("RGB", (THUMB_PX, THUMB_PX // 2), (238, 238, 238))
     ImageDraw.Draw(image).multiline_text((34, 20), "cannot be\nshown", fill=(85, 85, 85), align="center")
     return _png(image)
@@ -186,7 +186,7 @@ def _png(image: Image.Image) -> bytes:
 
 
 def motion(payload: Payload) -> dict[str, Any]:
-    """Bones, and places of the joints of each body frame by frame within [0, 1], the second downwards."""
+    """Bones, and joint coordinates of each body frame by frame in [0, 1], the second downwards."""
     array = np.asarray(payload.array, dtype=np.float64)
     array = array[..., None] if array.ndim == 3 else array
     layout = next(one for one in packaged().values() if len(one.joints) == array.shape[2])
@@ -202,7 +202,7 @@ def motion(payload: Payload) -> dict[str, Any]:
 
 
 def vector_figures(array: NDArray[Any]) -> Mapping[str, float | int]:
-    """Width, norm, mean and ends of a vector."""
+    """Width, norm, mean, minimum and maximum of a vector."""
     values = np.asarray(array, dtype=np.float64)
     return {
         "width": len(values),

@@ -1,4 +1,4 @@
-"""What the address of a page says: which rows, in which order, and what is shown of them."""
+"""The address of a page as a query: which rows, in which order, and what is shown of them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 import pyarrow as pa
 
 LARGEST_PAGE = 200
-"""Rows of a page."""
+"""Most rows on a page."""
 LONGEST_VALUE = 500
-"""Characters of a value to filter by, or of a text to look for."""
+"""Most characters of a value to filter by, or of a text to search for."""
 _MOST_CONDITIONS = 12
 OPERATORS = {
     "eq": "=",
@@ -26,14 +26,14 @@ OPERATORS = {
     "none": "is empty",
     "some": "is not empty",
 }
-"""Name in an address -> how it is told."""
+"""Name in an address -> text on the page."""
 SIMILARITY = "similarity"
-"""Column of rows that were looked for: their cosine."""
+"""Column with the cosine of rows found by a search."""
 _TEXTS = ("vectors", "like", "near", "picture", "map", "colour", "lasso")
 
 
 class Refused(ValueError):
-    """A view that there is not, or that asks for too much: the value, the rule, and what to change."""
+    """A request that cannot be answered, or asks for too much; the message gives the value, the rule, and what to change."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,23 +47,23 @@ class Condition:
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """Which rows of a table, and in which order: all of it is in the address.
+    """Which rows of a table are shown, and how; all of it is in the address.
 
     Attributes:
-        conditions: all of which hold.
+        conditions: conditions that must all hold.
         sort: a column; "" for the order of the stage.
         down: whether the largest come first.
         group: a column whose values are counted in place of the rows; "" for the rows.
-        histogram: a column whose histogram is drawn next to them, or "all"; "" for none.
-        page: from 1.
-        size: rows of a page.
+        histogram: a column whose histogram is drawn next to the rows, or "all"; "" for none.
+        page: number of the page, from 1.
+        size: rows per page.
         vectors: a column of vectors; "" for the first.
-        like: text that the rows are to be like: see ``likeness``.
-        near: key of a row that they are to be like.
-        picture: digest of a picture that they are to be like.
-        map: how the vectors are drawn: see ``maps.KINDS``; "" for no map, or the first where there are few.
+        like: text to find similar rows for: see ``likeness``.
+        near: key of a row to find similar rows for.
+        picture: digest of a picture to find similar rows for.
+        map: how the vectors are drawn: see ``maps.KINDS``; "" for no map, or the first kind where there are few rows.
         colour: a column by which points are coloured.
-        lasso: the corners of a line around the points whose rows these are.
+        lasso: the corners of a line around the points whose rows are shown.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -83,7 +83,7 @@ class Query:
 
     @property
     def searching(self) -> bool:
-        """Whether rows are looked for that are like something."""
+        """Whether this is a search for similar rows."""
         return bool(self.like or self.near or self.picture)
 
     @classmethod
@@ -91,11 +91,11 @@ class Query:
         """The query of an address.
 
         Args:
-            asked: its names and values, in order.
-            columns: those of the table.
+            asked: names and values in the address, in order.
+            columns: columns of the table.
 
         Raises:
-            Refused: for a column, operator or number that there is not, or too many conditions.
+            Refused: a column, operator or number that is not valid, or too many conditions.
         """
         lists: dict[str, list[str]] = {}
         for name, value in asked:
@@ -127,7 +127,7 @@ class Query:
         return cls(tuple(conditions), sort.removeprefix("-"), sort.startswith("-"), group, histogram, page, size, **texts)
 
     def pairs(self, **changed: Any) -> list[tuple[str, str]]:
-        """Names and values in the address of this view, or of one that differs in these attributes."""
+        """Names and values in the address of this view, or of a view in which these attributes are changed."""
         one = dataclasses.replace(self, **{"page": 1, **changed})
         lines = [pair for c in one.conditions for pair in (("column", c.column), ("is", c.operator), ("value", c.value))]
         lines += [("sort", ("-" if one.down else "") + one.sort)] if one.sort else []
@@ -138,7 +138,7 @@ class Query:
         return lines + [(name, value) for name in _TEXTS if (value := getattr(one, name))]
 
     def address(self, **changed: Any) -> str:
-        """What stands after the "?" in that address."""
+        """The query string of that address, without the "?"."""
         return urlencode(self.pairs(**changed))
 
 
@@ -156,7 +156,7 @@ def _number(lists: Mapping[str, Sequence[str]], name: str, default: int, most: i
 
 
 def typed(one: Condition, kind: pa.DataType) -> Any:
-    """The value as the type of its column."""
+    """The value of a condition, converted to the type of its column."""
     try:
         if pa.types.is_boolean(kind):
             return {"true": True, "yes": True, "false": False, "no": False}[one.value.strip().lower()]

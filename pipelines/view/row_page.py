@@ -12,11 +12,11 @@ from .run_view import FRAMES, RelatedRow, ShownPicture, ShownRun, payload_addres
 from .similarity import neighbours, same_group
 
 _LONGEST = 4000
-"""Letters of a value."""
+"""Most characters of a value."""
 
 
 def row_page(run: ShownRun, stage: str, key: str) -> str:
-    """All columns of a row, its payloads as what they are, what it was made of, and what became of it."""
+    """All columns of a row, its payloads, the rows that it was made from, and the rows made from it."""
     row, rows = run.row(stage, key), run.rows(stage)
     found = run.payloads(stage, row)
     fields = {field.name: field for field in rows.schema}
@@ -50,7 +50,7 @@ def row_page(run: ShownRun, stage: str, key: str) -> str:
 
 
 def _pair_of(names: Sequence[str]) -> Sequence[str]:
-    """Two pictures of one thing: ``image_1.npy`` and ``image_2.npy``, or all there are where these are two."""
+    """Two pictures that belong together: ``image_1.npy`` and ``image_2.npy``, or all pictures if there are exactly two."""
     for name in names:
         stem, dot, rest = name.partition(".")
         if stem.endswith("_1") and (other := f"{stem[:-1]}2{dot}{rest}") in names:
@@ -59,7 +59,7 @@ def _pair_of(names: Sequence[str]) -> Sequence[str]:
 
 
 def _pairs(pair: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Title, and name and address of both: as they are, and corrected by their lights where these are known."""
+    """Title, and name and address of both pictures: as stored, and corrected by their lights where these are known."""
     found = [("Side by side", [(one["name"], one["large"]) for one in pair])] if pair else []
     if pair and all(one["corrected"] for one in pair):
         found.append(("Side by side, corrected by their lights", [(one["name"], one["corrected"]) for one in pair]))
@@ -74,7 +74,7 @@ def _whole_cell(value: Any) -> Cell:
 
 
 def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload: Payload) -> Mapping[str, Any]:
-    """A payload as the page of its row has it."""
+    """Values of a payload for the template of its row's page."""
     name = payload.name
     light = _light_of(row, name) if payload.kind == "image" else []
     corrected = {"light": ",".join(f"{value:.6g}" for value in light)}
@@ -96,7 +96,7 @@ def _shown(run: ShownRun, stage: str, key: str, row: Mapping[str, Any], payload:
 
 
 def _light_of(row: Mapping[str, Any], name: str) -> list[float]:
-    """The colour of the light of an image, where the row tells it: ``gt_1`` of ``image_1.npy``."""
+    """The colour of the light of an image, if the row contains it: ``gt_1`` for ``image_1.npy``."""
     stem = name.partition(".")[0]
     value = row.get("gt" + stem.removeprefix("image")) if stem.startswith("image") else None
     fits = isinstance(value, list) and len(value) == 3 and all(isinstance(each, float) and each > 0 for each in value)

@@ -1,4 +1,4 @@
-"""A run as its pages read it: stages, rows, payloads, and the ways of a row through the stages."""
+"""A run as its pages read it: stages, rows, payloads, and the path of a row through the stages."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
 _SENT_BYTES = 1 << 26
 FRAMES = 3
-"""Pictures of one row from which on they are the frames of a clip."""
+"""From this number of pictures on, the pictures of a row are the frames of a clip."""
 _RECENT = 2000
 _MOST_MADE = 20
-"""Rows that were made of one and are told."""
+"""Most rows made from one row that are listed."""
 
 
 class NotThere(Refused):
@@ -43,7 +43,7 @@ class NotThere(Refused):
 
 
 def _sizes(row: Mapping[str, Any], size: int) -> list[int]:
-    """Sizes of the files that lie one after another in a payload of so many bytes, where a column of the row tells them."""
+    """Sizes of the files concatenated in a payload of ``size`` bytes, if a column of the row contains them."""
     lists = (value for value in row.values() if isinstance(value, list) and len(value) > 1)
     whole = (value for value in lists if all(isinstance(each, int) and each > 0 for each in value))
     return next((value for value in whole if sum(value) == size), [])
@@ -51,7 +51,7 @@ def _sizes(row: Mapping[str, Any], size: int) -> list[int]:
 
 @functools.lru_cache(maxsize=256)
 def _loaded(store: Store, stage: str, state: tuple[int, ...]) -> Artifact | None:
-    """The artifact of a stage while its file is in that state: every picture of a page asks for it."""
+    """The artifact of a stage, cached while its file has that state: every picture of a page needs it."""
     return load_artifact(store, stage)
 
 
@@ -61,13 +61,13 @@ def _record(store: Store, state: tuple[int, ...]) -> RunRecord:
 
 
 def _state(path: str) -> tuple[int, ...]:
-    """What tells a file from the one that was at its place before."""
+    """Inode, modification time and size, which change when a file is replaced."""
     facts = os.stat(path)
     return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
 
 def _schema(store: Store, name: str, digest: str) -> pa.Schema:
-    """Columns of a part; they are kept for a stage that is finished, by its digest."""
+    """Columns of a part; cached for a finished stage, by its digest."""
     kept = _schemas.get((store, name, digest)) if digest else None
     return kept or _schemas.keep((store, name, digest), store.read_parquet(name, stop=0).schema)
 
@@ -77,7 +77,7 @@ _schemas: Cache[pa.Schema] = Cache(256, lambda _: 1)
 
 @dataclasses.dataclass(frozen=True)
 class RelatedRow:
-    """A row that is another, earlier or later: its stage, its key, and how it comes that it is."""
+    """An earlier or later form of a row: its stage, its key, and a note on what happened to it."""
 
     stage: str
     key: str
@@ -87,7 +87,7 @@ class RelatedRow:
 
 @dataclasses.dataclass(frozen=True)
 class ShownPicture:
-    """A picture of a row by its address, and the larger one behind it."""
+    """Addresses of a picture of a row, and of its larger version."""
 
     name: str
     thumb: str
@@ -95,7 +95,7 @@ class ShownPicture:
 
     @classmethod
     def of(cls, run: ShownRun, stage: str, key: str, name: str) -> ShownPicture:
-        """That of a payload."""
+        """The picture of a payload."""
         return cls(name, *(payload_address(run, stage, key, name, form) for form in ("thumb", "large")))
 
 
@@ -105,11 +105,11 @@ class ShownRun:
 
     Attributes:
         out: the folder.
-        base: what the addresses of its pages begin with.
-        database: reads its tables.
+        base: prefix of the addresses of its pages.
+        database: database that reads its tables.
         compared: whether another run is shown next to it.
-        recent: rows that were shown lately, by stage, content digest and key: their pictures are requested next.
-        pictures: that visitors sent to look for rows like them, by digest.
+        recent: recently shown rows, by stage, content digest and key: their pictures are requested next.
+        pictures: pictures sent by visitors for a search, by digest.
     """
 
     out: str
@@ -128,18 +128,18 @@ class ShownRun:
 
     @property
     def record(self) -> RunRecord:
-        """Its record: pipeline, stages and settings."""
+        """Record of the run: pipeline, stages and settings."""
         try:
             return _record(self.store, _state(self.store.path("run.json")))
         except FileNotFoundError:
-            return load_run(self.store)  # tells that there is none
+            return load_run(self.store)  # raises an error that says so
 
     def stages(self) -> dict[str, Artifact | None]:
         """Every stage in order, None for those that are not finished."""
         return {name: self.artifact(name) for name in self.record.stages}
 
     def artifact(self, stage: str) -> Artifact | None:
-        """That of a stage; None if it is not finished. Raises ``NotThere`` for a name that is not a stage of the run."""
+        """The artifact of a stage; None if it is not finished. Raises ``NotThere`` if the run has no such stage."""
         names = self.record.stages
         if stage not in names:
             raise NotThere(f"no stage {stage[:80]!r}: there are {', '.join(names)}")
@@ -149,7 +149,7 @@ class ShownRun:
             return None
 
     def rows(self, stage: str) -> ParquetRows:
-        """Rows of a stage; of one that is not finished those of the parts that are there."""
+        """Rows of a stage; for an unfinished stage, those of the parts written so far."""
         artifact = self.artifact(stage)
         if artifact is not None:
             names = [posixpath.join(folder(stage), f"{part_name(number)}.parquet") for number in range(len(artifact.parts))]
@@ -171,7 +171,7 @@ class ShownRun:
         return ParquetRows(self.database, [self.file(name) for name in names], REJECTS, count)
 
     def _parts(self, stage: str) -> list[str]:
-        """Parts of a stage that are written, without ending."""
+        """Names of the parts of a stage that are written, without extension."""
         names = self.store.list(folder(stage))
         ends = (name.removesuffix(".parquet") for name in names if name.endswith(".parquet"))
         return [posixpath.join(folder(stage), name) for name in ends if name.startswith("part-") and "." not in name]
@@ -180,7 +180,7 @@ class ShownRun:
         return pq.read_metadata(self.file(name)).num_rows
 
     def part_rejects(self, stage: str) -> dict[str, int]:
-        """Reason -> rows, of the parts that are there."""
+        """Reason -> rows, over the parts written so far."""
         found: dict[str, int] = {}
         for part in self._parts(stage):
             for reason, rows in self.store.footer(f"{part}.parquet")["rejects"].items():
@@ -188,19 +188,19 @@ class ShownRun:
         return found
 
     def progress(self, stage: str) -> dict[str, Any]:
-        """Of a stage that is not finished: parts, rows and rejects so far, rows a second, and seconds since the last part."""
+        """Progress of an unfinished stage: parts, rows and rejects, rows per second, and seconds since the last part."""
         parts = [f"{part}.parquet" for part in self._parts(stage)]
         times = sorted(os.stat(self.store.path(name)).st_mtime for name in parts)
         rejects = self.part_rejects(stage)
         rows = sum(self._count(name) for name in parts)
         taken = times[-1] - times[0] if len(times) > 1 else 0.0
         done = rows + sum(rejects.values())
-        rate = done * (len(times) - 1) / len(times) / taken if taken > 0.05 else None  # the first part is of before
+        rate = done * (len(times) - 1) / len(times) / taken if taken > 0.05 else None  # the first part took time before
         since = time.time() - times[-1] if times else None
         return {"parts": len(parts), "rows": rows, "rejects": rejects, "rate": rate, "since": since, "done": done}
 
     def seconds(self, stage: str) -> float | None:
-        """That a finished stage took."""
+        """How long a finished stage took."""
         return load_made(self.store, stage).get("seconds")
 
     def file(self, name: str) -> str:
@@ -213,7 +213,7 @@ class ShownRun:
     # ---------------------------------------------------------------------------------------------------- one row
 
     def row(self, stage: str, key: str) -> dict[str, Any]:
-        """The row of that key. Raises ``NotThere`` if there is none."""
+        """The row with that key. Raises ``NotThere`` if there is none."""
         artifact = self.artifact(stage)
         if (row := self.recent.get((stage, artifact.digest if artifact else "", key))) is not None:
             return row
@@ -223,22 +223,21 @@ class ShownRun:
         return found[0]
 
     def remember(self, stage: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Keep rows that are shown at hand for their pictures."""
+        """Cache rows that are shown, for the requests of their pictures."""
         artifact = self.artifact(stage)
         for row in rows:
             self.recent[stage, artifact.digest if artifact else "", row["key"]] = row
         while len(self.recent) > _RECENT:
-            with contextlib.suppress(KeyError):  # another thread was faster
+            with contextlib.suppress(KeyError):  # another thread has removed it
                 self.recent.popitem(last=False)
 
     def payloads(self, stage: str, row: Mapping[str, Any], only: str = "") -> dict[str, Payload]:
-        """What a row holds beside its columns: by column, or of a sample in a shard by extension; what is too large to be
-        read are left out.
+        """Payloads of a row: by column, or, for a sample in a shard, by extension. Payloads that are too large are left out.
 
         Args:
-            stage: of the row.
-            row: its columns.
-            only: this one alone.
+            stage: stage of the row.
+            row: columns of the row.
+            only: name of a single payload to return; "" for all.
         """
         found: dict[str, Payload] = {}
         for name, value in self._values(stage, row, only):
@@ -282,7 +281,7 @@ class ShownRun:
         return read_sample(self.store.read(name, row["offset"], row["size"]), row["key"], place=name, base=row["offset"])
 
     def payload(self, stage: str, key: str, name: str) -> Payload:
-        """One payload of a row. Raises ``NotThere`` if it has none of that name."""
+        """One payload of a row. Raises ``NotThere`` if the row has none of that name."""
         found = self.payloads(stage, self.row(stage, key), name)
         if name not in found:
             raise NotThere(
@@ -291,7 +290,7 @@ class ShownRun:
         return found[name]
 
     def before(self, stage: str, row: Mapping[str, Any]) -> list[RelatedRow]:
-        """The rows that a row was made of, the nearest first, back to the source."""
+        """The rows that a row was made from, nearest first, back to the source."""
         stages = self.stages()
         found: dict[tuple[str, str], RelatedRow] = {}
         waiting = [(stage, row)]
@@ -310,7 +309,7 @@ class ShownRun:
         return list(found.values())
 
     def after(self, stage: str, key: str) -> list[RelatedRow]:
-        """What became of a row, stage by stage to its shard, or to where it was rejected."""
+        """What a row became in later stages, up to its shard or the stage that rejected it."""
         stages = self.stages()
         keys: dict[str, list[str]] = {stage: [key]}
         found: list[RelatedRow] = []
@@ -337,7 +336,7 @@ class ShownRun:
 
 
 def pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list[str]:
-    """Payloads that are shown beside each row, by what the first row has: two pictures at most, and of frames the first."""
+    """Payloads that are shown next to each row, going by the first row: at most two pictures, or the first frame of a clip."""
     if not found:
         return []
     names = [name for name, payload in run.payloads(stage, found[0]).items() if payload.seen]
@@ -345,10 +344,10 @@ def pictured(run: ShownRun, stage: str, found: Sequence[dict[str, Any]]) -> list
 
 
 def row_address(run: ShownRun, stage: str, key: str) -> str:
-    """Where a row is shown. A key may be any text, ".." among it, so that it is not a part of the path."""
+    """Address of a row's page. The key is in the query, since it may be any text, such as ".."."""
     return f"{run.base}/stage/{stage}/row?{urlencode({'key': key})}"
 
 
 def payload_address(run: ShownRun, stage: str, key: str, name: str, form: str, **more: str) -> str:
-    """Where a payload is, in one of its forms."""
+    """Address of a payload, in one of its forms."""
     return f"{run.base}/stage/{stage}/payload?{urlencode({'key': key, 'name': name, 'form': form, **more})}"

@@ -1,4 +1,4 @@
-"""The server of ``benchwright view``: addresses, answers, and the socket that it listens at."""
+"""The server of ``benchwright view``: addresses, answers, and the socket that it listens on."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from .run_view import NotThere, ShownRun, row_address
 from .table import MOST_DOWNLOADED, Database
 
 _CHOICES = 64
-"""Options of a choice on a page for which the style sheet has rules."""
+"""Number of options in a choice for which the style sheet has rules."""
 _SLOWEST_S = 10.0
-"""After which a connection is closed that has not sent its request."""
+"""A connection that has not sent its request after this time is closed."""
 _MOST_AT_ONCE = 64
 _LARGEST_HEAD = 16384
 
@@ -47,7 +47,7 @@ Handler = Callable[[ShownRun, Request], Response]
 
 
 def make_app(out: str, other: str | None = None, *, host: str, port: int, token: str) -> Starlette:
-    """The pages of a run, and of another next to it, for those who have the token."""
+    """The pages of a run, and of a second run to compare, for holders of the token."""
     database = Database()
     first = ShownRun(out, "", database, compared=other is not None)
     second = ShownRun(other, "/other", database, compared=True, pictures=first.pictures) if other is not None else None
@@ -81,7 +81,7 @@ _KEPT = {"cache-control": "private, max-age=60"}
 
 
 def files_of_pages(*names: str) -> list[Route]:
-    """The style sheet of pages, and their scripts."""
+    """Routes of the style sheet and the scripts."""
     css = "\n".join([style(_CHOICES), *(pages.own_source(f"{name}.css") for name in names)])
     sheet = Route(f"/{names[-1]}.css", lambda _: Response(css, media_type="text/css", headers=_KEPT))
     return [sheet, *(_script(name, pages.own_source(f"{name}.js")) for name in names)]
@@ -118,7 +118,7 @@ def _routes(run: ShownRun) -> list[Route]:
 
 
 def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
-    """The answer, or a page of one line on why there is none."""
+    """The answer, or an error page of one line."""
 
     def endpoint(request: Request) -> Response:
         try:
@@ -134,7 +134,7 @@ def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
 
 
 def _damaged(run: ShownRun, error: Exception) -> Response:
-    """Why files of the run cannot be read; where its record is one of them no page of it can be made."""
+    """An error page for unreadable files of the run; plain text if its record is unreadable, since no page can be made then."""
     try:
         return _page(pages.error_page(run, str(error)), 500)
     except StoreError as worse:
@@ -192,7 +192,7 @@ def _picture(data: bytes) -> Response:
 
 
 _pictures: Cache[bytes] = Cache(1 << 26, len)
-"""As they were sent lately: what a stage of that digest holds does not change."""
+"""Pictures sent recently: the content of a stage with a given digest never changes."""
 
 
 def _row_at(run: ShownRun, request: Request) -> Response:
@@ -207,7 +207,7 @@ def _map(run: ShownRun, request: Request) -> Response:
 
 
 async def _take_picture(run: ShownRun, request: Request) -> Response:
-    """A picture to look for rows like it: held in memory, and nowhere else."""
+    """Take a picture to search for similar rows; it is held only in memory."""
     try:
         async with asyncio.timeout(_SLOWEST_S):
             data = await request.body()
@@ -232,7 +232,7 @@ def _light(text: str) -> list[float]:
 
 
 def _stretch(data: bytes, wanted: str, kind: str) -> Response:
-    """A file, or the stretch of it that a player asks for."""
+    """A file, or the range of it that a player requests."""
     start, _, stop = wanted.removeprefix("bytes=").partition("-")
     if not (wanted.startswith("bytes=") and _is_place(start) and (_is_place(stop) or not stop)):
         return Response(data, media_type=kind, headers={"accept-ranges": "bytes"})
@@ -271,7 +271,7 @@ def _saved(name: str) -> dict[str, str]:
 
 
 class _Impatient(H11Protocol):
-    """Closes connections of which a request, be it the first or a later one, does not come in time."""
+    """Closes connections whose first or next request does not arrive in time."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -301,17 +301,17 @@ def serve(out: str, other: str | None, *, host: str, port: int, tell: Callable[[
 
     Args:
         out: local folder of a run.
-        other: of another, to compare.
-        host, port: where to listen; port 0 for any that is free.
-        tell: is given the link, with its token.
+        other: local folder of another run, to compare; or None.
+        host, port: where to listen; port 0 for any free port.
+        tell: is called with the link, which contains the token.
 
     Raises:
-        WrongUse: the port is taken, or the host is not of this machine.
-        StoreError: a folder that holds no run.
+        WrongUse: the port is taken, or the host is not an address of this machine.
+        StoreError: a folder does not hold a run.
     """
     for each in filter(None, (out, other)):
         load_run(Store(each))
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # weights of encoders are those at hand: nothing is fetched
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # only local weights of encoders are used: nothing is fetched
     serve_app(
         lambda port, token: make_app(out, other, host=host, port=port, token=token),
         host=host,
@@ -324,12 +324,12 @@ def serve_app(app_of: Callable[[int, str], Starlette], *, host: str, port: int, 
     """Serve an application until the process is interrupted.
 
     Args:
-        app_of: makes it, given the port and the token of its owner.
-        host, port: where to listen; port 0 for any that is free.
-        tell: is given the address of the server and that token, before anybody is answered.
+        app_of: makes the application, from the port and the token of its owner.
+        host, port: where to listen; port 0 for any free port.
+        tell: is called with the address of the server and the token, before any request is answered.
 
     Raises:
-        WrongUse: the port is taken, or the host is not of this machine.
+        WrongUse: the port is taken, or the host is not an address of this machine.
     """
     listening = _listening(host, port)
     port = listening.getsockname()[1]
@@ -342,7 +342,7 @@ def serve_app(app_of: Callable[[int, str], Starlette], *, host: str, port: int, 
 
 
 def config_of(app: Starlette) -> uvicorn.Config:
-    """How uvicorn serves the pages: with limits on what one client can ask for, and without a word on its own."""
+    """Configuration of uvicorn: limits on what one client can request, and no log output."""
     return uvicorn.Config(
         app,
         http=_Impatient,
@@ -364,7 +364,7 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
-        listening.listen(_MOST_AT_ONCE)  # whoever is told the link is answered
+        listening.listen(_MOST_AT_ONCE)  # before the link is printed, so that it works at once
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:

@@ -1,4 +1,4 @@
-"""What pages show of vectors: searches, neighbours of a row, groups of near-duplicates, and maps."""
+"""Pages of vectors: searches, neighbours of a row, groups of near-duplicates, and maps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .vectors import MOST_ALIKE, VectorColumn, encode, made_by, near_groups, vec
 MOST_PICTURE_BYTES = 1 << 24
 _NEIGHBOURS = 12
 _GROUPS, _MEMBERS = 24, 8
-"""Groups of near-duplicates on a page, and rows of each."""
+"""Groups of near-duplicates on a page, and rows shown of each."""
 
 
 def view_of(
     run: ShownRun, stage: str, asked: Sequence[tuple[str, str]], *, rejected: bool = False
 ) -> tuple[ParquetRows, Query]:
-    """The rows that an address means, among all or those that were rejected, and what it says."""
+    """The rows that an address selects, among all or among the rejected ones, and the query."""
     rows = run.rejects(stage) if rejected else run.rows(stage)
     query = Query.of(asked, rows.plain)
     if not (query.lasso or query.searching):
@@ -49,17 +49,17 @@ def view_of(
 
 
 def _wanted(run: ShownRun, vectors: VectorColumn, query: Query) -> NDArray[np.float32]:
-    """The vector that others are to be like."""
+    """The vector to search for."""
     if query.near:
         return vectors.one(query.near)
     return encode(vectors, query.like or kept_picture(run, query.picture))
 
 
 def keep_picture(run: ShownRun, data: bytes) -> str:
-    """Hold a picture that a visitor sent, so that rows like it can be looked for: gives its digest.
+    """Hold a picture that a visitor sent, so that similar rows can be searched, and return its digest.
 
     Raises:
-        Refused: it is none that is read here.
+        Refused: it is not a picture of a supported format.
     """
     if sniff_extension(data) not in PILLOW_NAMES:
         raise Refused(f"{len(data):,} bytes that are no picture of {', '.join(PILLOW_NAMES)}")
@@ -69,14 +69,14 @@ def keep_picture(run: ShownRun, data: bytes) -> str:
 
 
 def kept_picture(run: ShownRun, digest: str) -> bytes:
-    """A picture that was sent lately. Raises ``NotThere`` for any other."""
+    """A picture that was sent recently. Raises ``NotThere`` if it is not cached."""
     if (data := run.pictures.get(digest)) is None:
         raise NotThere("this picture is no longer cached: choose its file again")
     return data
 
 
 def find_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: str) -> Mapping[str, Any] | None:
-    """What the form of a search shows; None for a stage without vectors."""
+    """Values for the search form; None for a stage without vectors."""
     columns = vector_columns(rows.schema)
     if not columns or run.artifact(stage) is None:
         return None
@@ -99,7 +99,7 @@ def find_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: 
 
 
 def map_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: str) -> Mapping[str, Any] | None:
-    """What the map of a stage needs to be drawn; None for a stage without vectors."""
+    """Values for drawing the map of a stage; None for a stage without vectors."""
     artifact = run.artifact(stage)
     if not vector_columns(rows.schema) or artifact is None:
         return None
@@ -120,8 +120,8 @@ def map_part(run: ShownRun, stage: str, rows: ParquetRows, query: Query, here: s
 
 
 def map_data(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]]) -> bytes:
-    """The map of a view: the length of what follows in four bytes, that as JSON (count, step, legend), then two coordinates of
-    two bytes a point, and a byte a point for its colour; the smaller byte first."""
+    """The map of a view, little-endian: length of the JSON header in four bytes, the header (count, step, legend), then two
+    coordinates of two bytes per point, and one byte per point for its colour."""
     rows = run.rows(stage)
     query = Query.of(asked, rows.plain)
     vectors = VectorColumn.of(run, stage, query.vectors)
@@ -147,7 +147,7 @@ def map_data(run: ShownRun, stage: str, asked: Sequence[tuple[str, str]]) -> byt
 
 
 def neighbours(run: ShownRun, stage: str, key: str) -> Mapping[str, Any] | None:
-    """The rows that are most like one, with their pictures; of stages of many rows only where they are found."""
+    """The most similar rows, with their pictures; for a stage with many rows only the address of the search."""
     artifact = run.artifact(stage)
     if artifact is None or not vector_columns(run.rows(stage).schema):
         return None
@@ -167,7 +167,7 @@ def neighbours(run: ShownRun, stage: str, key: str) -> Mapping[str, Any] | None:
 
 
 def same_group(run: ShownRun, stage: str, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The other rows of a row's group of near-duplicates, where a stage of the plan has found some."""
+    """The other rows of a row's group of near-duplicates, if a stage of the plan has found groups."""
     group = row.get("duplicate_group")
     if not isinstance(group, str):
         return None
@@ -180,7 +180,7 @@ def same_group(run: ShownRun, stage: str, row: Mapping[str, Any]) -> Mapping[str
 
 
 def groups(run: ShownRun, stage: str, asked: Mapping[str, str]) -> Mapping[str, Any]:
-    """Groups of near-duplicates: those that a stage of the plan has found, or of vectors whose cosine is ``least`` or more."""
+    """Groups of near-duplicates: those found by a stage of the plan, or of vectors with a cosine of at least ``least``."""
     rows = run.rows(stage)
     base = f"{run.base}/stage/{stage}"
     if "duplicate_group" in rows.plain:
@@ -232,7 +232,7 @@ def _small(run: ShownRun, stage: str, key: str, pictures: Sequence[str], told: s
 
 
 def key_at(run: ShownRun, stage: str, number: str) -> str:
-    """The key of the row of a number from 0."""
+    """The key of the row with a number (from 0)."""
     rows = run.rows(stage)
     if not (number.isascii() and number.isdigit() and len(number) < 16 and int(number) < rows.count):
         raise NotThere(f"stage {stage} has no row of number {number[:40]!r}: from 0 to {rows.count - 1}")

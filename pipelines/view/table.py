@@ -1,4 +1,4 @@
-"""Rows of Parquet files page by page: DuckDB answers what an address asks."""
+"""Rows of Parquet files page by page, queried with DuckDB as the address says."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ...curation.rows import is_array, is_blob
 from .query import LONGEST_VALUE, SIMILARITY, Condition, Query, Refused, typed
 
 MOST_DOWNLOADED = 100_000
-"""Rows of a download."""
+"""Most rows of a download."""
 _MOST_GROUPS = 200
 _BINS = 24
 _DEEPEST = 1_000_000
-"""Rows that a sorted view may leave out: more would have to be held in memory to be sorted."""
+"""Most rows before a page of a sorted view: more would have to be held in memory for sorting."""
 SECONDS = 20.0
-"""That a question to the rows may take."""
+"""Time limit of a query."""
 _MEMORY = "400MB"
-"""That DuckDB may use."""
+"""Memory limit of DuckDB."""
 
 _SQL = {"eq": "=", "ne": "<>", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 @dataclasses.dataclass(frozen=True)
 class RowsPage:
-    """Rows of a page: ``rows`` as tables of names, and ``total`` of all pages."""
+    """Rows of a page: ``rows`` by column name, and ``total``, the number of rows on all pages."""
 
     rows: list[dict[str, Any]]
     total: int
@@ -41,8 +41,8 @@ class RowsPage:
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """Some rows of a stage by their ``numbers`` from 0, in order; their ``similarity`` to what was looked for is a column of
-    them where it is ``shown``."""
+    """Some rows of a stage by their ``numbers`` from 0, in order; ``similarity`` to the search is added as a column if
+    ``shown``."""
 
     numbers: NDArray[np.int64]
     similarity: NDArray[np.float64]
@@ -51,7 +51,7 @@ class Chosen:
 
 @dataclasses.dataclass(frozen=True)
 class Bars:
-    """A histogram: ``bars`` are label, count and the conditions that choose them; ``told`` are further figures in words."""
+    """A histogram: ``bars`` are label, count and the conditions that select the rows; ``told`` is a summary in words."""
 
     column: str
     bars: list[tuple[str, int, tuple[Condition, ...]]]
@@ -59,7 +59,7 @@ class Bars:
 
 
 class Database:
-    """DuckDB over Parquet files that the caller names; nothing else can be read through it, and nothing written."""
+    """DuckDB over Parquet files that the caller names; it cannot read any other file, or write."""
 
     def __init__(self) -> None:
         self._connection = duckdb.connect(":memory:", config={"memory_limit": _MEMORY, "preserve_insertion_order": "true"})
@@ -69,7 +69,7 @@ class Database:
 
     @contextlib.contextmanager
     def asking(self, chosen: Chosen | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
-        """What a question is put to; ``Refused`` where it takes too long, or too much memory."""
+        """A cursor for one query; ``Refused`` if it takes too long, or too much memory."""
         cursor = self._connection.cursor()
         if chosen is not None:
             ranks = np.arange(len(chosen.numbers))
@@ -92,14 +92,14 @@ class Database:
 
 @dataclasses.dataclass(frozen=True)
 class ParquetRows:
-    """The rows of some Parquet files of one schema.
+    """The rows of some Parquet files with one schema.
 
     Attributes:
-        database: what reads them.
+        database: database that reads them.
         files: local paths, in order.
-        schema: of the columns, as the rows of a stage have it.
-        count: rows in all of them, where that is known without reading.
-        chosen: those that count alone, the most similar first; None for all.
+        schema: schema of the columns, as in the rows of the stage.
+        count: number of rows in all files, from the records rather than by reading.
+        chosen: selected rows, the most similar first; None for all rows.
     """
 
     database: Database
@@ -110,17 +110,17 @@ class ParquetRows:
 
     @property
     def plain(self) -> list[str]:
-        """Columns that can be filtered by: those that hold no payload."""
+        """Columns that can be filtered by: all except payloads."""
         return [field.name for field in self.schema if not (is_blob(field) or is_array(field))]
 
     def choosing(self, chosen: Chosen) -> ParquetRows:
-        """Some of these rows."""
+        """The same files, restricted to some rows."""
         chosen = dataclasses.replace(chosen, shown=chosen.shown and SIMILARITY not in self.schema.names)
         schema = self.schema.append(pa.field(SIMILARITY, pa.float64())) if chosen.shown else self.schema
         return dataclasses.replace(self, chosen=chosen, schema=schema, count=len(chosen.numbers))
 
     def fitting(self, query: Query) -> NDArray[np.bool_] | None:
-        """Of every row whether the conditions hold that say something of it; None if there are none."""
+        """For every row whether the conditions on its columns hold; None if there are no such conditions."""
         conditions = tuple(one for one in query.conditions if one.column in self.plain)
         where, values = self._where(dataclasses.replace(query, conditions=conditions))
         return self._column(f"coalesce({where.removeprefix(' WHERE ')}, false)", values).to_numpy() if where else None
@@ -143,13 +143,13 @@ class ParquetRows:
         return f"(SELECT {', '.join(lines)}, chosen.{_RANK} FROM {numbered} AS r JOIN chosen ON r.{_AT} = chosen.{_AT})"
 
     def _ordered(self, query: Query) -> str:
-        """What comes first: as asked for, else the most similar, else as it is in the stage."""
+        """The ORDER BY clause: as the query says, else by similarity, else the order of the stage."""
         if query.sort:
             return f" ORDER BY {_quoted(query.sort)} {'DESC' if query.down else 'ASC'} NULLS LAST"
         return f" ORDER BY {_RANK}" if self.chosen is not None else ""
 
     def page(self, query: Query) -> RowsPage:
-        """The rows of a page, payloads as references; or of a grouped view the values and their counts."""
+        """The rows of a page, payloads as references; or, for a grouped view, the values and their counts."""
         where, values = self._where(query)
         skipped = (query.page - 1) * query.size
         if query.group:
@@ -171,20 +171,20 @@ class ParquetRows:
         return RowsPage(self._all(sql, values), total)
 
     def by_keys(self, keys: Sequence[str]) -> list[dict[str, Any]]:
-        """The rows of some keys, in the order of the stage."""
+        """The rows with some keys, in the order of the stage."""
         return self._all(f'SELECT * FROM {_FROM} WHERE list_contains($keys, "key")', {"keys": list(keys)}) if keys else []
 
     def by_key(self, key: str, column: str = "key", most: int = 1) -> list[dict[str, Any]]:
-        """The first rows that have this value in a column of text."""
+        """The first rows with this value in a text column."""
         return self._all(f"SELECT * FROM {_FROM} WHERE {_quoted(column)} = $key LIMIT {int(most)}", {"key": key})
 
     def distinct(self, columns: Sequence[str], most: int) -> list[dict[str, Any]]:
-        """Different values of some columns together, in order."""
+        """Distinct combinations of the values of some columns, sorted."""
         named = ", ".join(map(_quoted, columns))
         return self._all(f"SELECT DISTINCT {named} FROM {_FROM} ORDER BY ALL LIMIT {int(most)}", {})
 
     def download(self, query: Query, columns: Sequence[str]) -> pa.Table:
-        """The rows of all pages, ``MOST_DOWNLOADED`` at most, without payloads."""
+        """The rows of all pages, at most ``MOST_DOWNLOADED``, without payloads."""
         where, values = self._where(query)
         named = ", ".join(map(_quoted, columns))
         sql = f"SELECT {named} FROM {self._from}{where}{self._ordered(query)} LIMIT {MOST_DOWNLOADED}"
@@ -193,7 +193,7 @@ class ParquetRows:
         return table.cast(pa.schema([self.schema.field(name).with_nullable(True) for name in columns]))
 
     def histogram(self, column: str, query: Query) -> Bars:
-        """How the values of a column are spread over the rows of a view."""
+        """Histogram of a column over the rows of a view."""
         where, values = self._where(query)
         kind, name = self.schema.field(column).type, _quoted(column)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -246,7 +246,7 @@ class ParquetRows:
         return (Condition(column, "eq", text),) if len(text) <= LONGEST_VALUE else ()
 
     def being(self, column: str, value: Any) -> tuple[Condition, ...]:
-        """Conditions that choose the rows of one value; none if that cannot be said."""
+        """Conditions that select the rows with a value; none if this is not possible."""
         return () if pa.types.is_nested(self.schema.field(column).type) else self._being(column, value)
 
     def _where(self, query: Query) -> tuple[str, dict[str, Any]]:
@@ -288,7 +288,7 @@ class ParquetRows:
 
 
 _FROM = "read_parquet($files, hive_partitioning = false)"
-"""A folder called ``year=2020`` on the way to a run is no column."""
+"""Without Hive partitioning: a folder called ``year=2020`` in the path of a run is not a column."""
 _AT, _RANK = "_bw_at", "_bw_rank"
 
 

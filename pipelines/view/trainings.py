@@ -1,4 +1,4 @@
-"""Trainings of a run that are at work, or wait: how far each of them is."""
+"""Progress of the unfinished trainings of a run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .run_view import ShownRun
 
 _LEARNED = "learned_"
 _MOST = 100
-"""Trainings in the table."""
+"""Most trainings in the table."""
 _MOST_BYTES = 1 << 20
 
 
 def training_blocks(run: ShownRun) -> list[Block]:
-    """What is not trained yet, with the positions that each has learned; nothing if all is."""
+    """The trainings that are not finished, with the number of positions learned; empty if all are."""
     store = Store(os.path.join(run.out, FOLDER))
     if not store.exists("run.json"):
         return []
@@ -43,7 +43,7 @@ def training_blocks(run: ShownRun) -> list[Block]:
 
 
 def _files(run: ShownRun, store: Store, name: str) -> Iterator[Path]:
-    """Files of a training's own folder and its checkpoint; none through a link that leaves the run."""
+    """Files of a training's folder and of its checkpoint, except links that lead out of the run."""
     top, own = Path(store.path(folder(name))), os.path.realpath(run.out)
     for path in (*top.glob("*"), *top.glob(".work/*/*")):
         if path.is_file() and path.name != ".witness" and Path(os.path.realpath(path)).is_relative_to(own):
@@ -51,13 +51,13 @@ def _files(run: ShownRun, store: Store, name: str) -> Iterator[Path]:
 
 
 def _positions(run: ShownRun, store: Store, name: str) -> int | None:
-    """Positions that are learned, by the checkpoint or the parts that are there; None if nothing is."""
+    """Number of learned positions, by the checkpoint or the parts written; None if the training has not started."""
     done: list[int] = []
     for path in _files(run, store, name):
         if path.name == "progress.json" and path.stat().st_size < _MOST_BYTES:
             try:
                 told = json.loads(path.read_bytes()).get("done")
-            except (OSError, ValueError, AttributeError):  # replaced meanwhile, or not the tree's own
+            except (OSError, ValueError, AttributeError):  # replaced meanwhile, or not a checkpoint of this package
                 continue
             done.append(told if isinstance(told, int) and 0 <= told < 1 << 40 else 0)
         elif path.name.startswith("part-"):

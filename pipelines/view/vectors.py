@@ -1,4 +1,4 @@
-"""The vectors of a stage: which of its rows are most like a text, a picture or another row."""
+"""The vectors of a stage: search for the rows most similar to a text, a picture or another row."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .query import Refused
 from .run_view import NotThere, ShownRun
 
 MOST_ALIKE = 1000
-"""Rows that a search finds at most."""
+"""Most rows that a search returns."""
 SECONDS = 30.0
-"""That reading the vectors of a stage may take."""
+"""Time limit for reading the vectors of a stage."""
 _BLOCK_ROWS = 8192
 _SPECS: Mapping[str, type[EncoderSpec]] = {spec.__name__: spec for spec in (Colours, Conse, EfficientNetLite, OpenClip)}
 _ENCODING = threading.Lock()
-"""Encoders take all cores and much memory: one at a time."""
+"""Encoders take all cores and much memory: only one runs at a time."""
 
 
 def vector_columns(schema: pa.Schema) -> list[str]:
@@ -47,9 +47,9 @@ class VectorColumn:
     """A column of vectors of a finished stage.
 
     Attributes:
-        run: whose.
-        stage: of it.
-        column: of its rows.
+        run: the run.
+        stage: name of the stage.
+        column: name of the column.
     """
 
     run: ShownRun
@@ -58,7 +58,7 @@ class VectorColumn:
 
     @classmethod
     def of(cls, run: ShownRun, stage: str, column: str = "") -> VectorColumn:
-        """Those of a column, or of the first that has some. Raises ``NotThere`` if there are none, or not yet."""
+        """A column of vectors, by default the first. Raises ``NotThere`` if there is none, or the stage is not finished."""
         if run.artifact(stage) is None:
             raise NotThere(f"stage {stage} is not finished: its vectors are searched once it is")
         columns = vector_columns(run.rows(stage).schema)
@@ -68,7 +68,7 @@ class VectorColumn:
 
     @property
     def artifact(self) -> Artifact:
-        """Of the stage."""
+        """Artifact of the stage."""
         artifact = self.run.artifact(self.stage)
         if artifact is None:
             raise NotThere(f"stage {self.stage} is not finished")
@@ -76,15 +76,15 @@ class VectorColumn:
 
     @property
     def width(self) -> int:
-        """Of a vector."""
+        """Width of a vector."""
         refs = self.artifact.rows_view(self.run.store).slice(0, 1, [self.column])[self.column]
         return self._stacked(refs).shape[1] if len(refs) else 0
 
     def blocks(self, step: int = 1) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Numbers of rows, and their vectors as they are stored, some thousand at a time: of every row, or of each ``step``th.
+        """Row numbers and their stored vectors, in blocks of up to ``_BLOCK_ROWS``: of every row, or of each ``step``th.
 
         Raises:
-            Refused: a row has no vector, or it takes too long.
+            Refused: a row has no vector, or reading takes too long.
         """
         ends, first = time.monotonic() + SECONDS, 0
         for table in self.artifact.rows_view(self.run.store).batches([self.column]):
@@ -119,12 +119,12 @@ class VectorColumn:
     def alike(
         self, wanted: NDArray[np.float32], most: int = MOST_ALIKE, among: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Numbers of the rows whose vectors have the greatest cosine with one, and these; equal ones in the order of the stage.
+        """Numbers of the rows with the greatest cosines to a vector, and these cosines; ties in the order of the stage.
 
         Args:
-            wanted: that vector.
-            most: rows.
-            among: of each row whether it is considered; None: all.
+            wanted: the vector.
+            most: largest number of rows.
+            among: for each row whether it is considered; None: all rows.
         """
         unit = unit_rows(np.asarray(wanted, dtype=np.float32)[None])
         if wanted.shape != (self.width,):
@@ -151,9 +151,9 @@ class EncodedBy:
     """How a column of vectors was made.
 
     Attributes:
-        spec: the encoder; None if it is not one that is loaded here.
-        weights: digest of the content of its checkpoint, "" if it has none.
-        told: why it is not loaded here, in a line.
+        spec: the encoder; None if it cannot be loaded here.
+        weights: content digest of its checkpoint, "" if it has none.
+        told: why it cannot be loaded here, in one line.
     """
 
     spec: EncoderSpec | None
@@ -162,7 +162,7 @@ class EncodedBy:
 
 
 def made_by(vectors: VectorColumn) -> EncodedBy:
-    """By the recipe of the stage that first had the column."""
+    """How a column of vectors was made, from the recipe of the stage that first had the column."""
     artifact, column = vectors.artifact, f"{vectors.column}: "
     while True:
         before = (vectors.run.artifact(name) for name in artifact.recipe["inputs"])
@@ -186,10 +186,10 @@ def made_by(vectors: VectorColumn) -> EncodedBy:
 
 
 def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
-    """The vector of a text, or of a file of a picture, by the encoder that made the column, which is loaded when it is needed.
+    """The vector of a text or picture file, from the encoder that made the column, which is loaded when first needed.
 
     Raises:
-        Refused: it cannot be loaded, or knows no such text or picture; nothing is downloaded.
+        Refused: the encoder cannot be loaded, or not encode this text or picture; nothing is downloaded.
     """
     made = made_by(vectors)
     if made.spec is None:
@@ -213,12 +213,12 @@ def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(spec: EncoderSpec, checkpoint: str) -> Encoder:
-    # One picture per pass: with others next to it the last bits would be those of the column, and it would take a block's time.
+    # One picture per pass: with others next to it the last bits would differ from the column's, and a block would take longer.
     return load_encoder(dataclasses.replace(spec, block=1) if isinstance(spec, OpenClip) else spec, checkpoint=checkpoint)
 
 
 def _checkpoint(run: ShownRun, weights: str) -> str:
-    """The file of these weights: a path that the run's settings name, and that still holds them."""
+    """Path of the checkpoint with these weights: one that the run's settings name, if it still has this content."""
     if not weights:
         return ""
     named = [*_named(run.record.config, "checkpoint")]
@@ -232,7 +232,7 @@ def _checkpoint(run: ShownRun, weights: str) -> str:
 
 
 def _named(config: Any, name: str) -> Iterator[str]:
-    """Local paths that settings of this name hold, wherever they stand."""
+    """Local paths in settings with this name, at any depth."""
     inner: Sequence[Any] = list(config.values()) if isinstance(config, dict) else config if isinstance(config, list) else ()
     for each in inner:
         yield from _named(each, name)
@@ -241,10 +241,10 @@ def _named(config: Any, name: str) -> Iterator[str]:
 
 
 def near_groups(vectors: VectorColumn, least: float) -> list[list[int]]:
-    """Groups of rows whose vectors are near, see ``docs/near_duplicates.md``: the largest first; rows by their numbers.
+    """Groups of rows with similar vectors, see ``docs/near_duplicates.md``: largest first, as row numbers.
 
     Raises:
-        Refused: too many rows to be compared while somebody waits.
+        Refused: there are too many rows for an interactive comparison.
     """
     from ...curation.stages.near_duplicates import near_duplicates_by_vector
 
@@ -255,7 +255,7 @@ def near_groups(vectors: VectorColumn, least: float) -> list[list[int]]:
             f"{rows.num_rows:,} rows are too many to be compared here, {most:,} at most: add near_duplicates to the plan"
         )
     for _ in vectors.blocks():
-        pass  # every reference stays in the run
+        pass  # checks that every reference stays in the run
     groups: dict[str, list[int]] = {}
     first = 0
     try:
@@ -272,4 +272,4 @@ def near_groups(vectors: VectorColumn, least: float) -> list[list[int]]:
 
 
 _MOST_WORK = 2 * 10**11
-"""Products of two numbers that a comparison of all rows with all may take: some seconds."""
+"""Most multiplications in a comparison of all rows with all, which take some seconds."""

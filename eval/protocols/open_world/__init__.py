@@ -1,1 +1,1 @@
-"""KOWL's protocol in an open world: the loop, what a predictor must have, what it leaves behind, and its measures."""
+"""KOWL's open-world protocol: the loop, the interface of predictors, stored predictions, and measures."""

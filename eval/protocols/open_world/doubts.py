@@ -1,4 +1,4 @@
-"""Predictors that failed for want of data, by their results: told after a training, with the figure that shows it."""
+"""Reports predictors that failed because they had too little data, or unsuitable settings, from the results of a training."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow as pa
 from ...results import Line, lines
 
 LEAST_STEPS = 50
-"""Optimiser steps for increment 0 below which nothing is learned; at the paper's size one epoch is 219."""
+"""Minimum number of optimiser steps for increment 0; with fewer, nothing is learned. At the paper's size one epoch has 219."""
 
 _ALL, _NONE = 0.99, 0.01
-"""Shares of the samples, and of those of new classes, from which on a predictor says that all, or none, are unknown."""
+"""A predictor is reported if it calls at least ``_ALL`` of the samples unknown, or at most ``_NONE`` of the novel count."""
 
 
 def doubts(results: pa.Table) -> list[str]:
-    """One line for each training whose settings do not suit its data: few optimiser steps; nothing, or everything, called
-    unknown although samples of new classes and of known ones came.
+    """One line for each training whose settings do not suit its data: few optimiser steps; or nothing, or everything, called
+    unknown although there were samples of both new and known classes.
 
     Args:
-        results: columns of ``eval.results.RESULTS``.
+        results: table with the columns ``eval.results.RESULTS``.
 
     >>> from benchwright.eval.results import RESULTS
     >>> doubts(RESULTS.empty_table())
@@ -36,7 +36,7 @@ def _of_line(line: Line) -> Iterator[str]:
     who, where, settings = f"{line.label}, {line.protocol}", dict[str, str](), dict[str, Any]()
     for name, value in line.settings.items():
         dotted = name.removeprefix("predictor.")
-        own = dotted.removeprefix("ann.").removeprefix("evm.")  # of the parts of ann_evm
+        own = dotted.removeprefix("ann.").removeprefix("evm.")  # prefixes of the parts of ann_evm
         settings[own], where[own] = value, f"evaluation.settings.{line.method}.{dotted}"
     rows = _mean(line, "labels_given", at=0)
     if rows and {"epochs", "batch_size"} <= settings.keys():
@@ -58,7 +58,7 @@ def _of_line(line: Line) -> Iterator[str]:
 
 
 def _mean(line: Line, metric: str, *, split: str | None = None, at: int | None = None) -> float:
-    """Over the runs; 0 where nothing was measured."""
+    """Mean over the runs; 0 if nothing was measured."""
     found = line.values(metric, split=split, at=at)
     return float(np.nanmean(found)) if len(found) and not np.isnan(found).all() else 0.0
 

@@ -1,20 +1,20 @@
-"""KOWL's loop: an evaluator presents increments in which new classes turn up, a predictor recognises, asks and learns.
+"""KOWL's loop: an evaluator presents increments that contain new classes; a predictor predicts, requests labels and learns.
 
 For every increment t (Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81, 2024):
 
 a. *pre-feedback*: predictions for its training, validation and test rows, labels hidden (not for increment 0);
-b. feedback: the predictor names its training rows in the order in which it wants labels, and gets the first
-   floor(amount x n), from the stored truth or from people; increment 0 is always labelled whole, its validation rows too.
-   Or it gets no label, and the measures of what it has just said of these rows (section 4.2);
-c. the rows join the experience, and the predictor fits on all of it;
+b. feedback: the predictor lists its training rows in the order in which it wants labels, and gets the first
+   floor(amount x n) labels, from the stored truth or from people; increment 0 is always fully labelled, including its
+   validation rows. Alternatively it gets no labels, but measures of its predictions for these rows (section 4.2);
+c. the rows are added to the experience, and the predictor is fitted to all of it;
 d. *post-feedback*: predictions for the same rows.
 
-The same rows seen through visual transforms, *nuisances*, are predicted apart from that: a twin of the predictor, in the state
-in which it is after an increment, predicts the transformed rows of that increment and, before feedback, of the next one
-(section 4.3). What the twin learns of them is lost.
+The same rows under visual transforms, *nuisances*, are predicted separately: a twin of the predictor, in the predictor's state
+after an increment, predicts the transformed rows of that increment and, before feedback, of the next one (section 4.3).
+Anything that the twin learns from them is discarded.
 
-Predictions are stored, and every measure is computed from what is stored (``open_world.measures``). A run that was killed goes
-on after its last finished increment and gives the same rows.
+Predictions are stored, and every measure is computed from stored predictions (``open_world.measures``). A run that was killed
+continues after its last finished increment and yields the same rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HIDDEN = -1
 
 @dataclasses.dataclass(frozen=True)
 class SplitSamples:
-    """One split of one increment, in the order in which it is presented: the reaction time depends on it.
+    """One split of one increment, in the order of presentation, on which the reaction time depends.
 
     Attributes:
         uid: (n,) strings, unique in the whole run.
@@ -75,7 +75,7 @@ class SplitSamples:
 
 @dataclasses.dataclass(frozen=True)
 class Increment:
-    """One increment. A split that a data set lacks is empty (Kinetics-700 has no test rows of its own).
+    """One increment. A split that a dataset lacks is empty (Kinetics-700 has no test rows of its own).
 
     >>> some = SplitSamples(np.array(["a"]), np.zeros((1, 4), np.float32), np.array([0]))
     >>> none = SplitSamples(np.array([], str), np.zeros((0, 4), np.float32), np.array([], np.int64))
@@ -90,19 +90,19 @@ class Increment:
 
     @property
     def splits(self) -> dict[str, SplitSamples]:
-        """The splits that have rows, by name, in the order in which they are predicted."""
+        """The non-empty splits by name, in the order in which they are predicted."""
         every = {"train": self.train, "validate": self.validate, "test": self.test}
         return {name: samples for name, samples in every.items() if len(samples.y)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What sets one experiment apart from another; the paper runs feedback 0, 0.5 and 1 without a limit.
+    """Settings of an experiment; the paper runs feedback 0, 0.5 and 1 without a limit.
 
     Attributes:
-        feedback: share in [0, 1] of an increment's training rows whose labels are given, increment 0 excepted.
-        experience_limit: rows that the predictor may learn from; the newest stay (our choice). None: all.
-        scores: whether the predictor is given measures of its predictions for the training rows (``Predictor.take_scores``).
+        feedback: share in [0, 1] of an increment's training rows that get labels, except in increment 0.
+        experience_limit: most rows that the predictor may learn from; the newest are kept (our choice). None: all.
+        scores: whether the predictor gets measures of its predictions for the training rows (``Predictor.take_scores``).
 
     >>> Setting(feedback=0.5).labels_given(increment=0, rows=7), Setting(feedback=0.5).labels_given(increment=1, rows=7)
     (7, 3)
@@ -123,23 +123,23 @@ class Setting:
             raise ValueError(f"experience_limit {self.experience_limit}: at least 1, or None")
 
     def labels_given(self, increment: int, rows: int) -> int:
-        """floor(amount x rows), with the amount as it is written in decimals; all rows of increment 0."""
+        """floor(amount x rows), computed exactly from the decimal amount; all rows of increment 0."""
         return rows if increment == 0 else math.floor(Fraction(repr(float(self.feedback))) * rows)
 
 
 LearnedArrays = Mapping[str, np.ndarray]
-"""What a predictor continues from: ``Predictor.state``, as arrays."""
+"""State from which a predictor continues: ``Predictor.state``, as arrays."""
 
 GivenLabels = Mapping[int, Mapping[str, int]]
-"""Increment -> uid -> class index that people gave."""
+"""Labels from people: increment -> uid -> class index."""
 
 
 class Unanswered(Exception):
-    """People have not been asked about an increment yet.
+    """Labels from people are missing for an increment.
 
     Attributes:
-        increment: its number.
-        uids: what to ask them about, in the order asked for.
+        increment: number of the increment.
+        uids: uids of the samples to label, in the requested order.
     """
 
     def __init__(self, increment: int, uids: list[str]) -> None:
@@ -160,26 +160,26 @@ def run_open_world(
     answers: GivenLabels | None = None,
     keep: Callable[[int, LearnedArrays, Labels], None] = lambda t, state, labels: None,
 ) -> Iterator[pa.Table]:
-    """Run, or continue from the checkpoint in ``folder``, and give the rows of ``open_world.predictions``, one a table.
+    """Run, or continue from the checkpoint in ``folder``, and yield the rows of ``open_world.predictions``, one per table.
 
     Args:
-        predictor: fresh; its state is replaced where the folder holds a part of this run.
-        increments: in order; uids are unique over all of them.
+        predictor: a new predictor; its state is replaced if the folder holds a part of this run.
+        increments: increments in order; uids are unique over all of them.
         classes: names of the class indices.
         setting: see ``Setting``.
-        folder: of this run alone, see ``curation.keys.work_folder``. What was predicted waits there until all is done, so that
-            memory holds the predictions for one split.
-        tell: told a line after each increment.
-        nuisances: visual transform -> the increments as they are seen through it.
-        twin: makes a fresh predictor like ``predictor``; needed where there are nuisances.
-        answers: labels that people gave, in place of those of the increments; a row that is requested and not among them
-            stays without label.
-        keep: given the number of each increment, the predictor's state after it, and the labels that were given for its
-            training rows, ``HIDDEN`` where none was.
+        folder: folder reserved for this run, see ``curation.keys.work_folder``. Predictions are kept there until the run is
+            complete, so that memory holds the predictions for only one split.
+        tell: called with a line of text after each increment.
+        nuisances: visual transform -> the increments under it.
+        twin: makes a new predictor like ``predictor``; needed with nuisances.
+        answers: labels from people, used instead of those of the increments; requested rows without an answer stay
+            unlabelled.
+        keep: called with the number of each increment, the predictor's state after it, and the labels given for its training
+            rows, ``HIDDEN`` where none was given.
 
     Raises:
-        ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
-        Unanswered: at the first increment that ``answers`` does not have.
+        ArithmeticError: the predictor's weights did not stay finite. Nothing was yielded then.
+        Unanswered: raised at the first increment that is missing in ``answers``.
 
     >>> class Majority:  # see eval.protocols.open_world.predictor.Predictor
     ...     def fit(self, experience, validation):
@@ -250,15 +250,15 @@ def see_through(
     kept: Callable[[int], tuple[LearnedArrays, Labels]],
     experience_limit: int | None = None,
 ) -> Iterator[pa.Table]:
-    """The rows that ``run_open_world`` would have given of a nuisance, from kept states: nothing is learned.
+    """The rows that ``run_open_world`` would have yielded for a nuisance, computed from kept states without learning.
 
     Args:
-        predictor: makes a fresh one.
-        increments: what it was taken through.
-        transformed: the same, seen through the transform.
-        transform: its name.
-        kept: number of an increment -> state and labels, as ``run_open_world`` gave them to ``keep``.
-        experience_limit: that of the setting.
+        predictor: makes a new predictor.
+        increments: increments that were learned.
+        transformed: the same increments under the transform.
+        transform: name of the transform.
+        kept: number of an increment -> state and labels, as ``run_open_world`` passed them to ``keep``.
+        experience_limit: see ``Setting``.
 
     >>> class Constant:
     ...     def restore(self, state, experience):
@@ -298,7 +298,7 @@ def _step(
     classes: list[str],
     answers: GivenLabels | None,
 ) -> Iterator[pa.Table]:
-    """One increment: its rows. Extends ``past`` and ``experience`` in place."""
+    """The rows of one increment. Extends ``past`` and ``experience`` in place."""
     increment, validation = increments[t], increments[0].validate
     train = increment.train
     if t > 0:
@@ -339,7 +339,7 @@ def _apart(
     t: int,
     phase: str,
 ) -> Iterator[pa.Table]:
-    """The rows of an increment seen through each transform, predicted by a twin in the predictor's state."""
+    """The rows of an increment under each transform, predicted by a twin with the predictor's state."""
     if not nuisances:
         return
     if twin is None:
@@ -374,7 +374,7 @@ def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, t
 
 
 def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
-    """Rows of the uids that the predictor wants labelled first."""
+    """Row numbers of the samples that the predictor wants labelled first."""
     wanted = [str(uid) for uid in predictor.request(train.uid, train.X)][:given]
     row_of = {uid: row for row, uid in enumerate(train.uid.tolist())}
     strange = [uid for uid in wanted if uid not in row_of]
@@ -386,19 +386,19 @@ def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
 
 
 def _said(answers: GivenLabels | None, t: int) -> Mapping[str, int] | None:
-    """What people said about an increment; None if they were not asked, as about increment 0."""
+    """Labels from people for an increment; None if they were not asked, as for increment 0."""
     return None if answers is None or t == 0 else answers.get(t)
 
 
 def _labels(train: SplitSamples, rows: Labels, by_people: Mapping[str, int] | None) -> Labels:
-    """Those of some rows: the stored truth, or what people said."""
+    """Labels of some rows: the stored truth, or those from people."""
     if by_people is None:
         return train.y[rows]
     return np.array([by_people[uid] for uid in train.uid[rows].tolist()], dtype=np.int64)
 
 
 def _score(predictor: Predictor, train: SplitSamples, known: list[int]) -> None:
-    """Tell the predictor the measures of what it says of training rows whose labels it is not shown."""
+    """Pass the predictor measures of its predictions for training rows whose labels it does not see."""
     if (take := getattr(predictor, "take_scores", None)) is None:
         raise ValueError(f"{type(predictor).__name__} accepts no scores: it needs a method take_scores(uid, X, scores)")
     columns, probabilities = predictor.predict(train.uid, train.X)

@@ -1,14 +1,14 @@
-"""Measures of a training in an open world, from its stored predictions alone.
+"""Measures of an open-world training, computed only from its stored predictions.
 
-The name of a metric says phase, task, whose known classes the task goes by, and measure: ``pre.detection.predictor.mcc``,
-``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to this one are
-called ``cumulative.post.none.mcc``; those over all increments from 1 on, which are of the whole training, have the bare name.
-They hold the same samples before feedback and after it. Increment 0 is measured after feedback alone: sums that begin with it,
-as in the paper's Figure 12, are called ``from_start.post.none.mcc``, and cannot be compared with any before feedback.
+The name of a metric consists of phase, task, whose known classes the task uses, and measure: ``pre.detection.predictor.mcc``,
+``post.none.top1_accuracy``. Its position is the increment. Sums of confusion matrices from increment 1 up to an increment are
+named ``cumulative.post.none.mcc``; those over all increments from 1 on, which belong to the whole training, have the plain
+name. They cover the same samples before and after feedback. Increment 0 is measured only after feedback: sums that include it,
+as in the paper's Figure 12, are named ``from_start.post.none.mcc``, and cannot be compared with sums before feedback.
 
-The paper's Figures 7 to 10, 12 and 13 draw ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
-Figure 11 draws a reaction time with the known classes of the evaluator. For these there is one tidy table (``tidy``): what a
-figure needs is a filter.
+The paper's Figures 7 to 10, 12 and 13 plot ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
+Figure 11 plots a reaction time with the known classes of the evaluator. All are in one tidy table (``tidy``), so that the data
+of a figure are selected by a filter.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ CUMULATIVE, FROM_START = "cumulative.", "from_start."
 COLUMNS = pa.schema(
     {
         "increment": pa.int64(),
-        "at": pa.float64(),  # where plots put it: t before feedback, t + 0.5 after it
+        "at": pa.float64(),  # place in plots: t before feedback, t + 0.5 after it
         "phase": pa.string(),  # "pre" or "post"
         "split": pa.string(),  # "train", "validate", "test", "validate+test"
         "feedback": pa.float64(),
-        "cumulative": pa.bool_(),  # over this increment and those before it
-        "from_start": pa.bool_(),  # of sums: increment 0 among them, as the released code has it, for "post" alone
-        "novel_to": pa.string(),  # "predictor" or "evaluator": whose known classes the task goes by; "" for task "none"
+        "cumulative": pa.bool_(),  # over this increment and the earlier ones
+        "from_start": pa.bool_(),  # for sums: increment 0 included, as in the released code; only for "post"
+        "novel_to": pa.string(),  # "predictor" or "evaluator": whose known classes the task uses; "" for task "none"
         "task": pa.string(),
         "measure": pa.string(),
         "n": pa.int64(),  # samples
         "value": pa.float64(),  # null where undefined
-        "predictor": pa.string(),  # and every setting in which it differs from others
+        "predictor": pa.string(),  # with every setting in which it differs from others
         "stratification": pa.string(),  # "" for all samples
         "stratum": pa.string(),
     }
@@ -82,7 +82,7 @@ def ordered_measures(ordered: Ordered) -> dict[str, float]:
 
 
 def metric(phase: str, task: str, novel_to: str, measure: str) -> str:
-    """The name of a metric, see above.
+    """The name of a metric, see the module's docstring.
 
     >>> metric("pre", "detection", "predictor", "mcc"), metric("post", "none", "", "top1_accuracy")
     ('pre.detection.predictor.mcc', 'post.none.top1_accuracy')
@@ -91,7 +91,7 @@ def metric(phase: str, task: str, novel_to: str, measure: str) -> str:
 
 
 def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> dict[tuple[str, OpenWorldTask], Ordered]:
-    """Ordered confusion matrices of one split: (novel_to, task) -> sums that may be added to those of other increments.
+    """Ordered confusion matrices of one split: (novel_to, task) -> matrices that can be added to those of other increments.
 
     Args:
         truth: (n,) class indices.
@@ -112,13 +112,13 @@ def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> 
 
 
 _Place = tuple[str, str, str, str, str]
-"""Phase, task, whose known classes, split and stratum."""
+"""Phase, task, novel_to, split and stratum."""
 
 
 class Sums:
-    """Values of sums of ordered confusion matrices, increment by increment and over all of them.
+    """Measures of sums of ordered confusion matrices, increment by increment and over all increments.
 
-    Increment 0, which is known after feedback alone, counts in the sums from the start and in no other.
+    Increment 0, which is measured only after feedback, counts only in the sums from the start.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Sums:
     def add(
         self, ordered: Ordered, phase: str, task: str, novel_to: str, *, position: int, split: str, stratum: str = ""
     ) -> Iterator[Value]:
-        """Values of one increment."""
+        """Add the matrices of one increment, and yield its values."""
         place = (phase, task, novel_to, split, stratum)
         for begin in [*([""] if position else []), *([FROM_START] if phase == "post" else [])]:
             sums = self._sums[begin]
@@ -136,9 +136,9 @@ class Sums:
             yield measured(metric(phase, task, novel_to, measure), value, position=position, split=split, stratum=stratum)
 
     def so_far(self, phase: str, position: int | None, splits: Container[str] | None = None) -> Iterator[Value]:
-        """Values of the sums of a phase up to an increment, or of the whole training where that is None.
+        """Values of the sums of a phase up to an increment, or of the whole training if ``position`` is None.
 
-        ``splits``: those that are told of; None: all.
+        ``splits``: the splits to report; None: all.
         """
         for kind, sums in self._sums.items():
             begin = kind or ("" if position is None else CUMULATIVE)
@@ -156,11 +156,11 @@ class Sums:
 
 
 def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: measures of every phase, split and task; reaction times before feedback; what was told in increments, and
-    how many samples were novel and how many called unknown before that.
+    """Source step: measures of every phase, split and task; reaction times before feedback; the feedback in increments; and
+    the numbers of samples that were novel, and called unknown, before feedback.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
+        predictions: predictions stored by the training; no rows if it diverged.
     """
     if not predictions.num_rows:
         return
@@ -204,29 +204,29 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
 
 
 def _with_both(tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
-    """Splits, and validation and test also as one, one after the other."""
+    """The splits, and additionally validation and test joined in this order."""
     both = [tops[split] for split in ("validate", "test") if split in tops]
     if not both:
         return dict(tops)
-    width = min(top.shape[1] for _, top in both)  # differ where there are fewer than five columns, and a cluster comes up
+    width = min(top.shape[1] for _, top in both)  # they differ with fewer than five columns, if a cluster is added
     joined = np.concatenate([truth for truth, _ in both]), np.concatenate([top[:, :width] for _, top in both])
     return {**tops, "validate+test": joined}
 
 
 def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
-    """Measures of the classification task of each stratum, on validation and test samples, in the order of increments.
+    """Measures of the classification task for each stratum, on validation and test samples, in the order of increments.
 
-    That is what the paper's ablation shows. Confusion matrices are summed stratum by stratum: where every sample belongs to one
-    stratum of a stratification, they add up to the matrix of the whole.
+    These are the paper's ablation. Confusion matrices are summed for each stratum: if every sample belongs to exactly one
+    stratum of a stratification, they add up to the matrix of all samples.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
+        predictions: predictions stored by the training; no rows if it diverged.
         strata: ``uid``, ``stratification``, ``stratum``. A sample may belong to several strata of one stratification, and
-            counts in each; one that is not named counts in none.
+            counts in each; a sample that is not listed counts in none.
 
     Yields:
-        Values whose stratum is called ``stratification=stratum``. One without samples in an increment has cumulative values
-        alone.
+        Values whose stratum is named ``stratification=stratum``. A stratum without samples in an increment has only cumulative
+        values.
     """
     wanted = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
     sums, split = Sums(), "validate+test"
@@ -245,11 +245,11 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
 
 
 def measure_start(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: how well the starting release was learned, class by class, nothing reduced: the paper's Table 3; and, seen
-    through each visual transform, its Figure 13.
+    """Source step: measures of the starting release, with all classes unreduced: the paper's Table 3; and, under each visual
+    transform, its Figure 13.
 
     Args:
-        predictions: of a training on increment 0 alone; nothing if it diverged.
+        predictions: predictions of a training on increment 0 only; no rows if it diverged.
     """
     if not predictions.num_rows:
         return
@@ -264,26 +264,26 @@ def measure_start(*, predictions: Rows) -> Iterator[Value]:
 
 
 NUISANCE = "nuisance"
-"""Stratification by the visual transform through which all samples are seen, apart from the stream; ``none`` is the stream."""
+"""Stratification by the visual transform applied to all samples, outside the stream; ``none`` is the untransformed stream."""
 
 
 def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: measures of every increment's samples as they are and through each visual transform, by the predictor as it
-    was after the increment before, and as it is after this one.
+    """Source step: measures of every increment's samples, untransformed and under each visual transform, with the predictor
+    as it was after the previous increment, and after this one.
 
     Args:
-        predictions: what the training left; nothing if it diverged.
+        predictions: predictions stored by the training; no rows if it diverged.
 
     Yields:
-        Values of the classification task and of classes as they are, for training samples, and validation and test together,
-        whose stratum is called ``nuisance=rotation``, or ``nuisance=none``.
+        Values of the classification task and of unreduced classes, for training samples, and for validation and test samples
+        together, whose stratum is named ``nuisance=rotation``, or ``nuisance=none``.
     """
     if predictions.num_rows:
         yield from nuisance_measures(OpenWorldPredictions(predictions).transformed())
 
 
 def nuisance_measures(predicted: Iterable[Predicted]) -> Iterator[Value]:
-    """The values of ``measure_nuisances`` of some predictions."""
+    """The values of ``measure_nuisances`` for some predictions."""
     sums = Sums()
     parts = sorted(_summed_by_transform(predicted), key=lambda part: part[:2])
     for (increment, phase), some in itertools.groupby(parts, key=lambda part: part[:2]):
@@ -299,7 +299,7 @@ def nuisance_measures(predicted: Iterable[Predicted]) -> Iterator[Value]:
 
 
 _Summed = tuple[int, str, str, str, dict[tuple[str, str], Ordered]]
-"""Increment, phase, split and transform, with (whose known classes, task) -> matrices."""
+"""Increment, phase, split and transform, with (novel_to, task) -> matrices."""
 
 
 _OF_NUISANCES: tuple[tuple[str, OpenWorldTask], ...] = (("", "none"), ("predictor", "classification"))
@@ -329,10 +329,10 @@ def _by_stratum(part: Predicted, strata: pl.DataFrame) -> dict[str, Ordered]:
 
 
 def tidy(results: pa.Table) -> pa.Table:
-    """What was measured of increments as one table of ``COLUMNS``: means over the seeds, if there are several.
+    """The measures of increments as one table of ``COLUMNS``: means over the seeds, if there are several.
 
     Args:
-        results: columns of ``eval.results.RESULTS``; settings of trainings may differ.
+        results: table with the columns ``eval.results.RESULTS``; settings of trainings may differ.
     """
     results = results.filter(pc.starts_with(results["protocol"].cast(pa.string()), PROTOCOL))
     if not results.num_rows:
@@ -349,7 +349,7 @@ def tidy(results: pa.Table) -> pa.Table:
     frame = pl.DataFrame(pl.from_arrow(results.select(columns))).with_columns(pl.col(pl.Categorical).cast(pl.String))
     frame = frame.filter(pl.col("position").is_not_null())
     frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
-    # Labels by people, and scores in their place, are lines of their own beside the amounts that the lists give.
+    # Trainings with labels from people, or with scores, are separate lines next to those with amounts of labels from the lists.
     frame = frame.with_columns(pl.col("protocol").str.extract(_AMOUNT, 1).fill_null("0").alias("amount"))
     other = pl.col("protocol").str.replace(_AMOUNT, "").str.strip_chars()
     frame = frame.with_columns(predictor=pl.col("label") + pl.when(other == "").then(pl.lit("")).otherwise(", " + other))
@@ -369,7 +369,7 @@ def tidy(results: pa.Table) -> pa.Table:
 
 
 PROTOCOL = "feedback "
-"""How protocols are called: this, and the share of labels that are given, or another kind of feedback."""
+"""Prefix of the names of protocols, followed by the share of labels given, or another kind of feedback."""
 
 _AMOUNT = rf"^{PROTOCOL}(\d[\d.e-]*)?"
 
@@ -378,15 +378,15 @@ _PARTS = ["phase", "task", "novel_to", "measure"]
 
 
 def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
-    """Method, model and settings -> the method with as many settings as distinguish it from others, whatever the feedback."""
+    """Method, model and settings -> the method with the settings that distinguish it from others, whatever the feedback."""
     keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in _SETTINGS), strict=True)))
     settings = {key: {"model": key[1], **flat(json.loads(key[2]))} for key in keys}
     return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
 
 
 def _parsed(name: str) -> tuple[bool, bool, str, str, str, str] | None:
-    """Whether a metric is cumulative, and from the start, and its phase, task, whose known classes, and measure; None for one
-    of no phase."""
+    """Whether a metric is cumulative, and from the start; and its phase, task, novel_to, and measure. None for a metric
+    without phase."""
     phase, _, rest = name.removeprefix(CUMULATIVE).removeprefix(FROM_START).partition(".")
     if phase not in ("pre", "post"):
         return None

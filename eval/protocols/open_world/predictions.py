@@ -1,6 +1,4 @@
-"""What a training in an open world leaves behind: predictions before and after each feedback, from which every measure is
-computed.
-"""
+"""Predictions stored by an open-world training, before and after each feedback; every measure is computed from them."""
 
 from __future__ import annotations
 
@@ -36,30 +34,30 @@ COLUMNS = pa.schema(
         ("transform", pa.string()),
     ]
 )
-"""Columns of a table of predictions, in the order of what happened. Two kinds of row:
+"""Columns of a table of predictions, in chronological order. Two kinds of row:
 
-* for each increment one on its feedback, which stands between "pre" and "post" with ``phase`` and ``split`` "": the increment's
-  ``name``; ``labelled``, which of its training ``samples`` got labels, in the order asked for; the classes known to the
-  evaluator and to the predictor from then on; how many samples the ``experience`` holds; and ``class_names``, for increment 0;
+* for each increment one about its feedback, between "pre" and "post", with ``phase`` and ``split`` "": the increment's
+  ``name``; ``labelled``, which of its training ``samples`` got labels, in the requested order; the classes known to the
+  evaluator and the predictor from then on; the number of samples in the ``experience``; and ``class_names``, for increment 0;
 * for each increment, phase and split at least one: ``keys`` and ``truth`` (class indices) of its samples, the labels of the
-  ``columns``, and the ``probabilities``, (samples, columns) little-endian float32; several rows where there are many samples.
-  ``transform`` names the visual transform through which the samples were seen, apart from the stream; "" of the stream.
+  ``columns``, and the ``probabilities``, (samples, columns) little-endian float32; several rows if there are many samples.
+  ``transform`` is the visual transform applied to the samples, outside the stream; "" for the stream.
 """
 
 _AT_ONCE = 1 << 26
-"""Bytes of probabilities in one row, so that those who copy rows need little memory."""
+"""Most bytes of probabilities in one row, so that copying rows needs little memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Feedback:
-    """What an increment told the predictor.
+    """The feedback in one increment.
 
     Attributes:
-        name: of the increment.
-        samples: in its training split.
-        labelled: rows of that split whose labels were given, in the order asked for.
-        known_to_evaluator, known_to_predictor: class indices from then on, ascending.
-        experience: samples that the predictor learned from, with and without labels.
+        name: name of the increment.
+        samples: number of samples in its training split.
+        labelled: rows of that split whose labels were given, in the requested order.
+        known_to_evaluator, known_to_predictor: class indices known from then on, ascending.
+        experience: number of samples that the predictor learned from, with and without labels.
     """
 
     name: str
@@ -71,7 +69,7 @@ class Feedback:
 
 
 FEEDBACK = [field.name for field in dataclasses.fields(Feedback)]
-"""Columns that say what ``Feedback`` has."""
+"""Columns with the fields of ``Feedback``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,15 +77,15 @@ class Predicted:
     """Predictions for one split of an increment in one phase.
 
     Attributes:
-        increment: its number.
+        increment: number of the increment.
         phase: "pre", before feedback, or "post".
         split: "train", "validate" or "test".
         uid: (n,) strings, in the increment's order.
         truth: (n,) int64 class indices.
         columns: (c,) int64 labels: class indices, -1 for "unknown", -2 - j for the cluster ``unknown_j``.
         probabilities: (n, c) float32.
-        known: "predictor" and "evaluator" -> class indices that were known then.
-        transform: visual transform through which the samples were seen apart from the stream; "" of the stream.
+        known: "predictor" and "evaluator" -> class indices known at that time.
+        transform: visual transform applied to the samples, outside the stream; "" for the stream.
     """
 
     increment: int
@@ -102,7 +100,7 @@ class Predicted:
 
 
 def feedback_row(increment: int, feedback: Feedback, classes: list[str] | None) -> pa.Table:
-    """The row on the feedback of an increment; ``classes`` are given for increment 0."""
+    """The row about the feedback of an increment; ``classes`` are passed for increment 0."""
     return _row(increment, "", "", class_names=classes, **vars(feedback))
 
 
@@ -116,7 +114,7 @@ def predicted_rows(
     probabilities: Probabilities,
     transform: str = "",
 ) -> Iterator[pa.Table]:
-    """The rows of one split, one a table; see ``Predicted``."""
+    """The rows of one split, one per table; see ``Predicted``."""
     step = max(1, _AT_ONCE // (4 * len(columns)))
     for part, start in enumerate(range(0, len(uid), step)):
         at = slice(start, start + step)
@@ -142,7 +140,7 @@ def _row(increment: int, phase: str, split: str, part: int = 0, **values: Any) -
 
 
 def feedbacks(table: pa.Table) -> list[Feedback]:
-    """Those of the rows on feedback in a table of predictions."""
+    """The ``Feedback`` of each row about feedback in a table of predictions."""
     found: list[Feedback] = []
     rows: list[dict[str, Any]] = table.select(FEEDBACK).to_pylist()
     for row in rows:
@@ -153,12 +151,12 @@ def feedbacks(table: pa.Table) -> list[Feedback]:
 
 
 class OpenWorldPredictions:
-    """The predictions of one training; iterated over, one ``Predicted`` after another, of which one at a time is in memory.
+    """The predictions of one training. Iterating yields one ``Predicted`` after another, with only one in memory.
 
-    Those apart from the stream, through visual transforms, are left out: ``transformed`` gives them too.
+    Predictions under visual transforms, outside the stream, are left out: ``transformed`` includes them.
 
     Args:
-        rows: of a stage whose columns are ``COLUMNS``.
+        rows: rows of a stage with the columns ``COLUMNS``.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -166,7 +164,7 @@ class OpenWorldPredictions:
 
     @functools.cached_property
     def feedback(self) -> tuple[Feedback, ...]:
-        """That of each increment."""
+        """The feedback of each increment."""
         return tuple(feedbacks(self._rows.table(FEEDBACK)))
 
     @functools.cached_property
@@ -179,11 +177,11 @@ class OpenWorldPredictions:
         return (part for part in self.transformed() if not part.transform)
 
     def transformed(self) -> Iterator[Predicted]:
-        """All, those seen through visual transforms included, in the order of what happened."""
+        """All predictions, including those under visual transforms, in chronological order."""
         return self.apart(self._rows.batches())
 
     def apart(self, tables: Iterable[pa.Table]) -> Iterator[Predicted]:
-        """What was predicted by the same predictor besides: of rows like those of ``COLUMNS``."""
+        """Further predictions of the same predictor, from tables with the columns ``COLUMNS``."""
         rows = (table.slice(n, 1) for table in tables for n in range(table.num_rows))
         for (increment, phase, split, transform), some in itertools.groupby(rows, _place):
             if phase:

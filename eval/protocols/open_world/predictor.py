@@ -1,4 +1,4 @@
-"""What the open-world protocol asks of a method. A class with these five methods can be evaluated; nothing is inherited."""
+"""Interface of a predictor in the open-world protocol. A class with these five methods can be evaluated without inheritance."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Predictor(Protocol):
             def restore(self, state, experience):
                 self.classes, self.share = state["classes"], state["share"]
 
-    One that can use feedback as scores also has ``take_scores(uid, X, scores)``: training rows of an increment, whose labels it
-    is not told, and the measures of what it says of them, such as ``detection.mcc``: ``open_world.measures.ordered_measures``
-    of each task, by the classes that it knows. The evaluator calls it before ``fit``; what it learns belongs to its ``state``.
+    A predictor that can use feedback as scores also has ``take_scores(uid, X, scores)``: it gets training rows of an increment
+    without their labels, and measures of its predictions for them, such as ``detection.mcc``:
+    ``open_world.measures.ordered_measures`` of each task, with the classes known to it. The evaluator calls it before ``fit``;
+    anything it learns from this belongs to its ``state``.
     """
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
@@ -52,13 +53,13 @@ class Predictor(Protocol):
         ...
 
     def request(self, uid: Uids, X: Features) -> Sequence[str]:
-        """All of ``uid``, in the order in which labels are wanted: the first ones will be given."""
+        """All of ``uid``, in the order in which labels are wanted; the first ones get labels."""
         ...
 
     def state(self) -> PredictorState:
-        """What ``restore`` needs, as arrays of plain dtypes; equal states give equal arrays."""
+        """The arrays of plain dtypes that ``restore`` needs; equal states give equal arrays."""
         ...
 
     def restore(self, state: PredictorState, experience: Sequence[Seen]) -> None:
-        """Resume from a state; ``experience`` as given to the last ``fit``."""
+        """Resume from a state; ``experience`` is the one passed to the last ``fit``."""
         ...
