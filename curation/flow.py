@@ -449,7 +449,7 @@ def join(*flows: Flow) -> Flow:
     >>> bw.join(old, new).last
     'new'
     """
-    return Flow(tuple({stage.name: stage for flow in flows for stage in flow.stages}.values()))
+    return Flow(tuple({stage.name: stage for flow in flows for stage in flow.stages}.values())).after(flows[-1].last)
 
 
 # ------------------------------------------------------------------------------------------------------------- columns

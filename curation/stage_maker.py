@@ -253,12 +253,16 @@ class StageMaker:
         ledger = Ledger(self.store, self.stage, keep=self.read_next)
 
         def commit(records: dict[int, PartRecord]) -> None:
-            artifact = self._commit(key, recipe, [records[number] for number in sorted(records)], ledger)
+            cost: dict[str, Any] = {}
+
+            def write_made() -> None:
+                cost.update({**meter.cost(), "gpu": needs_gpu(self.stage)})
+                self._write_made(meter.seconds, witness, cost)
+
+            artifact = self._commit(key, recipe, [records[number] for number in sorted(records)], ledger, write_made)
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            cost = {**meter.cost(), "gpu": needs_gpu(self.stage)}
-            self._write_made(meter.seconds, witness, cost)
             self._check_rejects(artifact)
             size = sum(facts["size"] for facts in artifact.files().values())
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()), bytes=size, cost=cost)
@@ -339,7 +343,9 @@ class StageMaker:
     # -------------------------------------------------------------------------------------------------- commit
 
     @one_look()
-    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: Ledger) -> Artifact:
+    def _commit(
+        self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: Ledger, write_made: Callable[[], None]
+    ) -> Artifact:
         stage, where = self.stage, folder(self.stage.name)
         digest = ledger.finish(records)
         rejects = _totals(records)
@@ -355,7 +361,8 @@ class StageMaker:
         if stage.has_room:
             self.store.remove_tree(posixpath.join(where, WORK))
         self.store.write_json(code_file(stage.name), sealed({"definitions": definitions(stage)}))
-        return self._save(artifact)
+        write_made()
+        return self._save(artifact)  # last: it says that the stage is finished
 
     def _check_sum(self, rows_in: int, rows: int, rejected: int, keys_out: KeySum | None) -> None:
         stage = self.stage

@@ -446,3 +446,34 @@ def test_sources_that_stand_together_are_made_together(tmp_path: Path) -> None:
     assert sorted(seen) == [(name, state) for name in ("one", "two") for state in ("done", "running")]
     again = run(flow, str(tmp_path / "again"), scheduler="processes", workers=2)
     assert [artifact.digest for artifact in again.artifacts] == [artifact.digest for artifact in made.artifacts]
+
+
+def test_a_kill_before_the_record_of_a_stage_leaves_a_stage_that_is_not_finished(
+    numbers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``artifact.json``, which says that a stage is finished, is the last of its files."""
+    out, write = tmp_path / "out", Store.write_json
+
+    def killed(store: Store, name: str, value: object) -> None:
+        if name == "stages/drawn/artifact.json":
+            raise KeyboardInterrupt
+        write(store, name, value)
+
+    monkeypatch.setattr(Store, "write_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(numbers_flow(numbers), str(out))
+    left = {path.name for path in (out / "stages" / "drawn").iterdir()}
+    assert {"made.json", "code.json"} < left
+    assert load_artifact(Store(str(out)), "drawn") is None
+    monkeypatch.setattr(Store, "write_json", write)
+    run(numbers_flow(numbers), str(out))
+    run(numbers_flow(numbers), str(tmp_path / "other"))
+    assert files_of(out / "stages") == files_of(tmp_path / "other" / "stages")
+
+
+def test_joined_plans_have_the_result_of_the_last(numbers: Path) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    drawn = listed.each("drawn", step(steps.draw, factor=1, seed=5))
+    assert join(listed, drawn).last == "drawn"
+    assert join(drawn, listed).last == "listed"
+    assert [stage.name for stage in join(drawn, listed).ordered()] == ["listed", "drawn"]
