@@ -1,4 +1,4 @@
-"""One table over several releases of a data set: one row per sample, with its label in every release and the label used.
+"""One table of several releases of a dataset: one row per sample, with its label in every release and the label used.
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", and its released code: outer merge of the lists over
 the identity (youtube_id, time_start, time_end); ``label_recent_first`` is the label of the most recent release that has
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 IDENTITY = ("youtube_id", "time_start", "time_end")
 _TIMES = IDENTITY[1:]
 _OPTIONAL = ("feature_key", "group")
-"""Columns of lists of your own that are carried along."""
+"""Columns of own lists that are kept."""
 
 ROWS_AT_ONCE = 1 << 17
 
@@ -33,13 +33,13 @@ Normalisation = Literal["case", "spaces", "punctuation", "brackets"]
 
 @functools.cache
 def unified_row(releases: tuple[str, ...]) -> type:
-    """Row dataclass of the columns that ``unify`` adds, for ``gives``: they are named by the releases.
+    """Row dataclass of the columns that ``unify`` adds, for ``gives``; their names depend on the releases.
 
-    ``key`` is the sample's uid (of lists of your own, what cannot be in the name of a sample is written as in URLs:
-    ``clip%2Emp4``); ``source_key`` the listed row that stands for it; ``label_<release>`` and ``split_<release>`` are None
-    where a release does not hold the sample, or gives no label; ``label_recent_first`` is the label used and
-    ``label_release`` the release that it comes from. The columns of the listed row (``release``, ``split``,
-    ``label``, the identity) are carried along: they are those of the first release and split that hold the sample.
+    ``key`` is the sample's uid (for own lists, characters that are invalid in sample names are percent-encoded:
+    ``clip%2Emp4``); ``source_key`` is the listed row that represents it; ``label_<release>`` and ``split_<release>`` are None
+    if a release does not contain the sample, or has no label for it; ``label_recent_first`` is the label used and
+    ``label_release`` the release that it comes from. The other columns of the listed row (``release``, ``split``,
+    ``label``, the identity) are kept: they are those of the first release and split that contain the sample.
     """
     if len(set(releases)) < len(releases):
         raise ValueError(f"releases {', '.join(releases)}: each may be named once")
@@ -50,16 +50,16 @@ def unified_row(releases: tuple[str, ...]) -> type:
 
 
 _NO_TIME = -1
-"""Stands for the times of a sample without any while samples are joined by them; others are milliseconds."""
+"""Replaces missing times while samples are joined by times; other times are milliseconds."""
 
 
 def uid_of(youtube_id: pl.Expr, time_start: pl.Expr, time_end: pl.Expr) -> pl.Expr:
-    """``<id>_<start, six digits>_<end, six digits>``, as files and features are named; the id alone of one without times.
+    """``<id>_<start, six digits>_<end, six digits>``, as files and features are named; only the id for samples without times.
 
     Args:
-        youtube_id: of any form.
+        youtube_id: id in any form.
         time_start: milliseconds, or ``_NO_TIME``. A time that is not a whole second has three decimals, ``000007.250``.
-        time_end: likewise.
+        time_end: milliseconds, or ``_NO_TIME``.
     """
     times = (_named(time) for time in (time_start, time_end))
     return pl.when(time_start == _NO_TIME).then(youtube_id).otherwise(pl.concat_str([youtube_id, *times], separator="_"))
@@ -72,7 +72,7 @@ def _named(time: pl.Expr) -> pl.Expr:
 
 
 def _seconds(time: pl.Expr, type_of: pl.DataType) -> pl.Expr:
-    """Milliseconds as they were listed: whole seconds, or doubles; null for ``_NO_TIME``."""
+    """Milliseconds converted to the listed type: whole seconds, or doubles; null for ``_NO_TIME``."""
     seconds = time / 1000 if type_of.is_float() else time // 1000
     return pl.when(time != _NO_TIME).then(seconds).cast(type_of)
 
@@ -81,7 +81,7 @@ _NOT_IN_NAMES = {char: f"%{ord(char):02X}" for char in ["%", ".", "/", "\\", *ma
 
 
 def _member_name(key: pl.Expr) -> pl.Expr:
-    """A key that can name a sample in a shard: what cannot stand there is written as in URLs, ``clip%2Emp4``."""
+    """A key that can name a sample in a shard: invalid characters are percent-encoded, ``clip%2Emp4``."""
     return key.str.replace_many(_NOT_IN_NAMES)
 
 
@@ -96,25 +96,25 @@ def unify(
     """Whole step (``expands``): merge the rows of lists into samples.
 
     Args:
-        rows: columns of ``kinetics.lists.Listed``, or of ``own_lists.OwnListed``, whose times may be missing, or fractions.
-        releases: names, oldest first; every row must be of one of them.
+        rows: columns of ``kinetics.lists.Listed``, or of ``own_lists.OwnListed``, whose times may be missing or fractional.
+        releases: names, oldest first; every row must belong to one of them.
         renames: old spelling -> new one, for samples that only the oldest release labels (six in KOWL).
-        normalise: further differences between spellings that do not count; all labels that differ by no more are given
-            the spelling of the most recent release that has one of them. None of this is KOWL's: its labels keep case
-            and punctuation. ``brackets`` leaves out what is in brackets, and so merges classes.
-        order: of the samples: ``listed``: by the first release, split and line that hold them, as the authors' outer merge
-            leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
+        normalise: differences between spellings to ignore; labels that differ only in these get the spelling of the most
+            recent release that has one of them. KOWL does none of this: its labels keep case and punctuation. ``brackets``
+            removes text in brackets, and so merges classes.
+        order: order of the samples: ``listed``: by the first release, split and line that list them, as the authors' outer
+            merge leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
 
     Yields:
         Columns of ``unified_row(releases)`` and those of the listed row. Rejected, with the sample's uid:
 
-        * ``conflicting_labels``: all rows of a sample that one release gives two labels;
-        * ``duplicate_row``: a row of a sample that its release lists before (or lists with a label elsewhere);
-        * ``merged``: a row of a sample for which a row of an earlier release or split stands;
-        * ``unlabelled``: no release gives a label (the test rows of Kinetics-700-2020).
+        * ``conflicting_labels``: all rows of a sample to which one release gives two labels;
+        * ``duplicate_row``: a row of a sample that the same release lists earlier (or lists elsewhere with a label);
+        * ``merged``: a row of a sample that is represented by a row of an earlier release or split;
+        * ``unlabelled``: no release has a label (the test rows of Kinetics-700-2020).
 
     Raises:
-        ValueError: for a row of a release that is not named, or a name twice.
+        ValueError: a row belongs to a release that is not named, or a name occurs twice.
     """
     if len(set(releases)) != len(releases) or not releases:
         raise ValueError(f"releases {list(releases)}: expected one name or more, each once")
@@ -146,8 +146,8 @@ def unify(
 
 
 def _listed(rows: Rows, releases: Sequence[str]) -> tuple[pl.DataFrame, pl.DataType]:
-    """All rows with ``rank``, their place in the order (release, split, line), and ``age``, the release's place, their times in
-    milliseconds; and the type of the listed times.
+    """All rows with ``rank``, their position in the order (release, split, line), ``age``, the index of the release, and times
+    in milliseconds; and the type of the listed times.
     """
     names = ["key", "release", "split", "label", *IDENTITY, *(name for name in _OPTIONAL if name in rows.column_names)]
     listed = pl.DataFrame(pl.from_arrow(rows.table(names)))
@@ -168,7 +168,7 @@ def _listed(rows: Rows, releases: Sequence[str]) -> tuple[pl.DataFrame, pl.DataT
 
 
 def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFrame, list[pa.Table]]:
-    """The rows that stand for their samples in their releases, and the others as rejects."""
+    """The rows that represent their samples in their releases, and the others as rejects."""
     kept: list[pl.DataFrame] = []
     rejects: list[pa.Table] = []
     for age in range(releases):
@@ -180,7 +180,7 @@ def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFram
         labels = again.group_by(IDENTITY).agg(several=pl.col("label").drop_nulls().n_unique() > 1)
         again = again.join(labels, on=IDENTITY, how="left", maintain_order="left")
         rejects.append(_rejects(again.filter("several"), "conflicting_labels"))
-        # A labelled row stands before one that has no label: a list and its unlabelled form may both be given.
+        # A labelled row precedes one without a label: both a list and its unlabelled form may be provided.
         agreed = again.filter(~pl.col("several")).sort(pl.col("label").is_null(), "rank")
         first = agreed.unique(IDENTITY, keep="first", maintain_order=True)
         rejects.append(_rejects(agreed.join(first.select("rank"), on="rank", how="anti"), "duplicate_row"))
@@ -189,7 +189,7 @@ def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFram
 
 
 def _merged(kept: pl.DataFrame, releases: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One row per sample, the first, with columns for every release; and the other rows."""
+    """One row per sample (the first), with columns for every release; and the other rows."""
     first = kept.sort("rank").unique(IDENTITY, keep="first", maintain_order=True)
     merged = kept.join(first.select("rank"), on="rank", how="anti")
     samples = first.drop("age").rename({"key": "source_key"})
