@@ -1,7 +1,7 @@
-"""Which sample is given under which label: shares of every subclass in file order, as columns of one table.
+"""Assign samples to labels: shares of every subclass in file order, as columns of one table.
 
-Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. A share is a
-stretch of the samples of a subclass in the order of their files, or in one that is drawn. A sample may be given twice, under
+Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. A
+share is a range of the samples of a subclass in the order of their files, or in random order. A sample may be used twice, under
 its superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
-"""``intask_valid`` is labelled as ``train`` is, and watched while a task is learned; ``posttask_valid`` as ``test`` is."""
+"""``intask_valid`` is labelled as ``train``, and monitored while a task is learned; ``posttask_valid`` as ``test``."""
 
 SPLITS = ("", "test", "train")
 """What a source says of a row; "" if it does not say."""
@@ -41,7 +41,7 @@ _HELD_BYTES = 1 << 26  # rows that are put in order in memory; more go through a
 
 @dataclass(frozen=True)
 class Shares:
-    """What of a subclass goes where. A share of n samples is int(share * n) of them, in double precision.
+    """How the samples of a subclass are shared out. A share of n samples is int(share * n) of them, in double precision.
 
     Attributes:
         in_task, post_task: share of the training samples for this validation set: the first ones for in-task, the next ones for
@@ -90,11 +90,11 @@ class Proposal:
 def assigned_row(configurations: tuple[int, ...]) -> type:
     """Row dataclass of the columns that ``assign`` adds, for ``gives``.
 
-    ``subclass``, ``superclass`` (None of a lone subclass); ``role``, one of ``ROLES``; ``in_super`` and ``in_sub``: whether the
-    sample is given under its superclass, its subclass (evaluation is under both). For each configuration c
-    ``super_index<c>`` and ``sub_index<c>``: place of the class in the order of learning; ``super_task<c>``,
-    ``sub_task<c>``: the task that brings it; all None of a class that the configuration leaves out. ``part``: the task that
-    first gives the sample in the first configuration, as the shards are named; ``unused`` where none does.
+    ``subclass``, ``superclass`` (None for a lone subclass); ``role``, one of ``ROLES``; ``in_super`` and ``in_sub``: whether
+    the sample is used under its superclass and under its subclass (in evaluation under both). For each configuration c
+    ``super_index<c>`` and ``sub_index<c>``: position of the class in the order of learning; ``super_task<c>``,
+    ``sub_task<c>``: the task that introduces it; all None for a class that is not in the configuration. ``part``: the first
+    task with the sample in the first configuration, used in shard names; ``unused`` if there is none.
     """
     fields: list[tuple[str, Any]] = [("key", str), ("role", str), ("subclass", str), ("superclass", str | None)]
     fields += [("in_super", bool), ("in_sub", bool), ("part", str)]
@@ -127,28 +127,28 @@ def assign(
     seed: int | None = None,
 ) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file, or
-    in the order that ``shares`` ask for.
+    in the order that ``shares`` defines.
 
-    Rejected: ``class_not_in_hierarchy``; of folders, what is next to those of subclasses. What is held of a row is a few
-    numbers; files and keys are sorted in stretches.
+    Rejected: ``class_not_in_hierarchy``; with folders, also files next to the folders of subclasses. Only a few numbers per row
+    are held in memory; files and keys are sorted in parts.
 
     Args:
-        rows: with ``key``, ``split``, ``class_name`` and ``file``.
-        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it is in.
-        form: what the file is: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
-            that the rows have.
+        rows: rows with ``key``, ``split``, ``class_name`` and ``file``.
+        hierarchy: a file, or the hierarchy itself; None: the superclass is the folder that contains the class folder.
+        form: content of the file: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
+            of the rows.
         setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
         tasks: a file of official configurations, or how to draw them.
-        configurations: their numbers.
-        only_found: leave out the classes of the hierarchy, and of the configurations, that no row has. Otherwise they are an
+        configurations: numbers of the configurations.
+        only_found: leave out the classes of the hierarchy and of the configurations that have no row. Otherwise they are an
             error.
-        min_subclasses: with ``only_found``: superclasses with fewer go.
-        seed: of shares that are drawn.
+        min_subclasses: with ``only_found``: superclasses with fewer subclasses are removed.
+        seed: seed for shares in random order.
 
     Raises:
-        ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
-            a source with splits and a test share, or one without both, a configuration that there is not or that does not
-            fit the hierarchy.
+        ValueError: there is no row; no class is in the hierarchy, or one has no sample; a split is not ``train``, ``test`` or
+            ""; both or neither of splits and test share are given; or a configuration does not exist or does not fit the
+            hierarchy.
 
     >>> from benchwright.curation.store import Rows
     >>> splits, classes = ["train", "train", "test", "test"], ["cat", "dog", "cat", "dog"]
@@ -343,14 +343,14 @@ def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
 
 
 def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each row is given under its superclass, and under its subclass.
+    """Whether each row is used under its superclass, and under its subclass.
 
-    As in the released code, subclasses are counted in each role apart, among those that have samples in it; and where the
-    share of a subclass comes to no sample, it keeps all.
+    As in the released code, subclasses are counted separately in each role, among those that have samples in it; and if the
+    share of a subclass is less than one sample, it keeps all samples.
 
     Args:
-        code: (n,) place in ``tree.subclasses``; rows of a class in file order.
-        role: (n,) place in ``ROLES``.
+        code: (n,) index in ``tree.subclasses``; rows of a class in file order.
+        role: (n,) index in ``ROLES``.
 
     >>> tree = Hierarchy((("animal", ("cat", "dog")),), ())
     >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)

@@ -86,8 +86,8 @@ _NAME = re.compile(r"v_([A-Za-z0-9]+)_(g\d{2})_(c\d{2})\Z")
 
 
 def parse_name(stem: str) -> tuple[str, str, str] | None:
-    """Class as in the file name (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and up, from a file name without
-    extension; None if it has another form. Clips of one group share people, place or recording.
+    """Class as in the file name (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and up, from a file name
+    without extension; None if it has another form. Clips of one group share people, place or recording.
 
     >>> parse_name("v_HandStandPushups_g01_c02")
     ('HandStandPushups', 'g01', 'c02')
