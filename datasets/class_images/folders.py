@@ -99,8 +99,8 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
 
 
 def missing_folders(root: str, names: Iterable[str]) -> list[str]:
-    """Which classes no folder of three levels is named for; none if the folder is not local, and would have to be listed
-    over the network. Levels below that of the classes, which hold the pictures, are not listed.
+    """Classes without a folder of their name in the first three levels; none if the source is not local, since it would have
+    to be listed over the network. Folders below those of the classes, which hold the pictures, are not listed.
 
     >>> from pathlib import Path
     >>> for name in ("animal/cat", "animal/dog"):
@@ -119,7 +119,7 @@ def missing_folders(root: str, names: Iterable[str]) -> list[str]:
 
 
 def picture_folders(root: str, splits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Split, class and path of every folder of a local source that holds pictures, told by their extensions; none if the
+    """Split, class and path of every folder of a local source that holds pictures, recognised by extension; none if the
     folder is not local.
 
     >>> from pathlib import Path

@@ -136,7 +136,7 @@ def parts_of(folder: Folder) -> list[Part]:
     """The release itself, or its train and test parts.
 
     Raises:
-        ValueError: there is no ``class_names.txt``, or those of train and test differ.
+        ValueError: ``class_names.txt`` does not exist, or differs between train and test.
     """
     found = [Part(folder, at, names) for at in ("", "train", "test") if (names := _class_names(folder, at))]
     if not found:

@@ -2,7 +2,7 @@
 
 ::
 
-    class_names.txt                                          one name a line, in the order of the labels
+    class_names.txt                                          one name per line, in the order of the labels
     labeled_images/<bucket>/<class>/<ID>.<extension>
     labeled_metadata/<bucket>/<class>.json                   {ID: {"ID": ..., "DATE_TAKEN": ..., "IMG_PATH": ...}}
     labeled_metadata.json                                    {bucket: {class: path of the file above}}

@@ -57,7 +57,7 @@ class WithFeature:
 
 
 def feature_pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
-    """Stretches of the files, in the order given, as JSON for ``read_stored_features``.
+    """Stretches of the files, in their order, as JSON for ``read_stored_features``.
 
     Args:
         root: folder or fsspec URL; mark it with ``where``.

@@ -32,7 +32,7 @@ ROLES = ("train", "intask_valid", "posttask_valid", "test")
 """``intask_valid`` is labelled as ``train``, and monitored while a task is learned; ``posttask_valid`` as ``test``."""
 
 SPLITS = ("", "test", "train")
-"""What a source says of a row; "" if it does not say."""
+"""Splits of a source; "" if it has none."""
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -103,7 +103,7 @@ def assigned_row(configurations: tuple[int, ...]) -> type:
 
 
 def configuration_columns(configuration: int) -> tuple[str, str, str, str]:
-    """Names of its columns: index and task of the superclass, index and task of the subclass."""
+    """Column names of a configuration: index and task of the superclass, index and task of the subclass."""
     return (
         f"super_index{configuration}",
         f"super_task{configuration}",
@@ -184,7 +184,7 @@ def assign(
     order, code, split = _in_order(rows, tree, seed if shares.order == "drawn" else None)
     role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
-    sort = np.argsort(role, kind="stable")  # they lie by class and file already
+    sort = np.argsort(role, kind="stable")  # they are sorted by class and file already
     order, code, role = order[sort], code[sort], role[sort]
     in_super, in_sub = in_super[sort], in_sub[sort]
     del sort
@@ -210,13 +210,13 @@ def _tree(hierarchy: str | Hierarchy, form: str, proposal: Proposal | None, foun
 
 
 def hierarchy_of_folders(rows: Rows) -> Hierarchy:
-    """The hierarchy of pictures in ``superclass/subclass/``, or ``subclass/`` of a lone one, below the folders of splits.
+    """The hierarchy of pictures in ``superclass/subclass/``, or ``subclass/`` for a lone one, below the folders of splits.
 
     Args:
-        rows: with ``split``, ``class_name`` and ``file``.
+        rows: rows with ``split``, ``class_name`` and ``file``.
 
     Raises:
-        ValueError: as ``hierarchy_of_places``.
+        ValueError: as for ``hierarchy_of_places``.
 
     >>> from benchwright.curation.store import Rows
     >>> files, classes = ["animal/cat/1.jpg", "animal/dog/1.jpg", "house/1.jpg"], ["cat", "dog", "house"]
@@ -233,16 +233,16 @@ def hierarchy_of_folders(rows: Rows) -> Hierarchy:
 def configurations_of(
     tasks: str | DrawnTasks, numbers: Sequence[int], tree: Hierarchy, only_found: bool = False
 ) -> dict[int, Tasks]:
-    """Configurations of a file, or as they are drawn, checked against the hierarchy, by their numbers.
+    """Configurations by number, read from a file or drawn, and checked against the hierarchy.
 
     Args:
         tasks: see ``assign``.
-        numbers: of the configurations.
+        numbers: numbers of the configurations.
         tree: the hierarchy.
         only_found: leave out labels of the file that the hierarchy does not have.
 
     Raises:
-        ValueError: there is none of that number, or it does not fit.
+        ValueError: a configuration does not exist, or does not fit the hierarchy.
 
     >>> configurations_of(DrawnTasks(first=1, later=2, seed=0), [0], Hierarchy((("animal", ("cat", "dog")),)))
     {0: (('animal',), ('cat', 'dog'))}
@@ -264,7 +264,7 @@ def configurations_of(
 
 
 def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
-    """``REJECTS`` of the rows whose class the hierarchy does not have."""
+    """``REJECTS`` for the rows whose class is not in the hierarchy."""
     classes = pa.array(tree.subclasses, pa.string())
     for batch in rows.batches(["key", "class_name"]):
         stranger = batch.filter(pc.invert(pc.is_in(batch["class_name"], value_set=classes)))  # type: ignore[attr-defined]
@@ -275,8 +275,8 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
 
 
 def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np.int64], Ints, Ints]:
-    """Numbers of known rows by (class, file, key), as sorted listings of class folders have them, or by class and what is drawn
-    from the seed and the key; place of each one's class in ``tree.subclasses``, and of its split in ``SPLITS``."""
+    """Numbers of known rows by (class, file, key), as in sorted listings of class folders, or by class and a draw from seed and
+    key; and for each of them the index of its class in ``tree.subclasses``, and of its split in ``SPLITS``."""
     splits, split = coded(rows, "split")
     if strange := [name for name in splits if name not in SPLITS]:
         raise ValueError(f"split {strange[0]!r}: expected 'train' and 'test', or none at all")
@@ -294,7 +294,7 @@ def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
-    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``.
+    """Position of each row in its group, in row order, and the size of its group: both (n,), of the type of ``group``.
 
     >>> place, size = ranks(np.array([7, 3, 7, 7]))
     >>> place, size
@@ -310,11 +310,11 @@ def ranks(group: Ints) -> tuple[Ints, Ints]:
 
 
 def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
-    """Place in ``ROLES`` of each row.
+    """Index in ``ROLES`` of each row's role.
 
     Args:
-        code: (n,) its class; rows of a class in file order.
-        split: (n,) place in ``SPLITS``.
+        code: (n,) class index; rows of a class in file order.
+        split: (n,) index in ``SPLITS``.
 
     >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
     >>> role = assign_roles(np.zeros(10, np.int64), np.full(10, SPLITS.index("train")), shares)
@@ -336,7 +336,7 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
 
 
 def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
-    """Raise ``ValueError`` if both or neither of the source's splits and the shares say which samples test."""
+    """Raise ``ValueError`` if both or neither of the source's splits and the shares define the test samples."""
     if bool(splits) == (shares.test > 0):
         stated = f"has the splits {', '.join(splits)}" if splits else "has no splits"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: only one of them may define the test set")

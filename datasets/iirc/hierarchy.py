@@ -25,7 +25,7 @@ import fsspec
 from ...curation.bounded_reading import parse_json
 
 MAX_BYTES = 1 << 26
-"""Larger files are refused; the official ones have 30 kB at most."""
+"""Larger files are refused; the official ones have at most 30 kB."""
 
 _SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
@@ -86,7 +86,7 @@ class Hierarchy:
         return (*(name for name, _ in self.superclasses), *self.subclasses)
 
     def restricted(self, classes: Collection[str], *, min_subclasses: int = 1) -> Hierarchy:
-        """Only these subclasses; superclasses left with fewer than ``min_subclasses`` go, and what they had becomes lone.
+        """Keep only these subclasses. Superclasses with fewer than ``min_subclasses`` are removed, their subclasses made lone.
 
         Raises:
             ValueError: no class is left.
@@ -118,7 +118,7 @@ def read_hierarchy(path: str) -> Hierarchy:
 
 
 def read_utf8(path: str) -> str:
-    """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
+    """Text of a file without byte order mark. Raises ``ValueError`` beyond ``MAX_BYTES``, or if it is not UTF-8."""
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
     if len(data) > MAX_BYTES:

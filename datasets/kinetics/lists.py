@@ -179,7 +179,7 @@ def _known(root: str, path: str) -> list[str]:
 
 
 def read_class_names(data: bytes) -> list[str]:
-    """Labels of a file: a JSON list, or one a line (quoted or not); in its order, blank lines left out."""
+    """Labels in a file, in its order: a JSON list, or one per line (quoted or not), without blank lines."""
     text = data.decode("utf-8-sig")
     if text.lstrip().startswith("["):
         return [str(label) for label in parse_json(text.encode())]
@@ -188,7 +188,7 @@ def read_class_names(data: bytes) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(root: str, path: str) -> Iterator[tuple[IO[bytes], str | None]]:
-    """A file of the folder, and how it is compressed."""
+    """A file of the folder, and its compression."""
     fs, folder = fsspec.core.url_to_fs(root)
     with fs.open(posixpath.join(folder, path), "rb") as stream:
         kind = "gzip" if stream.read(2) == b"\x1f\x8b" else None
@@ -197,7 +197,7 @@ def _opened(root: str, path: str) -> Iterator[tuple[IO[bytes], str | None]]:
 
 
 def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iterator[pl.DataFrame]:
-    """Text columns of ``_RAW``, with the line's number, the line, and what is wrong with the line as a whole."""
+    """Text columns of ``_RAW``, with the line's number, the line, and the fault of the line as a whole."""
     done = 0
     for lines in blocks:
         if any(line.strip() for line in lines):
@@ -212,7 +212,7 @@ def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iter
         if not some:
             continue
         block = _decoded(some)
-        # Most quotes enclose a field that needs none; a doubled one stands for itself.
+        # Most quotes enclose a field that needs none; a doubled quote is a literal quote.
         bare = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
         plain = pl.when(pl.col("seen").str.contains('""', literal=True)).then(pl.col("seen")).otherwise(bare)
         block = block.with_columns(number=pl.int_range(done + 1, done + 1 + pl.len()), plain=plain).with_columns(
@@ -237,7 +237,7 @@ def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iter
 
 
 def _decoded(lines: Sequence[bytes]) -> pl.DataFrame:
-    """The lines as text (``seen``), and which of them are no UTF-8 (``undecodable``)."""
+    """The lines as text (``seen``), and whether they are not UTF-8 (``undecodable``)."""
     try:
         return pl.Series("seen", lines, pl.Binary).cast(pl.String).to_frame().with_columns(undecodable=False)
     except pl.exceptions.ComputeError:
@@ -255,7 +255,7 @@ def _unquoted(block: pl.DataFrame, width: int) -> pl.DataFrame:
 
 
 def _cut(block: pl.DataFrame, places: Mapping[str, int | None]) -> pl.DataFrame:
-    """The columns of ``_RAW`` out of ``parts``, beside the line, its number and its number of fields."""
+    """The columns of ``_RAW`` from ``parts``, with the line, its number and its number of fields."""
     columns = {
         name: pl.lit(None, pl.String) if place is None else pl.col("parts").struct.field(f"field_{place}")
         for name, place in places.items()
@@ -361,7 +361,7 @@ def _noted(column: str, entry: Any) -> Any:
 
 
 def _what_lacks(video: str, entry: Any) -> str:
-    """What makes the first entry of a JSON file no clip."""
+    """Why the first entry of a JSON file is not a clip."""
     facts = dict(entry.pairs) if isinstance(entry, _Pairs) else {}
     notes = facts.get("annotations", entry)
     has = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
@@ -377,7 +377,7 @@ def _what_lacks(video: str, entry: Any) -> str:
 
 
 class _Pairs:
-    """A JSON object as it stands, with names that come twice."""
+    """A JSON object including repeated names."""
 
     __slots__ = ("pairs",)
 

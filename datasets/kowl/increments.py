@@ -204,7 +204,7 @@ class _Assign:
     def _never_trained(self, rows: np.ndarray, base: int, count: int, seed: int) -> None:
         self.novel[rows] = True
         self.block[rows] = _NEVER_TRAINED
-        # The released code makes folds of these whatever their counts, which scikit-learn refuses only where all are small.
+        # The released code makes folds of these regardless of their counts, which scikit-learn refuses only if all are small.
         if self._small(rows, count).all():
             self.increment[rows] = base
             return
@@ -231,7 +231,7 @@ class _Assign:
 
 
 def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
-    """Places of the rows of each of ``count`` stratified folds, int64, ascending in each; one fold takes all.
+    """Row numbers of each of ``count`` stratified folds, int64, ascending in each; a single fold has all rows.
 
     scikit-learn's ``StratifiedKFold(count, shuffle=True, random_state=seed)``, as the released code calls it.
 
@@ -269,7 +269,7 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
     group = plan.increment * len(ROLES) + role
     count = len(group)
     if order == "as_released":
-        # The classes of val and test alone are appended to the known part.
+        # The classes that are only in val and test are appended to the known part.
         block = np.where(plan.increment == 0, _KNOWN, plan.block)
         ranked = np.lexsort((np.arange(count), plan.earlier, block, group))
     elif order == "shuffled":
@@ -282,7 +282,7 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
 
 
 def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
-    """(place in its stretch + a draw for the stretch) / size of the stretch, float64 (n,)."""
+    """(position in its stretch + random offset of the stretch) / size of the stretch, float64 (n,)."""
     place = _ranks(stretch, np.lexsort((np.arange(len(stretch)), earlier, stretch)))
     size = np.bincount(stretch, minlength=1)
     start = uniform(seed, "interleave", [str(number) for number in range(len(size))])
@@ -290,7 +290,7 @@ def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _ranks(group: np.ndarray, ranked: np.ndarray) -> np.ndarray:
-    """Place of each row in its group, where ``ranked`` lists the rows group by group in their order."""
+    """Position of each row in its group; ``ranked`` lists the rows group by group in order."""
     sizes = np.bincount(group, minlength=1)
     starts = np.cumsum(sizes) - sizes
     places = np.empty(len(group), dtype=np.int64)
@@ -349,7 +349,7 @@ def assign_increments(
 
 
 def _codes(rows: Rows, column: str, names: Sequence[str] = (), what: str = "") -> np.ndarray:
-    """Place of each row's value among ``names``, or if there are none among all values, sorted; int32 (n,)."""
+    """Index of each row's value in ``names``, by default all values, sorted; int32 (n,)."""
     values, codes = coded(rows, column)
     names = names or sorted(values)
     if strange := sorted(set(values) - set(names)):

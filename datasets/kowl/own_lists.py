@@ -110,7 +110,7 @@ class SplitShares:
     Attributes:
         validate: share of the ids, over all releases, for validation, 0 to below 1. With ``columns.group``, whole groups that
             hold about this share of the samples.
-        test: likewise, share of the ids for testing; ``validate`` + ``test`` must be below 1.
+        test: share of the ids for testing, drawn in the same way; ``validate`` + ``test`` must be below 1.
         leave_out: whole classes and groups for testing only, in addition to the share of the others.
     """
 
@@ -150,11 +150,11 @@ class Split:
 
 
 def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns) -> Iterator[str]:
-    """The files, one piece each, in the order given, as JSON for ``read_table``.
+    """The files, one piece each, in their order, as JSON for ``read_table``.
 
     Raises:
-        ValueError: a file named twice, of another kind, of no release, or with a path that leaves ``root``.
-        FileNotFoundError: a file that is not there.
+        ValueError: a file is named twice, is of another kind, has no release, or has a path that leaves ``root``.
+        FileNotFoundError: a file does not exist.
     """
     fs, folder = fsspec.core.url_to_fs(root)
     seen: set[str] = set()
@@ -228,7 +228,7 @@ def _listed(key: str, row: Mapping[str, Any] | str, file: TableFile, names: List
 
 
 def _text(value: Any) -> str | None:
-    """A value as text without spaces around it, "" for none; None for a list or an object, or half a surrogate pair."""
+    """A value as text without spaces around it, "" for no value; None for a list, an object, or a lone surrogate."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bytes | list | dict):
@@ -240,7 +240,7 @@ def _text(value: Any) -> str | None:
 
 
 def _seconds(text: str) -> float | None:
-    """To the millisecond: what differs by less is the same time."""
+    """A time to the millisecond: times that differ by less are equal."""
     with contextlib.suppress(ValueError):
         value = float(text)
         if 0 <= value <= _MAX_TIME_S:
@@ -318,7 +318,7 @@ def _ending(path: str) -> str:
 
 
 def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    """Number of each row, from 1 (of text its line), and the row, or what is wrong with it."""
+    """Number of each row, from 1 (for text, of its line), and the row, or its fault."""
     ending = _ending(path)
     if ending in (".csv", ".tsv"):
         return _csv_rows(place, path, names, "\t" if ending == ".tsv" else ",")

@@ -76,7 +76,7 @@ def published_table(table: pa.Table) -> pa.Table:
 
 
 def class_density(samples: pa.Table) -> pa.Table:
-    """Numbers of Figure 3: how many samples each class has in each increment and role.
+    """Numbers of Figure 3: samples of each class in each increment and role.
 
     Args:
         samples: as for ``increment_table``.
@@ -134,7 +134,7 @@ class Recordings(NamedTuple):
     shared: int
 
     def told(self) -> str:
-        """As a sentence or two."""
+        """The numbers in one or two sentences."""
         if self.shared:
             told = f"{self.shared:,} of {self.tested:,} val and test clips are of a recording that also has clips in train."
         elif self.unknown < self.clips:
@@ -217,7 +217,7 @@ def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool
 
 
 def transition_counts(edges: pa.Table) -> pa.Table:
-    """Numbers for a picture of ``transitions``: for each pair of releases and kind, how many labels change to how many.
+    """Summary of ``transitions`` for a picture: for each pair of releases and kind, the numbers of old and new labels.
 
     Returns:
         ``from_release``, ``to_release``, ``kind``, and int64 ``from_labels``, ``to_labels``, ``samples``.

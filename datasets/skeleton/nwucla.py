@@ -84,7 +84,7 @@ def _in_folder(root: str) -> Iterator[ListedSequence | Rejected]:
 
 
 def read_nwucla(row: InFile, *, root: str, layout: Layout, form: TensorForm) -> TensorRow:
-    """Each step: the tensor of a file that ``list_nwucla`` listed.
+    """Each step: the tensor of a file listed by ``list_nwucla``.
 
     Raises:
         Reject: as for ``files.read_sequence``, and ``label_differs`` if file and name disagree.

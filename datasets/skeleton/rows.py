@@ -66,7 +66,7 @@ class ListedArray:
 
 @dataclass(frozen=True)
 class InFile:
-    """What a reading step needs of a listed sequence."""
+    """Columns of a listed sequence that a reading step needs."""
 
     key: str
     file: str
@@ -104,12 +104,12 @@ class WithNpy(InFile):
     joints: Blob
 
     def read(self) -> NDArray[Any]:
-        """The joints. Raises ``ValueError`` if they are no array."""
+        """The joints. Raises ``ValueError`` if they are not an array."""
         return decode_npy(self.joints.read())
 
 
 def npy_of(joints: NDArray[Any]) -> Blob:
-    """Joints as ``WithNpy`` has them."""
+    """Joints in the form of ``WithNpy``."""
     stream = io.BytesIO()
     np.save(stream, np.ascontiguousarray(joints), allow_pickle=False)
     return Blob(stream.getvalue())

@@ -264,7 +264,7 @@ def photograph(
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
     if (spread := _grey_spread(patches)) > max_spread:
         raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {max_spread:g}")
-    # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
+    # Both charts are masked: a near chart appears at different positions in the two aligned pictures.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
     lights = [light(one).tolist() for one in patches]
     aligned = align(picture_1, picture_2, homography=homography, factor=factor, excluded=excluded)
@@ -284,7 +284,7 @@ def photographed(
     lights: Sequence[list[float]],
     files: Sequence[Bayer | None] = (None, None),
 ) -> Photographed:
-    """The row of a pair on one grid: linear pictures (h, w, 3), mask (h, w), charts and lights; ``files``: the raw ones."""
+    """The row of a pair on one grid: linear pictures (h, w, 3), mask (h, w), charts and lights; ``files``: the raw files."""
     neutral = [None if file is None or file.as_shot_neutral is None else file.as_shot_neutral.tolist() for file in files]
     return Photographed(
         key=key,

@@ -36,7 +36,7 @@ def read_classes(root: str) -> dict[str, int]:
 
 
 def read_lists(*, root: str, split: int = 1) -> Iterator[ListedClip | Rejected]:
-    """Source step: the clips of one official split, test before train; in each of the three splits they are all 13,320 clips.
+    """Source step: the clips of one official split, test before train; each of the three splits has all 13,320 clips.
 
     Rejected: ``malformed_row``, ``unknown_class``, ``wrong_class_number``, ``bad_name`` (not ``v_<Class>_g01_c01``).
 

@@ -11,7 +11,7 @@ Every line becomes a row or a reject. The reasons, in the order of the checks:
 ``blank_line``            nothing between two newlines
 ``nul_byte``              a NUL
 ``bad_utf8``              bytes that are not UTF-8, in any column
-``wrong_column_count``    not as many columns as the file has
+``wrong_column_count``    another number of columns than the file has
 ``bad_id``                the id is not a positive whole number of at most 18 digits (a header line, for one)
 ``bad_marker``            the last column is neither 0 (photo) nor 1 (video)
 ``not_a_photo``           the marker is 1
@@ -19,7 +19,7 @@ Every line becomes a row or a reject. The reasons, in the order of the checks:
 ``bad_date_taken``        it is not a date and time like ``2006-02-28 20:33:06.0``
 ``null_date_uploaded``    the upload time is empty or ``null``
 ``bad_date_uploaded``     it is not a whole number of seconds since 1970, of at most 10 digits
-``taken_not_before_upload``  captured at or after the upload, both compared as they stand (CLEAR's released code: capture in
+``taken_not_before_upload``  captured at or after the upload, compared without conversion (CLEAR's released code: capture in
                           local time, upload in UTC, compared as naive)
 ``no_url``                no download address
 ``licence_not_wanted``    the licence is not among those requested
