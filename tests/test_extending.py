@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_example_is_short() -> None:
-    assert len(EXAMPLES) == 8
+    assert len(EXAMPLES) == 9
     others = {"README.md": "notes.py", "docs/blurring.md": "", "docs/trainings.md": "mine.py"}
     root, found = Path(__file__).resolve().parents[1], dict(EXAMPLES)
     for page, title in others.items():

@@ -81,11 +81,11 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
 
 
 class Sorter:
-    """Rows sorted by a number of their own: in memory, or range of numbers by range of numbers through a file.
+    """Sort rows by distinct numbers, in memory or, one range of numbers at a time, through a file.
 
     Args:
-        size: numbers in a range, and so the most rows of a table in the output.
-        file: temporary file; None: all rows are held in memory.
+        size: size of a range of numbers, the maximum number of rows of an output table.
+        file: temporary file; None to keep all rows in memory.
 
     >>> sorter = Sorter(2, None)
     >>> sorter.add(pa.table({"key": ["c", "a"]}), np.array([20, 0]))
@@ -101,7 +101,7 @@ class Sorter:
         self._ranges: set[int] = set()
 
     def add(self, table: pa.Table, numbers: np.ndarray) -> None:
-        """Add rows; ``numbers`` (n,) int64 are theirs, and no other row of the sorter has one of them."""
+        """Add rows with their ``numbers``, int64 (n,), each of which occurs once in the sorter."""
         table = table.append_column("", pa.array(numbers)).sort_by("")
         if self._file is None:
             self._held.append(table)
@@ -116,7 +116,7 @@ class Sorter:
             self._spilled.add(int(numbers[low]), batch.slice(low, high - low))
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows in order, in one table at least."""
+        """All rows in order, in at least one table."""
         if self._spilled is not None:
             tables = (self._spilled.take(number).sort_by("") for number in sorted(self._ranges) or [-1])
         else:

@@ -1,8 +1,8 @@
-"""Annotations of ActivityNet v1.3: the official JSON, that of action localisation, and the CSV files of TSP. Every
-annotated segment is a row.
+"""Annotations of ActivityNet v1.3: the official JSON, the JSON of work on action localisation, and the CSV files of TSP. Every
+annotated segment becomes a row.
 
-The CSV files name the length of the 30 fps copies that TSP's authors made; the JSON gives the length of the videos. Segments of
-no or negative length are in the published lists (9 in train, 3 in val of TSP's) and are kept: who cuts frames rejects them.
+The CSV files have the lengths of the 30 fps copies that TSP's authors made; the JSON has the lengths of the videos. Segments of
+no or negative length in the published lists (9 in train, 3 in val of TSP's) are kept here and rejected when frames are cut.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
 SUBSETS = {"training": "train", "validation": "val", "testing": "test", "train": "train", "val": "val", "test": "test"}
-"""The JSON's name of a subset, in lower case -> role: the official names, and those that other work writes."""
+"""Name of a subset in the JSON, in lower case -> role: the official names, and those used in other work."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{11}\Z")
 _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "temporal-region-label")
@@ -27,15 +27,15 @@ _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "tem
 def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of the official JSON (``activity_net.v1-3.min.json``) in its order.
 
-    Also read is the table as work on action localisation keeps it: names, with or without ``v_``, of
-    ``{"annotations": [{"segment", "label"}], "duration_second"}`` without a ``database`` around them and, often, without
-    subsets. Clips then have no role.
+    The form used in work on action localisation is read, too: names, with or without ``v_``, of
+    ``{"annotations": [{"segment", "label"}], "duration_second"}``, not inside a ``database`` and often without subsets. Without
+    subsets, clips have no role.
 
     Rejected: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``,
-    ``empty_label``, ``bad_label`` (no text that can be stored) and ``bad_time``.
+    ``empty_label``, ``bad_label`` (not valid text) and ``bad_time``.
 
     Raises:
-        ValueError: for a file that is no JSON with such a table.
+        ValueError: the file is not JSON with such a table.
     """
     try:
         raw: Any = parse_json(read_file(path))
@@ -55,7 +55,7 @@ def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
 
 
 def _check_names(path: str, what: str, found: Sequence[Any], names: Sequence[str], meaning: str) -> None:
-    """Raise ``ValueError`` if none of the entries has one of these names: the file is of another form."""
+    """Raise ``ValueError`` if none of the entries has one of these names, because the file has another form."""
     tables = [cast("dict[str, Any]", one) for one in found if isinstance(one, dict)]
     if tables and not any(name in one for one in tables for name in names):
         has = ", ".join(map(repr, tables[0])) or "nothing"
@@ -93,10 +93,10 @@ def read_tsp_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip 
 
     Args:
         root: folder of the files.
-        files: role -> name of its file in ``root``, in the order in which they are read.
+        files: role -> name of its file in ``root``, in reading order.
 
     Raises:
-        ValueError: for a file without one of the columns.
+        ValueError: a file lacks one of the columns.
     """
     for role, name in files.items():
         text = (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))
@@ -123,7 +123,7 @@ def _regions(
 
 
 class _Segment(NamedTuple):
-    """A segment as its file writes it."""
+    """A segment with its values as in the file."""
 
     listed: str
     youtube_id: str
@@ -135,8 +135,7 @@ class _Segment(NamedTuple):
 
 
 def _segments(found: Iterable[_Segment | Rejected]) -> Iterator[ListedClip | Rejected]:
-    """Rows; what is wrong with one is told: ``bad_id``, ``empty_label``, ``bad_label``, ``bad_time`` (not a number from 0 to a
-    million)."""
+    """Rows; rejects are ``bad_id``, ``empty_label``, ``bad_label`` and ``bad_time`` (not a number from 0 to a million)."""
     keys: dict[str, int] = {}
     for one in found:
         yield one if isinstance(one, Rejected) else _clip(one, keys)
@@ -158,13 +157,13 @@ def segment(
     """A segment as a row, or ``bad_time``.
 
     Args:
-        youtube_id: of the video.
+        youtube_id: id of the video.
         label: class.
-        role: train, val or test; None if the list names none.
-        times: start, end and the video's length, seconds, as the file writes them.
-        listed: where it stands.
-        keys: keys that were given already, and how often: a segment that appears twice in a list counts twice (ActivityNet
-            has 49 of them), and the second has the key ``...-2``. Added to.
+        role: train, val or test; None if the list has none.
+        times: start, end and the video's length, seconds, as in the file.
+        listed: position in the list.
+        keys: keys used so far, with counts; updated. A segment that occurs twice in a list counts twice (ActivityNet has 49 of
+            them), and the second gets the key ``...-2``.
     """
     t_start, t_end, video_s = (read_time(value) for value in times)
     if t_start is None or t_end is None or video_s is None:

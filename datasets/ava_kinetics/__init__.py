@@ -1,1 +1,1 @@
-"""AVA-Kinetics: persons, boxes and atomic actions of key frames of Kinetics clips, as strata for an ablation."""
+"""AVA-Kinetics: persons, boxes and atomic actions in key frames of Kinetics clips, as strata for an ablation."""

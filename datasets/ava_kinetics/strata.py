@@ -1,15 +1,15 @@
-"""The lists of AVA-Kinetics as rows, and strata of clips by what they annotate in key frames.
+"""The lists of AVA-Kinetics as rows, and strata of clips by the annotations of their key frames.
 
-Strata are those of KOWL, section 5.3, of which no code was released.
+The strata are those of KOWL, section 5.3, for which no code was released.
 
-What the paper leaves open, and what we chose:
+Our choices where the paper is not specific:
 
 * a key frame belongs to a clip of its video with ``time_start`` <= time <= ``time_end``, both ends included; of several,
-  the one nearest to the clip's middle, the earlier of two. Nearly all key frames of the test list lie within the clip of their
-  video that Kinetics-400 or -600 lists;
-* a key frame in which nobody is annotated, as all of the test list, counts as not annotated: N/A;
-* a person is a person's number, where the list has one, and else a box;
-* thirds are of the annotated clips among the rows that are given, equal areas in the order of their keys;
+  the one nearest to the clip's middle is used, the earlier one if two are equally near. Nearly all key frames of the test list
+  are within the clip of their video that Kinetics-400 or -600 lists;
+* a key frame without annotated persons, as all of the test list, counts as not annotated: N/A;
+* a person is identified by the person's number if the list has one, and else by the box;
+* thirds are computed over the annotated clips among the rows; equal areas are ordered by key;
 * the activity types are those of the actions in the frame. A clip that shows two types belongs to both.
 """
 
@@ -41,15 +41,15 @@ STRATIFICATIONS = ("actions", "persons", "area", "activity")
 
 @dataclass(frozen=True)
 class Stratified:
-    """Columns that ``add_strata`` adds; all None, or N/A, where nothing is annotated.
+    """Columns that ``add_strata`` adds; None, or N/A, if nothing is annotated.
 
     Attributes:
-        ava_timestamp_s: of the key frame, in its video; also where nobody is annotated in it.
+        ava_timestamp_s: time of the key frame in its video; also if nobody is annotated in it.
         ava_actions: number of different actions.
         ava_persons: number of persons.
-        ava_area: mean area of the persons' boxes over the frame's, in (0, 1].
+        ava_area: mean area of the persons' boxes as a share of the frame, in (0, 1].
         stratum_area: SM, AVG or LG.
-        stratum_activity: of PM (person movement), OM (object manipulation), PI (person interaction), in this order.
+        stratum_activity: those of PM (person movement), OM (object manipulation), PI (person interaction), in this order.
     """
 
     key: str
@@ -70,7 +70,7 @@ def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) 
     """One row per key frame, in the order of (youtube_id, timestamp_s).
 
     Args:
-        annotations: columns of ``strata.Annotated``.
+        annotations: columns of ``Annotated``.
         types: see ``action_types``.
 
     Returns:
@@ -85,7 +85,7 @@ def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) 
     )
     activity = [pl.when(pl.col("action").is_between(*types[name]).any()).then(pl.lit(name)).alias(name) for name in TYPES]
     actions = shown.group_by(frame).agg(pl.col("action").n_unique().cast(pl.Int64).alias("actions"), *activity)
-    # Areas are summed in the order of the persons' names, so that the order of the lines is no matter.
+    # Areas are summed in the order of the persons' names, so that the order of the lines does not matter.
     areas = (
         persons.sort([*frame, "who"]).group_by(frame).agg(persons=pl.len().cast(pl.Int64), area=pl.col("area").sum() / pl.len())
     )
@@ -97,12 +97,12 @@ def add_strata(rows: Rows, *, annotations: Rows, types: Mapping[str, tuple[int, 
     """Whole step: add the columns of ``Stratified``.
 
     Args:
-        rows: with columns ``key``, ``youtube_id``, ``time_start``, ``time_end`` (seconds).
-        annotations: rows of ``strata.Annotated``; all of them are held in memory.
-        types: ``action_types()``, which a plan calls, so that they are part of the recipe.
+        rows: rows with columns ``key``, ``youtube_id``, ``time_start``, ``time_end`` (seconds).
+        annotations: rows of ``Annotated``; all of them are held in memory.
+        types: ``action_types()``, called in the plan so that the types are part of the recipe.
 
     Yields:
-        All rows in their order, part by part.
+        All rows in their order, batch by batch.
     """
     names = ["youtube_id", "timestamp_s", "x1", "y1", "x2", "y2", "action", "person"]
     frames = key_frames(pl.DataFrame(pl.from_arrow(annotations.table(names))), types)
@@ -141,8 +141,8 @@ def _matched(clips: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def thirds(areas: np.ndarray, keys: list[str]) -> list[str]:
-    """SM, AVG or LG for each of n areas, in equal counts (the first third takes one more where they do not come out even,
-    then the second), ascending, equal areas in the order of their keys; N/A where the area is NaN."""
+    """SM, AVG or LG for each of n areas, ascending, in equal counts (if not divisible, the first third has one more, then the
+    second); equal areas are ordered by key. N/A if the area is NaN."""
     areas = np.asarray(areas, dtype=np.float64)
     there = np.flatnonzero(~np.isnan(areas))
     named = np.asarray([keys[n] for n in there.tolist()], dtype=np.str_)
@@ -158,10 +158,10 @@ def strata_of(samples: pa.Table) -> pa.Table:
     """Strata in the long form that ``open_world.measures.measures_by_stratum`` takes.
 
     Args:
-        samples: with ``key`` and the columns of ``Stratified``.
+        samples: table with ``key`` and the columns of ``Stratified``.
 
     Returns:
-        ``uid``, ``stratification`` (one of ``STRATIFICATIONS``), ``stratum``: one row for each that a sample belongs to.
+        ``uid``, ``stratification`` (one of ``STRATIFICATIONS``), ``stratum``: one row for each stratum of a sample.
     """
     frame = pl.DataFrame(
         pl.from_arrow(samples.select(["key", "ava_actions", "ava_persons", "stratum_area", "stratum_activity"]))
@@ -204,7 +204,7 @@ def ava_lists(*, path: str) -> list[str]:
     """The lists at ``path``, for ``read_ava_list``: the file itself, or the CSV files (gzipped or not) of a folder, sorted.
 
     Raises:
-        FileNotFoundError: nothing is there.
+        FileNotFoundError: the path does not exist, or is a folder without CSV files.
     """
     fs, place = fsspec.core.url_to_fs(path)
     if fs.isfile(place):
@@ -222,18 +222,18 @@ def read_ava_list(piece: str, *, path: str) -> Iterator[Sifted]:
 
 
 def read_annotations(*, path: str) -> Iterator[Sifted]:
-    """Source step: the lines of one list (gzipped or not), in its order. No header; the number of columns tells the form::
+    """Source step: the lines of a list (gzipped or not), in its order, without header. The number of columns gives the form::
 
         000QsbOC-a4,191.000000                                      a key frame (test lists: nothing is annotated)
-        tt0t0a0t1tA,5.000000,,,,,                                   a key frame in which nobody is annotated
+        tt0t0a0t1tA,5.000000,,,,,                                   a key frame without annotated persons
         tt0t0a0t1tA,5.000000,0.10,0.20,0.50,0.90,12                 box x1, y1, x2, y2 and action
-        tt0t0a0t1tA,5.000000,0.10,0.20,0.50,0.90,12,0               the same with the person's number, as AVA has it
+        tt0t0a0t1tA,5.000000,0.10,0.20,0.50,0.90,12,0               the same with the person's number, as in AVA
 
-    Times are seconds from the start of the *video*, boxes shares of the frame's width and height.
+    Times are seconds from the start of the *video*; boxes are shares of the frame's width and height.
 
     Yields:
-        Rows of ``Annotated``. Rejected: ``malformed_row`` (not 2, 7 or 8 fields; a blank line; a part of an annotation
-        missing), ``bad_id``, ``bad_time``, ``bad_box`` (not 0 <= x1 < x2 <= 1 and so for y, or no numbers), ``bad_action``
+        Rows of ``Annotated``. Rejected: ``malformed_row`` (not 2, 7 or 8 fields; a blank line; an incomplete annotation),
+        ``bad_id``, ``bad_time``, ``bad_box`` (not numbers with 0 <= x1 < x2 <= 1, and likewise for y), ``bad_action``
         (not 1 to 80) and ``bad_person``.
     """
     for start, lines in text_blocks(path):

@@ -1,1 +1,1 @@
-"""Pictures of named classes: folders and tars of class folders, CIFAR-100."""
+"""Pictures of named classes: folders and tars of classes, CIFAR-100."""

@@ -1,6 +1,6 @@
 """CIFAR-100's python archive (Krizhevsky, 2009): pickles of pixels and labels, read by a restricted unpickler.
 
-Its pictures are no files, so each becomes a PNG: lossless, and of the same bytes everywhere (``curation/png.py``).
+Its pictures are not files, so each becomes a PNG: lossless, and with the same bytes everywhere (``curation/png.py``).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassIm
 
     Args:
         piece: ``train`` or ``test``.
-        root: ``cifar-100-python.tar.gz`` as it is published, or the folder that is in it: local path or fsspec URL.
+        root: ``cifar-100-python.tar.gz`` as published, or the folder in it: local path or fsspec URL.
         classes: number of fine labels.
 
     Yields:
-        Rows with the key ``<piece>-<number>``; ``file`` is ``<piece>/<number>``, so that files sort as the pictures lie.
+        Rows with the key ``<piece>-<number>``; ``file`` is ``<piece>/<number>``, so that files sort in archive order.
 
     Raises:
         ValueError: a file is missing, damaged or unsafe, or its pixels, labels and names do not fit together.
@@ -64,7 +64,7 @@ def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassIm
 
 
 def _tables(root: str, needed: Mapping[str, tuple[bytes, ...]]) -> list[dict[bytes, Any]]:
-    """The named files, each with the keys that are needed."""
+    """The named files, each as a dict that has the needed keys."""
     place = f"CIFAR-100 {root!r}"
     try:
         with contextlib.ExitStack() as stack:
@@ -81,7 +81,7 @@ def _tables(root: str, needed: Mapping[str, tuple[bytes, ...]]) -> list[dict[byt
 
 
 class _Refused(Exception):
-    """What is wrong with a file that could be read."""
+    """A file that could be read is not valid."""
 
 
 def _table(place: str, stream: IO[bytes], needed: tuple[bytes, ...]) -> dict[bytes, Any]:
@@ -98,7 +98,7 @@ def _table(place: str, stream: IO[bytes], needed: tuple[bytes, ...]) -> dict[byt
 
 
 def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> list[IO[bytes]]:
-    """The files, which can be sought: those of an archive, which is read once and to its end, are in temporary files."""
+    """The files as seekable streams; files of an archive, which is read once and to its end, are copied to temporary files."""
     if not root.lower().endswith(_ENDINGS):
         try:
             return [cast("IO[bytes]", stack.enter_context(fsspec.open(posixpath.join(root, name), "rb"))) for name in names]
@@ -114,7 +114,7 @@ def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> lis
                 raise _Refused(f"CIFAR-100 {root!r}, {name}: the archive has two such files")
             held[name] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
             body = cast("IO[bytes]", archive.extractfile(member))
-            for _ in range(MAX_BYTES // _CHUNK_BYTES + 1):  # a larger one is refused, and need not be there whole
+            for _ in range(MAX_BYTES // _CHUNK_BYTES + 1):  # a larger file is refused, so it need not be copied whole
                 data = body.read(_CHUNK_BYTES)
                 with naming(tempfile.gettempdir()):
                     held[name].write(data)
@@ -124,7 +124,7 @@ def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> lis
 
 
 def _unpacked(stream: IO[bytes]) -> IO[bytes]:
-    """By its first bytes: some browsers unpack a file and leave its name."""
+    """Decompress by the first bytes: some browsers decompress a file but keep its name."""
     head = stream.read(3)
     stream.seek(0)
     return decompressed(stream, "gzip" if head[:2] == b"\x1f\x8b" else "bzip2" if head == b"BZh" else None)

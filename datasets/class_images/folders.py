@@ -1,11 +1,11 @@
-"""Pictures in class folders or in tars, ImageNet's and Tiny-ImageNet's layouts among them.
+"""Pictures in class folders or in tars, including the layouts of ImageNet and Tiny-ImageNet.
 
-The class of a file is told by its path: the folder that it is in (except for ``images``), or the tar, where it is in none.
+The class of a file is determined by its path: the folder that contains it (except for ``images``), or else the tar.
 
 * ``train/n01440764/n01440764_18.JPEG`` and ``val/n01440764/...``: ImageNet, sorted into folders; any folder of class folders.
 * ``train/n01440764.tar/n01440764_18.JPEG``: the tars that ILSVRC2012_img_train.tar holds.
 * ``train/n01443537/images/n01443537_0.JPEG``: Tiny-ImageNet.
-* ``val/images/val_0.JPEG``, ``val/ILSVRC2012_img_val.tar/ILSVRC2012_val_00000001.JPEG``: with a list of the classes.
+* ``val/images/val_0.JPEG``, ``val/ILSVRC2012_img_val.tar/ILSVRC2012_val_00000001.JPEG``: with a list of classes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ClassImage:
     """A picture, not yet decoded.
 
     Attributes:
-        key: of the file; letters, digits, ``_`` and ``-``.
-        image: the file's bytes as they were found; of sources without files a lossless PNG.
-        extension: the file name's, lower case; "" if it has none.
-        split: ``train``, ``test``, or "" if the source does not say.
-        class_name: its finest class.
-        file: path within the source. Within a class its order is the order of the samples.
+        key: key of the file; letters, digits, ``_`` and ``-``.
+        image: the unchanged bytes of the file; for sources without files a lossless PNG.
+        extension: extension of the file name, lower case; "" if it has none.
+        split: ``train``, ``test``, or "" if the source has no splits.
+        class_name: the finest class.
+        file: path within the source. It determines the order of the samples within a class.
     """
 
     key: str
@@ -68,14 +68,14 @@ def read_class_images(
 ) -> Iterator[ClassImage | Rejected]:
     """Source step: the pictures of one piece, with unchanged bytes.
 
-    Rejected: what ``read_folder`` or ``read_tar`` rejects, ``no_split`` (the topmost folder is none of ``splits``) and
-    ``no_class``.
+    Rejected: as for ``read_folder`` or ``read_tar``, ``no_split`` (the topmost folder is not in ``splits``) and ``no_class``.
 
     Args:
-        piece: of ``image_pieces`` of the same ``root`` and ``form``.
+        piece: one of ``image_pieces`` with the same ``root`` and ``form``.
         root: local path or fsspec URL.
-        splits: topmost folder -> what it is for; none: the source has no splits.
-        classes: list of the classes of files whose path does not tell it; see ``read_class_list``. It goes before the path.
+        splits: topmost folder -> role; empty: the source has no splits.
+        classes: list of classes for files whose path does not contain the class; see ``read_class_list``. It has priority over
+            the path.
         max_bytes: larger files are rejected.
     """
     listed = {} if classes is None else read_class_list(classes)
@@ -99,8 +99,8 @@ def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, s
 
 
 def missing_folders(root: str, names: Iterable[str]) -> list[str]:
-    """Which classes no folder of three levels is named for; none if the folder is not local, and would have to be listed
-    over the network. Levels below that of the classes, which hold the pictures, are not listed.
+    """Classes without a folder of their name in the first three levels; none if the source is not local, since it would have
+    to be listed over the network. Folders below those of the classes, which hold the pictures, are not listed.
 
     >>> from pathlib import Path
     >>> for name in ("animal/cat", "animal/dog"):
@@ -119,7 +119,7 @@ def missing_folders(root: str, names: Iterable[str]) -> list[str]:
 
 
 def picture_folders(root: str, splits: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Split, class and path of every folder of a local source that holds pictures, told by their extensions; none if the
+    """Split, class and path of every folder of a local source that holds pictures, recognised by extension; none if the
     folder is not local.
 
     >>> from pathlib import Path
@@ -148,14 +148,14 @@ def _class_of(folders: list[str]) -> str:
 
 @functools.lru_cache(maxsize=4)
 def read_class_list(path: str) -> Mapping[str, str]:
-    """File name without its ending -> class.
+    """File name without extension -> class.
 
     Args:
-        path: text with a file and its class a line, parted by a comma, a tab or spaces; what follows is not looked at. So are
-            Tiny-ImageNet's ``val_annotations.txt`` and Kaggle's ``LOC_val_solution.csv``, whose heading is passed over.
+        path: text with a file and its class per line, separated by a comma, a tab or spaces; further fields are ignored.
+            Tiny-ImageNet's ``val_annotations.txt`` and Kaggle's ``LOC_val_solution.csv`` have this form; a header is skipped.
 
     Raises:
-        ValueError: a line without a class, or a file with two; names the line.
+        ValueError: a line has no class, or a file has two; the message names the line.
     """
     found: dict[str, str] = {}
     for number, data in enumerate(read_lines(path), 1):

@@ -1,5 +1,5 @@
-"""The facts of CLEAR-10, with the names that ``facts.toml`` gives them; the file says where each value comes from. And the
-results of the paper's tables, ``tables.toml``.
+"""The facts of CLEAR-10, with the names used in ``facts.toml``, which states the source of each value; and the results in the
+paper's tables, ``tables.toml``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FEATURES = {
     "byol_imagenet_rn50": "BYOL-ImageNet",
     "moco_b0": "MoCo-YFCC-B0",
 }
-"""The five feature sets of the paper in the order of its tables, each with its name there."""
+"""The five feature sets of the paper in the order of its tables, with their names there."""
 
 RELEASED = {"imagenet_rn50": "imagenet", "moco_imagenet_rn50": "moco_imagenet", "byol_imagenet_rn50": "byol_imagenet"}
-"""Feature sets -> their names in the released folders, where Avalanche looks for them; others keep theirs (``moco_b0``)."""
+"""Feature sets -> names of their folders in the release, where Avalanche looks for them; others keep theirs (``moco_b0``)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +35,14 @@ class PublishedCell:
         table: "Table 6".
         protocol: ``iid`` or ``streaming``.
         features: one of ``FEATURES``, or "pixels".
-        network: what was trained on them: ``linear``, ``mlp`` or ``resnet18``.
-        row: name of the method with its settings, as our trainings call it.
-        method: the name alone: ``ewc``, ``reservoir``, ``dynamic_reservoir`` of "alpha i/k".
-        alpha: of a reservoir; else None.
-        start: ``scratch`` or ``finetune`` where the table says so; else "".
-        metric: as our results call it.
+        network: network trained on the features: ``linear``, ``mlp`` or ``resnet18``.
+        row: name of the method with its settings, as in our trainings.
+        method: name of the method alone: ``ewc``, ``reservoir``, ``dynamic_reservoir`` for "alpha i/k".
+        alpha: alpha of a reservoir; else None.
+        start: ``scratch`` or ``finetune`` if the table states it; else "".
+        metric: name of the metric in our results.
         mean, std: in percent, over five seeds.
-        printed: both as the table has them: ``91.6±.1``.
+        printed: mean and std as printed in the table: ``91.6±.1``.
     """
 
     table: str
@@ -61,12 +61,12 @@ class PublishedCell:
 
 @dataclasses.dataclass(frozen=True)
 class PublishedTable:
-    """A table of the paper, of one network: ``tables.toml`` says what its fields mean.
+    """A table of the paper for one network; its fields are explained in ``tables.toml``.
 
     Attributes:
         metrics: protocol -> metrics, in the order of the columns.
-        note: what is odd about its figures, or "".
-        cells: row by row.
+        note: inconsistencies in its figures, or "".
+        cells: cells in row order.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Facts(SimpleNamespace):
 
 @functools.cache
 def facts() -> Facts:
-    """The facts, read once a process."""
+    """The facts, read once per process."""
     raw = published_facts(__package__)
     tables = {name: SimpleNamespace(**table) for name, table in raw.items() if isinstance(table, dict)}
     classes = tuple(SimpleNamespace(**each) for each in raw["classes"])
@@ -98,13 +98,13 @@ def facts() -> Facts:
 
 @functools.cache
 def published_limits() -> tuple[BucketLimits, ...]:
-    """First and last upload time of the eleven buckets of the release, from ``bucket_limits.toml``."""
+    """Limits of the upload times of the eleven buckets of the release, from ``bucket_limits.toml``."""
     return tuple(BucketLimits(item["start"], item["end"]) for item in package_toml(__package__, "bucket_limits.toml")["limits"])
 
 
 @functools.cache
 def published_tables() -> tuple[PublishedTable, ...]:
-    """Tables 1, 2 and 4 to 9, in this order; Table 1 in two parts, one a network.
+    """Tables 1, 2 and 4 to 9, in this order; Table 1 in two parts, one per network.
 
     >>> [(table.name, table.network, len(table.cells)) for table in published_tables()][:3]
     [('Table 1', 'resnet18', 63), ('Table 1', 'linear', 63), ('Table 2', 'linear', 56)]
@@ -132,7 +132,7 @@ def _cells(raw: Mapping[str, Any]) -> Iterator[PublishedCell]:
 
 
 def _row(name: str) -> tuple[str, float | None, str]:
-    """Method, alpha and start: ``reservoir-alpha=0.5-scratch``."""
+    """Split a row name such as ``reservoir-alpha=0.5-scratch`` into method, alpha and start."""
     found = re.fullmatch(r"(\w+?)(?:-alpha=([\d.]+))?(?:-(scratch|finetune))?", name)
     if found is None:
         raise ValueError(f"tables.toml, row {name!r}: method, alpha and start are joined by hyphens")

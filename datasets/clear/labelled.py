@@ -1,4 +1,4 @@
-"""The source ``labelled``: dated photos whose classes are known, from class folders or a CSV file; and their labels."""
+"""The source ``labelled``: dated photos with known classes, from class folders or a CSV file; and class labels for the rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Labelled", "LabelledImage", "label_rows", "read_labelled"]
 
 @dataclasses.dataclass(frozen=True)
 class LabelledImage(FoundImage):
-    """The same with its class as ``concept``."""
+    """A ``FoundImage`` with its class as ``concept``."""
 
     concept: str
 
@@ -33,20 +33,20 @@ class LabelledImage(FoundImage):
 def read_labelled(
     piece: str, *, root: str, source_name: str, label_column: str | None, max_bytes: int
 ) -> Iterator[LabelledImage | Rejected]:
-    """Dated photos whose classes are known, from class folders or a CSV file: those of one piece of ``folder_pieces``.
+    """Dated photos with known classes in one piece of ``folder_pieces``, from class folders or a CSV file.
 
-    The class is what the CSV file has in ``label_column``, or, where none is named and it has no column ``label``, the topmost
-    folder of the file's path.
+    The class is the value in ``label_column`` of the CSV file, by default in the column ``label``; without such a column it is
+    the topmost folder of the file's path.
 
     Args:
         piece, root, source_name, max_bytes: see ``image_sources.read_folder``.
-        label_column: of the CSV file.
+        label_column: column of the CSV file.
 
     Yields:
-        Rows; rejects as of ``read_folder``, and ``no_class``.
+        Rows; rejects as for ``read_folder``, and ``no_class``.
 
     Raises:
-        ValueError: the CSV file has no such column.
+        ValueError: the CSV file has no column ``label_column``.
     """
     for found in read_folder(piece, root=root, source_name=source_name, max_bytes=max_bytes):
         if isinstance(found, Rejected):
@@ -60,7 +60,7 @@ def read_labelled(
 
 
 def _class_of(file: str, labels: str, label_column: str | None) -> tuple[str, str]:
-    """Class of a photo by its path and its labels; and where it has none, why."""
+    """Class of a photo from its path and labels, and the reason if it has none."""
     known = json.loads(labels)
     if label_column is not None and label_column not in known:
         available = ", ".join(sorted(known)) or "none but those of path and date"
@@ -74,7 +74,7 @@ def _class_of(file: str, labels: str, label_column: str | None) -> tuple[str, st
 def check_background(
     background: str, *, root: str, dates_csv: str | None, columns: Mapping[str, str], label_column: str | None
 ) -> None:
-    """Raise ``ValueError`` if no photo of a source can have this class: says which there are. No photo is read.
+    """Raise ``ValueError`` with the known classes if no photo of a source can have this class. No photo is read.
 
     Args:
         background: the class.
@@ -96,15 +96,15 @@ def _listed(names: Iterable[str]) -> str:
 def label_rows(
     rows: Rows, *, background: str = "", per_class: int | None = None, seed: int = 0, on_shortage: OnShortage = "keep"
 ) -> Iterator[pa.Table | Sifted]:
-    """Whole step: number the classes, and choose ``per_class`` images of each bucket and class where that is given.
+    """Whole step: number the classes, and, with ``per_class``, choose that many images of each bucket and class.
 
     Args:
-        rows: with columns ``key``, ``bucket`` and ``concept``.
+        rows: rows with columns ``key``, ``bucket`` and ``concept``.
         background: class that comes first, or ""; the others are in alphabetical order.
-        per_class, seed, on_shortage: of a random choice, see ``choose``.
+        per_class, seed, on_shortage: settings of the random choice, see ``choose``.
 
     Yields:
-        The rows in their order with the columns of ``Labelled``; those that are not chosen as rejects.
+        The rows in their order with the columns of ``Labelled``; rows that are not chosen are rejects.
 
     Raises:
         ValueError: no row has the class ``background``.

@@ -1,11 +1,11 @@
-"""A release of CLEAR as it is in a folder: its lists are read and never recomputed.
+"""A release of CLEAR in a folder: its lists are read and never recomputed.
 
-Two layouts are distinguished by what is in the folder, both as the authors describe and publish them:
+Two layouts, both described and published by the authors, are distinguished by their files:
 
 * ``class_names.txt`` at the top (CLEAR-10 of the paper, CLEAR-100 of 2022, and what ``benchwright release`` writes): the lists
-  of ``training_folder``; if there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
-* ``train/class_names.txt``, ``test/class_names.txt`` (CLEAR-10 and CLEAR-100 of July 2022): ``labeled_metadata.json`` of each;
-  the images of ``test`` are the test set of every seed.
+  of ``training_folder`` are read; without them, ``labeled_metadata.json``. See ``release.py`` for the files.
+* ``train/class_names.txt``, ``test/class_names.txt`` (CLEAR-10 and CLEAR-100 of July 2022): ``labeled_metadata.json`` of each
+  is read; the images of ``test`` are the test set of every seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_fold
 from .splits import SEEDS
 
 ELSEWHERE = "bucket_not_taken", "class_not_taken", "unlabelled", "hidden", "not_in_layout"
-"""Reasons of rejects that are no fault of the release: what was not asked for, and files that hold no labelled image."""
+"""Reasons of rejects that are not errors of the release: images that were not requested, and files without a labelled image."""
 
 _KEY = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,78}[A-Za-z0-9_])?\Z")
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,8})\Z")
@@ -35,12 +35,12 @@ _OF_LAYOUT = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """The folder of the lists and images: the release itself, or its ``train`` or ``test``.
+    """The folder that holds lists and images: the release itself, or its ``train`` or ``test``.
 
     Attributes:
-        folder: of the release.
+        folder: folder of the release.
         at: "", "train" or "test".
-        names: of the classes, in the order of their labels.
+        names: names of the classes, in the order of their labels.
     """
 
     folder: Folder
@@ -48,16 +48,16 @@ class Part:
     names: tuple[str, ...]
 
     def text(self, name: str) -> str | None:
-        """A text file, or None if there is none."""
+        """Content of a text file, or None if it does not exist."""
         return read_text(self.folder, posixpath.join(self.at, name))
 
     def lines(self, name: str) -> list[str] | None:
-        """Its lines that are not empty."""
+        """Lines of a text file that are not empty, or None if it does not exist."""
         text = self.text(name)
         return None if text is None else [line for line in text.splitlines() if line.strip()]
 
     def json(self, name: str, kind: type) -> Any:
-        """The value of a JSON file, which is a list or an object; None if there is no such file."""
+        """Value of a JSON file, a list or an object as ``kind`` says; None if the file does not exist."""
         text, place = self.text(name), posixpath.join(self.at, name)
         if text is None:
             return None
@@ -75,11 +75,11 @@ class PlaceInRelease:
     """Where an image is in its release.
 
     Attributes:
-        key: its ID, see ``key_of_id``.
-        bucket: number of the release.
+        key: key for the image's ID, see ``key_of_id``.
+        bucket: bucket number in the release.
         label: index of the class in ``class_names.txt``.
         class_name: the class.
-        listed_at: place in the list of its bucket, from 0.
+        listed_at: place in its bucket's list, from 0.
         part: "", or "train" or "test" of a release in two parts.
         file: path in the release.
     """
@@ -95,13 +95,13 @@ class PlaceInRelease:
 
 @dataclass(frozen=True)
 class ListedImage:
-    """A line of a list: an image with its label, and what the metadata say of it.
+    """A line of a list: an image with its label and metadata.
 
     Attributes:
-        at: number of the line in the list of its bucket.
-        path: of the image in its part of the release.
-        label: as written.
-        metadata: of the image; empty if there is none.
+        at: number of the line in its bucket's list.
+        path: path of the image in its part of the release.
+        label: label as written.
+        metadata: metadata of the image; empty if there are none.
     """
 
     at: int
@@ -111,7 +111,7 @@ class ListedImage:
 
     @property
     def line(self) -> str:
-        """As lists have it, with one blank."""
+        """The line as lists have it, with a single blank."""
         return f"{self.path} {self.label}".strip()
 
 
@@ -121,7 +121,7 @@ def _fields(line: str) -> tuple[str, str]:
 
 
 def read_text(folder: Folder, name: str) -> str | None:
-    """A text file of a folder, or None if it is not there. Raises ``ValueError`` for any other obstacle."""
+    """Content of a text file of a folder, or None if it does not exist. Raises ``ValueError`` if it cannot be read."""
     try:
         return folder.read(name, max_bytes=MAX_BYTES).decode("utf-8-sig")
     except Reject as reject:
@@ -136,7 +136,7 @@ def parts_of(folder: Folder) -> list[Part]:
     """The release itself, or its train and test parts.
 
     Raises:
-        ValueError: no ``class_names.txt``, or those of train and test differ.
+        ValueError: ``class_names.txt`` does not exist, or differs between train and test.
     """
     found = [Part(folder, at, names) for at in ("", "train", "test") if (names := _class_names(folder, at))]
     if not found:
@@ -152,7 +152,7 @@ def parts_of(folder: Folder) -> list[Part]:
 
 
 def class_names(root: str) -> tuple[str, ...]:
-    """Names of the classes of a release in the order of their labels. Raises as ``parts_of`` does."""
+    """Class names of a release in the order of the labels. Raises as ``parts_of`` does."""
     return parts_of(open_folder(root))[0].names
 
 
@@ -165,7 +165,7 @@ def _class_names(folder: Folder, at: str) -> tuple[str, ...]:
 
 
 def buckets_of(part: Part) -> dict[int, str]:
-    """Numbers of the buckets and their names, in order: those of ``bucket_indices.json``, or of ``labeled_metadata.json``."""
+    """Bucket numbers and names in order, from ``bucket_indices.json`` or else ``labeled_metadata.json``."""
     place = "training_folder/bucket_indices.json"
     names = part.json(place, list)
     if names is None:
@@ -185,7 +185,7 @@ def buckets_of(part: Part) -> dict[int, str]:
 
 
 def lines_of(part: Part, bucket: str) -> Iterator[ListedImage | Rejected]:
-    """The labelled images of a bucket: those of ``training_folder/filelists``, or of ``labeled_metadata``."""
+    """The labelled images of a bucket, from ``training_folder/filelists`` or else ``labeled_metadata``."""
     place = f"training_folder/filelists/{bucket}/all.txt"
     lines, metadata = part.lines(place), dict(_metadata(part, bucket))
     if lines is None:
@@ -215,7 +215,7 @@ def _by_metadata(part: Part, metadata: Mapping[str, Mapping[str, Mapping[str, An
 
 
 def _metadata(part: Part, bucket: str) -> Iterator[tuple[str, Mapping[str, Mapping[str, Any]]]]:
-    """Class -> ID -> metadata, of one bucket."""
+    """Class -> ID -> metadata for one bucket."""
     index = part.json("labeled_metadata.json", dict)
     usual = {name: f"labeled_metadata/{bucket}/{name}.json" for name in part.names}
     places = usual if index is None else index.get(bucket, {})
@@ -233,9 +233,9 @@ def _metadata(part: Part, bucket: str) -> Iterator[tuple[str, Mapping[str, Mappi
 def splits_of(
     part: Part, bucket: str, lines: Sequence[ListedImage], folders: Mapping[int, str]
 ) -> tuple[dict[int, dict[int, str]], list[Rejected]]:
-    """Seed -> number of the line -> ``train``, ``test`` or ``both``; and lines of a split that the bucket's list lacks."""
+    """Seed -> line number -> ``train``, ``test`` or ``both``; and rejects for lines of a split that the bucket's list lacks."""
     at = {line.line: line.at for line in lines}
-    if part.at:  # one test set, whatever the seed
+    if part.at:  # one test set for all seeds
         return {seed: dict.fromkeys(at.values(), part.at) for seed in SEEDS}, []
     splits: dict[int, dict[int, str]] = {}
     rejects: list[Rejected] = []
@@ -265,10 +265,10 @@ def _line(lines: Sequence[ListedImage], number: Any, place: str) -> str:
 
 
 def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: float) -> dict[int, str]:
-    """Seed -> folder of its split; none if the release has no splits.
+    """Seed -> folder of its split; empty if the release has no splits.
 
     Raises:
-        ValueError: it has splits of other shares alone.
+        ValueError: the release has splits for other test shares only.
     """
     found = {match[1]: match[2] for name in files if (match := re.match(r"training_folder/(testset_ratio_([^/]+))/", name))}
     wanted = f"testset_ratio_{test_share}"
@@ -282,7 +282,7 @@ def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: floa
 
 
 def files_of(folder: Folder) -> dict[str, FolderEntry]:
-    """Every file of the release by its path."""
+    """Every file of the release by path."""
     return {posixpath.join(at, entry.name): entry for at, entries in walk(folder) for entry in entries}
 
 
@@ -290,8 +290,8 @@ def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[
     """A reject for every file that no list names, except for the files of the layout itself.
 
     Args:
-        files: of the release.
-        parts: of it.
+        files: files of the release.
+        parts: parts of the release.
         named: paths that the lists name.
         skipped: names of the buckets whose lists were not read.
     """
@@ -313,17 +313,17 @@ def unnamed(files: Mapping[str, FolderEntry], parts: Sequence[Part], named: set[
 
 
 def id_of(path: str) -> str:
-    """The ID of an image: the name of its file without its ending."""
+    """ID of an image: its file name without the extension."""
     return posixpath.splitext(posixpath.basename(path))[0]
 
 
 def key_of_id(name: str) -> str:
-    """Key of an image by its ID: the ID itself, where shards can have a member of that name."""
+    """Key of an image for its ID: the ID itself if it is valid as the name of a shard's member."""
     return name if _KEY.match(name) else safe_key(name)
 
 
 def other_metadata(metadata: Mapping[str, Any]) -> str:
-    """The metadata as JSON, without the place of the file on the authors' disk and in the release. Raises ``Reject``."""
+    """The metadata as JSON, without the paths on the authors' disk and in the release. Raises ``Reject``."""
     known = {name: value for name, value in metadata.items() if name not in ("IMG_PATH", "IMG_DIR")}
     try:
         text = json.dumps(known, ensure_ascii=False, allow_nan=False)

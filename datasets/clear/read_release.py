@@ -1,4 +1,4 @@
-"""The source ``release``: images of a release of CLEAR with their labels, buckets and splits; see ``published``."""
+"""The source ``release``: images of a CLEAR release with their labels, buckets and splits; see ``published``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .splits import SEEDS
 
 @dataclass(frozen=True)
 class Released(PlaceInRelease):
-    """An image of a release, as its lists have it.
+    """An image of a release, as its lists describe it.
 
     Attributes:
-        date_taken: naive local time; None if the metadata do not say.
-        date_uploaded: naive UTC; None likewise.
+        date_taken: naive local time; None if it is not in the metadata.
+        date_uploaded: naive UTC; None if it is not in the metadata.
         labels: JSON object of the metadata.
         iid_seed0: ``train`` or ``test`` in the split of seed 0, None if the release has no such split; and so on.
     """
@@ -42,7 +42,7 @@ class Released(PlaceInRelease):
 
 @dataclass(frozen=True)
 class ReleasedImage(Released):
-    """The same with its file."""
+    """A ``Released`` image with its file."""
 
     extension: str
     image: Blob
@@ -58,24 +58,24 @@ def release_pieces(
     files_per_piece: int = FILES_PER_PIECE,
     bytes_per_piece: int = BYTES_PER_PIECE,
 ) -> Iterator[str]:
-    """List a release, in pieces of images that its lists name one after another.
+    """List the images of a release in pieces, in the order of the release's lists.
 
     Args:
-        root: its folder, local or an fsspec URL.
-        images: whether they are wanted; else the lists suffice, and none need be there.
-        buckets, classes: those to take; all by default.
-        test_share: names the folder of the splits, ``testset_ratio_0.3``.
-        files_per_piece: maximum files read as one piece.
-        bytes_per_piece: and maximum bytes, or one file.
+        root: folder of the release, local or an fsspec URL.
+        images: whether image files are needed; if not, only the lists must exist.
+        buckets, classes: buckets and classes to include; all by default.
+        test_share: test share in the name of the folder of the splits, ``testset_ratio_0.3``.
+        files_per_piece: maximum number of files per piece.
+        bytes_per_piece: maximum bytes per piece, unless it is a single file.
 
     Yields:
-        JSON: ``rows`` (the fields of ``Released``) and ``rejects`` (key, reason, detail). The rejects: ``bad_line``,
-        ``unknown_class``, ``outside_folder``, ``bucket_differs`` and ``class_differs`` (the path says another one than the
-        list), ``class_not_taken``, ``duplicate_id``, ``in_train_and_test``, ``in_no_split``, ``not_in_filelist``,
-        ``bad_metadata``, ``missing_file``, and of files that no list names those of ``published.unnamed``.
+        JSON: ``rows`` (the fields of ``Released``) and ``rejects`` (key, reason, detail). The reasons: ``bad_line``,
+        ``unknown_class``, ``outside_folder``, ``bucket_differs`` and ``class_differs`` (the path and the list disagree),
+        ``class_not_taken``, ``duplicate_id``, ``in_train_and_test``, ``in_no_split``, ``not_in_filelist``,
+        ``bad_metadata``, ``missing_file``, and for files that no list names those of ``published.unnamed``.
 
     Raises:
-        ValueError: no release, or a list of it that is missing or broken; names the file.
+        ValueError: the folder is not a release, or a list is missing or broken; the message names the file.
     """
     rows: list[dict[str, Any]] = []
     rejects: list[Rejected] = []
@@ -97,7 +97,7 @@ def release_pieces(
 def _listed(
     folder: Folder, images: bool, buckets: Sequence[int] | None, classes: Sequence[str] | None, test_share: float
 ) -> Iterator[tuple[dict[str, Any], int] | Rejected]:
-    """Rows with the sizes of their files, and rejects."""
+    """Rows with the sizes of their files; and rejects."""
     parts, files = published.parts_of(folder), published.files_of(folder)
     names = {part.at: published.buckets_of(part) for part in parts}
     known = sorted({number for each in names.values() for number in each})
@@ -136,7 +136,7 @@ def _check_known(setting: str, chosen: Sequence[Any] | None, known: Sequence[Any
 
 
 def _row(part: Part, bucket: str, line: ListedImage, splits: Mapping[int, Mapping[int, str]]) -> dict[str, Any]:
-    """The fields of ``Released`` for a line of a list, times as text. Raises ``Reject``."""
+    """The fields of ``Released`` for a line of a list, with times as text. Raises ``Reject``."""
     if not line.path or not is_text(line.path):
         raise Reject("bad_line", f"{line.path} {line.label}: expected a path and the number of a class"[:200])
     if is_outside(line.path):
@@ -179,16 +179,16 @@ def _size(files: Mapping[str, FolderEntry], path: str) -> int:
 
 
 def read_release(piece: str, *, root: str, images: bool = True, max_bytes: int) -> Iterator[Released | Rejected]:
-    """Photos of a release of CLEAR with the labels, buckets and splits of its lists: those of one piece of ``release_pieces``.
+    """Photos in one piece of ``release_pieces``, with the labels, buckets and splits of the release's lists.
 
     Args:
-        piece: one text of ``release_pieces`` of the same ``root``.
-        root: the release.
-        images: whether to read them: rows are ``ReleasedImage``.
-        max_bytes: larger files are ``too_large``.
+        piece: one result of ``release_pieces`` with the same ``root``.
+        root: folder of the release.
+        images: whether to read the images; rows are then ``ReleasedImage``.
+        max_bytes: larger files are rejected as ``too_large``.
 
     Yields:
-        Rows, and the rejects of the listing; files that cannot be read are ``missing_file``, ``not_a_file``,
+        Rows, and the rejects in the piece; files that cannot be read are ``missing_file``, ``not_a_file``,
         ``outside_folder``, ``too_large`` or ``unreadable``.
     """
     folder, listed = open_folder(root), json.loads(piece)

@@ -1,8 +1,8 @@
-"""The folder in which CLEAR is published, for CLEAR-10 and for a CLEAR of your own.
+"""Write CLEAR in the folder layout of its release, for CLEAR-10 and for your own CLEAR.
 
 ::
 
-    class_names.txt                                          one name a line, in the order of the labels
+    class_names.txt                                          one name per line, in the order of the labels
     labeled_images/<bucket>/<class>/<ID>.<extension>
     labeled_metadata/<bucket>/<class>.json                   {ID: {"ID": ..., "DATE_TAKEN": ..., "IMG_PATH": ...}}
     labeled_metadata.json                                    {bucket: {class: path of the file above}}
@@ -12,15 +12,15 @@
     training_folder/testset_ratio_0.3/split_<seed>/<bucket>/{train,test}.txt and {train,test}_indices.json
     training_folder/features/<type>/<bucket>/all.pth         torch.save of (tensor (n, d), list of n labels)
 
-Avalanche's ``CLEAR(data_name="clear10_neurips2021")`` reads it. Of one split, as CLEAR-10 and CLEAR-100 lie since July 2022,
-``CLEAR(data_name="clear10")`` reads ``train`` and ``test`` (``write_train_test``)::
+Avalanche's ``CLEAR(data_name="clear10_neurips2021")`` reads it. For a single split, as CLEAR-10 and CLEAR-100 are published
+since July 2022, ``CLEAR(data_name="clear10")`` reads ``train`` and ``test`` (``write_train_test``)::
 
     <part>/class_names.txt, labeled_images/..., labeled_metadata/..., labeled_metadata.json     as above
     <part>/features/<type>/features.json                     {bucket: {class: path of the file below}}
     <part>/features/<type>/<bucket>/<class>.pth              torch.save of {ID: tensor (d,)}
 
-Every file appears whole or not at all, and the same rows give the same bytes. An interrupted write is repaired by running it
-again; files of other rows are left where they are.
+Every file is written atomically, and the same rows give the same bytes. To repair an interrupted write, run it again; files of
+other rows are not removed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ YFCC_NAMES = {
     "licence": "LICENSE_NAME",
     "uploaded_unix": "DATE_UPLOADED",
 }
-"""Our columns whose names in the metadata files are not just capitals: those of YFCC100M."""
+"""Columns whose names in the metadata files, those of YFCC100M, are not just our names in capitals."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WrittenRelease:
-    """What was written: images in all and a bucket."""
+    """Number of images written, in total and per bucket."""
 
     images: int
     per_bucket: Mapping[int, int]
@@ -73,13 +73,13 @@ def write_release(
     """Write the labelled images, their metadata and the lists of the protocols.
 
     Args:
-        folder: local folder, made where it is missing.
+        folder: local folder, created if it does not exist.
         items: rows and image bytes, ordered by bucket and class; one image is held at a time. A row has ``key``, ``bucket``,
             ``class_name``, ``extension`` and ``iid_seed<n>`` (``train`` or ``test``); its other plain values go into the
             metadata, payloads do not.
-        class_names: in the order of the labels.
+        class_names: class names in the order of the labels.
         seeds: splits to list.
-        test_share: names the folder of the splits.
+        test_share: test share in the name of the folder of the splits.
 
     Returns:
         Counts.
@@ -109,16 +109,16 @@ def write_train_test(
 
     Args:
         folder: as for ``write_release``.
-        items: part -> its rows and image bytes, as for ``write_release``; no split is looked at.
-        class_names: in the order of the labels.
+        items: part -> its rows and image bytes, as for ``write_release``; split columns are ignored.
+        class_names: class names in the order of the labels.
         vectors: type of features -> (n, d) numbers.
-        places: part -> which of these are those of its rows, in their order.
+        places: part -> indices of the vectors of its rows, in the order of the rows.
 
     Returns:
         Counts of both parts together.
 
     Raises:
-        ValueError: as ``write_release``, or a key of both parts.
+        ValueError: as for ``write_release``, or a key is in both parts.
     """
     counts: dict[int, int] = {}
     seen: set[str] = set()
@@ -144,7 +144,7 @@ def write_train_test(
 def _write_of_classes(
     root: Path, feature_type: str, bucket: int, class_names: Sequence[str], keys: Sequence[tuple[str, int]], found: np.ndarray
 ) -> dict[str, str]:
-    """Features of a bucket, a file per class: class -> path."""
+    """Write the features of a bucket, a file per class; return class -> path."""
     import torch
 
     places = {name: f"features/{checked_name('feature type', feature_type)}/{bucket}/{name}.pth" for name in class_names}
@@ -159,7 +159,7 @@ def _write_of_classes(
 def _write_images(
     root: Path, items: Iterable[Item], class_names: Sequence[str], seeds: Sequence[int]
 ) -> Iterator[tuple[int, list[_Listed]]]:
-    """Write class names, images and metadata: what is listed of each bucket, as soon as it is written."""
+    """Write class names, images and metadata; yield the listed images of each bucket as soon as they are written."""
     labels = {checked_name("class name", name): label for label, name in enumerate(class_names)}
     if len(labels) < len(class_names):
         raise ValueError(f"class names {', '.join(class_names)}: one appears twice")
@@ -234,7 +234,7 @@ def _write_lists(folder: Path, bucket: int, rows: Sequence[_Listed], seeds: Sequ
     lines = [f"{row.path} {row.label}" for row in rows]
     write_text(folder / "filelists" / str(bucket) / "all.txt", "\n".join(lines))
     for place, seed in enumerate(seeds):
-        # The released lists are in the order of the permutation that made them; for any other rule it is just an order.
+        # The released lists are in the order of the permutation that made them; for other rules the order has no meaning.
         order = released_permutation(len(rows), seed).tolist()
         target = folder / f"testset_ratio_{test_share}" / f"split_{seed}" / str(bucket)
         for part in ("train", "test"):
@@ -244,17 +244,17 @@ def _write_lists(folder: Path, bucket: int, rows: Sequence[_Listed], seeds: Sequ
 
 
 def write_feature_file(folder: str | Path, feature_type: str, bucket: int, features: np.ndarray, labels: Sequence[int]) -> Path:
-    """Write the stored features of a bucket, as ``torch.load(path, weights_only=True)`` reads them.
+    """Write the stored features of a bucket in the form that ``torch.load(path, weights_only=True)`` reads.
 
     Args:
         folder: the release's folder.
         feature_type: name, such as ``moco_b0``.
-        bucket: its number.
+        bucket: number of the bucket.
         features: (n, d) float32, in the order of ``filelists/<bucket>/all.txt``.
         labels: n class labels.
 
     Returns:
-        Where they lie.
+        Path of the file.
     """
     import torch
 
@@ -268,7 +268,7 @@ def write_feature_file(folder: str | Path, feature_type: str, bucket: int, featu
 
 
 def features_folder(folder: str | Path, feature_type: str) -> Path:
-    """Where stored features are in a release."""
+    """Folder of stored features in a release."""
     return Path(folder) / "training_folder" / "features" / checked_name("feature type", feature_type)
 
 
@@ -280,7 +280,7 @@ def write_all_metadata(folder: str | Path, rows: Iterable[Mapping[str, Any]]) ->
         rows: ordered by bucket, with ``key`` and ``bucket``; keys are unique.
 
     Returns:
-        Rows a bucket.
+        Number of rows per bucket.
     """
     counts: dict[int, int] = {}
     for bucket, group in itertools.groupby(rows, key=lambda row: row["bucket"]):
@@ -297,7 +297,7 @@ def write_all_metadata(folder: str | Path, rows: Iterable[Mapping[str, Any]]) ->
 
 
 def yfcc_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's plain values under YFCC100M's column names, times as YFCC writes them; payloads and splits are left out."""
+    """A row's plain values under YFCC100M's column names, with times in YFCC's format, without payloads and splits."""
     out: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, (Blob, bytes, np.ndarray)) or name.startswith("iid_seed"):
@@ -313,7 +313,7 @@ def _yfcc_time(moment: dt.datetime) -> str:
 
 
 def checked_name(what: str, text: str) -> str:
-    """``text`` where it can be one part of a path and one word of a list; ``ValueError`` where not."""
+    """Return ``text`` if it can be one part of a path and one word of a list; else raise ``ValueError``."""
     if not isinstance(text, str) or not _NAME.match(text) or ".." in text or len(text.encode()) > _LONGEST_NAME:
         raise ValueError(
             f"{what} {text!r} cannot be a file name here: letters, digits and _ . + @ - are, not beginning with a dot, "
@@ -323,14 +323,14 @@ def checked_name(what: str, text: str) -> str:
 
 
 def checked_extension(text: str, key: str) -> str:
-    """``text`` where it is a file extension without its dot; ``ValueError`` where not."""
+    """Return ``text`` if it is a file extension without its dot; else raise ``ValueError``."""
     if not isinstance(text, str) or not _EXTENSION.match(text):
         raise ValueError(f"extension {text!r} of {key!r}: expected 1 to 8 letters and digits")
     return text
 
 
 def checked_bucket(bucket: int) -> int:
-    """``bucket`` where it is a number from 0; ``ValueError`` where not."""
+    """Return ``bucket`` if it is a number from 0; else raise ``ValueError``."""
     if isinstance(bucket, bool) or not isinstance(bucket, int) or bucket < 0:
         raise ValueError(f"bucket {bucket!r}: expected a whole number from 0")
     return bucket
@@ -340,12 +340,12 @@ def checked_bucket(bucket: int) -> int:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text, with no line end after the last line (Avalanche splits ``class_names.txt`` at line ends)."""
+    """Write UTF-8 text without a newline after the last line (Avalanche splits ``class_names.txt`` at newlines)."""
     write_whole(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON; a value that JSON has no form for raises ``TypeError`` or, for NaN, ``ValueError``."""
+    """Write JSON. Raises ``TypeError`` for a value that JSON cannot represent, ``ValueError`` for NaN."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode())
 
 

@@ -1,7 +1,7 @@
 """Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the
-order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of ID to tensor.
+order of the bucket's list; without it, ``features/<type>/<bucket>/<class>.pth``, a dict of ID to tensor.
 
-This is the one place that knows of them: what it gives is stored as the feature sets of encoders are.
+Only this module reads these files; the vectors are then stored in the same way as the feature sets of encoders.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_types(root: str, features: Sequence[str]) -> None:
-    """Raise ``ValueError`` if a release lacks one of these types of features: says which it has."""
+    """Raise ``ValueError`` with the available types if a release lacks one of these types of features."""
     known = _types(open_folder(root))
     if strange := [name for name in features if name not in known]:
         listed = ", ".join(f'"{name}"' for name in known)
@@ -35,7 +35,7 @@ def check_types(root: str, features: Sequence[str]) -> None:
 
 
 def _types(folder: Folder) -> list[str]:
-    """Types of features that a release has."""
+    """Types of features in a release."""
     found: set[str] = set()
     for at in ("training_folder/features", "features", "train/features", "test/features"):
         place = posixpath.join(folder.root, at)
@@ -47,18 +47,18 @@ def _types(folder: Folder) -> list[str]:
 def keep_with_vectors(
     rows: Sequence[PlaceInRelease], *, root: str, features: Sequence[str]
 ) -> Sequence[PlaceInRelease | Rejected]:
-    """Images of a release that have a vector of each type: a dataset needs those of all. Step of kind ``each_batch``.
+    """Step of kind ``each_batch``: keep the images of a release that have a vector of each type, as a dataset needs them all.
 
     Args:
-        rows: of ``read_release`` of the same ``root``.
+        rows: rows of ``read_release`` with the same ``root``.
         root: folder of the release.
-        features: the types, such as ``moco_b0``: names of folders.
+        features: types of features, such as ``moco_b0``: names of folders.
 
     Returns:
-        The rows in order; ``no_feature`` where the release has none for one, ``feature_not_finite`` where a number is not.
+        The rows in order; rejects are ``no_feature`` if a vector is missing, ``feature_not_finite`` if one is not finite.
 
     Raises:
-        ValueError: no features of a type, or a file that is damaged or of other lists than the release's.
+        ValueError: the release has no features of a type, or a file is damaged or belongs to other lists.
     """
     check_types(root, features)
     found: list[PlaceInRelease | Rejected] = list(rows)
@@ -70,19 +70,19 @@ def keep_with_vectors(
 
 
 def places_of(*, rows: Rows) -> Iterator[pa.Table]:
-    """Source step: where the rows of another stage, marked with ``rows_of``, are in their release."""
+    """Source step: the places in their release of the rows of another stage, marked with ``rows_of``."""
     yield from rows.batches([field.name for field in dataclasses.fields(PlaceInRelease)])
 
 
 def read_vectors(rows: Sequence[PlaceInRelease], *, root: str, features: str) -> list[Featured]:
-    """Vectors of one type of images that ``keep_with_vectors`` kept, as they are in the release; step of kind ``each_batch``.
+    """Vectors of one type for the images that ``keep_with_vectors`` kept, as in the release; step of kind ``each_batch``.
 
     Args:
-        rows, root: see there.
-        features: the type.
+        rows, root: see ``keep_with_vectors``.
+        features: type of the features.
 
     Raises:
-        ValueError: as there, or an image has no vector.
+        ValueError: as for ``keep_with_vectors``, or an image has no vector.
     """
     found: list[Featured] = []
     for row, vector in zip(rows, _vectors(rows, root, features), strict=True):
@@ -98,14 +98,14 @@ def _vectors(rows: Sequence[PlaceInRelease], root: str, features: str) -> Iterat
 
 
 class _Files:
-    """Torch files of a folder, each opened once for the rows of a part."""
+    """Torch files of a folder, each read once for the rows of a batch."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._held: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
-        """What a file holds, or None if there is no such file."""
+        """Content of a file, or None if it does not exist."""
         if name not in self._held:
             folder = self._folder
             place = posixpath.join(folder.root, name)
@@ -130,7 +130,7 @@ def _finite(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray | R
 
 
 def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
-    """The vector of an image. Raises ``Reject`` if there is none."""
+    """The vector of an image. Raises ``Reject`` if the release has none."""
     of_bucket = posixpath.join(row.part, "training_folder", "features", features, str(row.bucket), "all.pth")
     held = files.get(of_bucket)
     if held is not None:
@@ -148,7 +148,7 @@ def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
 
 
 def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
-    """The vector of a row in ``all.pth``, which must have the label of the row in the same place."""
+    """The vector of a row in ``all.pth``, which must have the row's label at the same place."""
     try:
         values, labels = held
         counts = len(values), len(labels)

@@ -1,4 +1,4 @@
-"""The last steps before the shards: which buckets are labelled, the order and shard of every row, and what a sample holds."""
+"""The last steps before the shards: select labelled buckets, order the rows and assign shards, and build the samples."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ COLUMNS = {
 
 
 def keep_taken_before_upload(table: pa.Table) -> Sifted:
-    """Turn away rows that were captured at or after their upload: ``taken_not_before_upload``.
+    """Reject rows that were captured at or after their upload: ``taken_not_before_upload``.
 
-    As the released code does, the camera's local time and the upload's UTC are compared as they stand. Rows that lack one of
-    the two pass.
+    As in the released code, the camera's local time is compared with the upload's UTC without conversion. Rows without one of
+    the two times are kept.
 
     >>> taken, uploaded = [dt.datetime(2007, 5, day) for day in (1, 3)], [dt.datetime(2007, 5, 2)] * 2
     >>> kept, rejected = keep_taken_before_upload(pa.table({"key": ["a", "b"], "date_taken": taken, "date_uploaded": uploaded}))
@@ -56,7 +56,7 @@ def keep_taken_before_upload(table: pa.Table) -> Sifted:
 
 
 def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
-    """Turn away the rows of buckets before ``first``, which CLEAR keeps for pre-training: ``bucket_not_labelled``.
+    """Reject the rows of buckets before ``first``, which CLEAR reserves for pre-training: ``bucket_not_labelled``.
 
     >>> keep_labelled_buckets(pa.table({"key": ["a", "b"], "bucket": [0, 1]}), first=1).rejected["key"].to_pylist()
     ['a']
@@ -65,14 +65,14 @@ def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
 
 
 def place(rows: Rows, *, max_samples: int, within: str = "key") -> Iterator[pa.Table]:
-    """Sort by (bucket, label, key), the order of the lists that the splits are drawn from, and name shards.
+    """Sort by (bucket, label, key), the order of the lists from which splits are drawn, and assign shards.
 
-    The released lists go by bucket and class as well; the order within a class is not stated, and by key is our choice.
+    The released lists are ordered by bucket and class as well; their order within a class is not stated, so we order by key.
 
     Args:
-        rows: with columns ``bucket`` and ``label``.
-        max_samples: most samples a shard; a shard holds one bucket.
-        within: column that orders the rows of a class: of a release the place in its lists.
+        rows: rows with columns ``bucket`` and ``label``.
+        max_samples: maximum number of samples per shard; a shard holds one bucket.
+        within: column that orders the rows of a class; for a release, the place in its lists.
     """
     order = ["label", within] if within == "key" else ["label", within, "key"]
     return assign_shards(rows, by=["bucket"], max_samples=max_samples, order=order)
@@ -96,13 +96,13 @@ class Sampled:
 
 
 def sample(row: Sampled) -> dict[str, Any]:
-    """Members of a sample: the image as it was found, its vector, and its labels as JSON."""
+    """Members of a sample: the unchanged image, its vector, and its labels as JSON."""
     return {row.extension: row.image.read(), "embedding.npy": np.asarray(row.embedding), "json": _labels(row)}
 
 
 @dataclass(frozen=True)
 class SampledLabels:
-    """A row whose label came with the image, as it is written to a shard."""
+    """A row that has a label but no prompt or score, as it is written to a shard."""
 
     key: str
     bucket: int
@@ -114,7 +114,7 @@ class SampledLabels:
 
 @dataclass(frozen=True)
 class SampledImage(SampledLabels):
-    """The same with the image's file."""
+    """``SampledLabels`` with the image's file."""
 
     extension: str
     image: Blob
@@ -122,23 +122,23 @@ class SampledImage(SampledLabels):
 
 @dataclass(frozen=True)
 class SampledBoth(SampledImage):
-    """The same with a vector, too."""
+    """``SampledImage`` with a vector."""
 
     embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
 
 
 def sample_labels(row: SampledLabels) -> dict[str, Any]:
-    """The only member of a sample without an image: its labels as JSON. Its vectors are next to the shards."""
+    """The only member of a sample without an image: its labels as JSON. Its vectors are in files next to the shards."""
     return {"json": _labels(row)}
 
 
 def sample_image(row: SampledImage) -> dict[str, Any]:
-    """Members of a sample without a vector: the image as it was found, and its labels as JSON."""
+    """Members of a sample without a vector: the unchanged image, and its labels as JSON."""
     return {row.extension: row.image.read(), "json": _labels(row)}
 
 
 def sample_both(row: SampledBoth) -> dict[str, Any]:
-    """Members of a sample: the image as it was found, its vector, and its labels as JSON."""
+    """Members of a sample: the unchanged image, its vector, and its labels as JSON."""
     return {row.extension: row.image.read(), "embedding.npy": np.asarray(row.embedding), "json": _labels(row)}
 
 

@@ -1,4 +1,4 @@
-"""CLEAR's two protocols as columns: five iid splits of every bucket, and the place of each image in the stream.
+"""CLEAR's two protocols as columns: five iid splits of every bucket, and the position of each image in the stream.
 
 iid: train and test on 70 and 30 % of the same bucket. Streaming: train on all of bucket i, test on all of bucket i + 1.
 """
@@ -32,8 +32,8 @@ class IidSplits:
     """Columns that ``assign_iid_splits`` adds.
 
     Attributes:
-        iid_seed0: ``train`` or ``test`` in the iid split of seed 0; and so on.
-        stream: place in the stream, from 0, in the order (bucket, key).
+        iid_seed0: ``train`` or ``test`` in the iid split of seed 0; and so on for the other seeds.
+        stream: position in the stream, from 0, in the order (bucket, key).
     """
 
     key: str
@@ -46,7 +46,7 @@ class IidSplits:
 
 
 def released_permutation(count: int, seed: int) -> np.ndarray:
-    """Python's shuffle of ``range(count)`` after ``random.seed(seed)``: int64 (count,). The release's definition.
+    """Python's shuffle of ``range(count)`` after ``random.seed(seed)``, as the release defines it: int64 (count,).
 
     Args:
         count: 0 or more.
@@ -61,13 +61,13 @@ def released_permutation(count: int, seed: int) -> np.ndarray:
 
 
 def released_split(count: int, test_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places of train and test images among the ``count`` of a bucket, in the order of the released lists.
+    """Train and test indices for the ``count`` images of a bucket, in the order of the released lists.
 
     The last ``int(test_share * count)`` of the permutation are the test images. Every bucket of the same size gets the
     same permutation, and classes are not balanced (released code, ``prepare_training_folder.py``).
 
     Returns:
-        Train and test places, int64; a partition of ``range(count)``.
+        Train and test indices, int64; a partition of ``range(count)``.
 
     >>> train, test = released_split(10, 0.3, seed=0)
     >>> len(train), test
@@ -79,18 +79,18 @@ def released_split(count: int, test_share: float, seed: int) -> tuple[np.ndarray
 
 
 def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"], test_share: float) -> Iterator[pa.Table]:
-    """Whole step: add the split columns.
+    """Whole step: add the columns of the iid splits and the stream.
 
     Args:
-        rows: with columns ``key``, ``bucket`` and ``label`` (int64, the class's place in the list of classes).
+        rows: rows with columns ``key``, ``bucket`` and ``label`` (int64, the class index).
         rule: ``as_released``: the images of a bucket, class by class in the order of labels and within a class in the order
             of the rows, are shuffled by ``released_split``. ``as_written`` (the paper-era code): within each bucket and
-            class the first ``int(test_share * n)`` of a random order are the test images; that the order is drawn by
-            key, so that it does not depend on the order of the rows, is our choice.
+            class the first ``int(test_share * n)`` of a random order are the test images. Drawing this order by key, so
+            that it does not depend on the order of the rows, is our choice.
         test_share: share of test images, 0 to 1 (0.3).
 
     Yields:
-        All rows in their order, with the columns of ``IidSplits``. Memory: 25 bytes a row.
+        All rows in their order, with the columns of ``IidSplits``. Memory: 25 bytes per row.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcd"), "bucket": [1, 1, 1, 1], "label": [0, 0, 1, 1]}))
@@ -112,14 +112,14 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """What ``order_stream`` adds: see ``IidSplits``."""
+    """Column that ``order_stream`` adds: see ``IidSplits``."""
 
     key: str
     stream: int
 
 
 def order_stream(rows: Rows) -> Iterator[pa.Table]:
-    """Whole step: the place of each row in the stream, where the splits came with the rows.
+    """Whole step: add the position of each row in the stream, for rows that already have splits.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("ba"), "bucket": [1, 1]}))
@@ -131,7 +131,7 @@ def order_stream(rows: Rows) -> Iterator[pa.Table]:
 
 
 def _in_stream(rows: Rows) -> Iterator[tuple[int, pa.Table]]:
-    """Tables of rows with the column ``stream``, and the number of the first row of each."""
+    """Tables of rows with the column ``stream``, with the number of each table's first row."""
     stream = ranks(rows, [("bucket", "ascending"), ("key", "ascending")])
     for first, table in in_tables(rows):
         yield first, with_column(table, "stream", pa.array(stream[first : first + table.num_rows].astype(np.int64)))
@@ -142,7 +142,7 @@ def _tested(count: int, test_share: float) -> int:
 
 
 def _tested_rows(rows: Rows, rule: str, test_share: float) -> list[np.ndarray]:
-    """Which rows are test images, bool (n,) a seed."""
+    """Whether each row is a test image, bool (n,) for each seed."""
     order, edges, buckets = _groups(rows)
     found: list[np.ndarray] = []
     for seed in SEEDS:
@@ -160,7 +160,7 @@ def _tested_rows(rows: Rows, rule: str, test_share: float) -> list[np.ndarray]:
 
 
 def _groups(rows: Rows) -> tuple[np.ndarray, list[int], list[int]]:
-    """Rows by bucket, within it by label, then in their order, int64 (n,); where each group begins, and where each bucket.
+    """Rows by bucket, then by label, then in their order, int64 (n,); the start of each group, and the start of each bucket.
 
     Both lists end with the number of rows.
     """

@@ -1,4 +1,4 @@
-"""Pictures drawn from a seed, for configurations that need no file: one colour a class, drifting from year to year."""
+"""Generated pictures for configurations that need no files: one colour per class, drifting over the years."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _SIDE_PX = 24
 
 
 def draw_pictures(*, count: int, classes: Sequence[str], seed: int) -> Iterator[FoundImage | Rejected]:
-    """Draw ``count`` pictures over eight years, one in twenty-five of them broken.
+    """Draw ``count`` pictures over eight years; one in twenty-five is broken.
 
-    Each shows a disc in the colour that its class names, or in none of them, on a ground that grows darker with the years.
-    They are BMP files, whose bytes depend on no encoder's version.
+    Each shows a disc in the colour of its class, or in a grey of no class, on a background that darkens over the years. They
+    are BMP files, whose bytes do not depend on an encoder's version.
 
     Args:
-        count: how many.
+        count: number of pictures.
         classes: names of colours.
-        seed: of everything.
+        seed: seed for all random draws.
 
     Raises:
-        ValueError: for a class that is not a colour that can be drawn.
+        ValueError: a class is not a colour that can be drawn.
     """
     if unknown := [name for name in classes if name not in _COLOURS]:
         raise ValueError(f"class {unknown[0]!r} cannot be generated: expected one of {', '.join(_COLOURS)}")

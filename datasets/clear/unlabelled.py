@@ -1,4 +1,4 @@
-"""Images of some buckets without labels: which they are, the shard of each, and what a sample holds."""
+"""Images of some buckets without labels: selection of the buckets, shards, and samples."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 LABELS = ("labels", "file")
-"""Columns of sources that hold labels, or may, as a folder's name does: they are not published."""
+"""Source columns that hold labels, or may hold them, as a folder's name does; they are not published."""
 
 
 def place_unlabelled(rows: Rows, *, buckets: Sequence[int] | Literal["all"], max_samples: int) -> Iterator[pa.Table | Sifted]:
-    """Keep the rows of some buckets, in order, and name the shard of each; the others are rejected: ``other_bucket``.
+    """Keep the rows of some buckets, in order, and name the shard of each; reject the others as ``other_bucket``.
 
-    Rows come bucket by bucket, and go so: a table at a time is held.
+    Rows are read and written bucket by bucket; one table is held at a time.
 
     Args:
-        rows: with the column ``bucket``, the rows of a bucket together.
-        buckets: their numbers, or "all".
-        max_samples: most samples a shard; a shard holds one bucket.
+        rows: rows with the column ``bucket``, with the rows of each bucket together.
+        buckets: bucket numbers, or "all".
+        max_samples: maximum number of samples per shard; a shard holds one bucket.
 
     Raises:
-        ValueError: for a bucket that there is not.
+        ValueError: a bucket does not exist.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c", "d"], "bucket": [0, 0, 0, 1]}))
@@ -79,7 +79,7 @@ class UnlabelledSample:
 
 
 def unlabelled_sample(row: UnlabelledSample) -> dict[str, Any]:
-    """Members of a sample: the image as it was found, and its bucket and times as JSON."""
+    """Members of a sample: the unchanged image, and its bucket and times as JSON."""
     told = row_values(row, but=["extension", "image"])
     for name in ("date_taken", "date_uploaded"):
         time = getattr(row, name)

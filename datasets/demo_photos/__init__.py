@@ -1,1 +1,1 @@
-"""A dated photo album for the demo, made of photographs and video frames that ship inside Python packages."""
+"""A dated photo album for the demo, made from photographs and video frames that are included in Python packages."""

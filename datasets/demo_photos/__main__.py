@@ -10,7 +10,7 @@ from .album import AlbumError, make_album
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write an album. Returns 0, or 1 with one line on stderr where a package is missing or the folder is taken."""
+    """Write an album. Return 0, or 1 with one line on stderr if a package is missing or the folder is in use."""
     parser = argparse.ArgumentParser(prog="benchwright.datasets.demo_photos", description=__doc__)
     parser.add_argument("out", type=Path, help="folder to write the album to")
     parser.add_argument("--seed", type=int, required=True)

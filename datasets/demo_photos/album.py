@@ -1,7 +1,7 @@
 """Write a dated photo album: seeded crops of a few real photographs, whose look drifts over the years, and some broken files.
 
-The album is for a demonstration and for tests. It is no benchmark: all photos of a class are cut from one or two photographs,
-or from one clip.
+The album is for demonstrations and tests, not a benchmark: all photos of a class are cut from one or two photographs, or from
+one clip.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ...curation.records import naming
 from ...curation.rng import rng
 
 LONGEST_SIDE_PX = 1000
-"""Larger pictures are halved until they are no longer than this: the album's photos are 500 pixels wide at most."""
+"""Larger pictures are halved until they are no longer than this: the album's photos are at most 500 pixels wide."""
 
 
 class AlbumError(Exception):
@@ -47,7 +47,7 @@ class Source:
     frames: Sequence[int] | None = None
 
     def path(self) -> Path:
-        """Where the file lies on this machine. Raises ``AlbumError`` with what to install."""
+        """Path of the file on this machine. Raises ``AlbumError`` with what to install."""
         try:
             distribution = importlib.metadata.distribution(self.distribution)
         except importlib.metadata.PackageNotFoundError:
@@ -112,14 +112,14 @@ COLUMNS = ("file", "date_taken", "date_uploaded", "true_class")
 ORIENTATION, DATE_TIME_ORIGINAL, EXIF_IFD = 0x0112, 0x9003, 0x8769
 
 FLAWS = {"truncated": 3, "empty": 2, "text": 2, "undated": 4, "early": 2}
-"""How many broken files of each kind: cut off, no bytes, a text named .jpg, no date anywhere, uploaded before it was taken."""
+"""Number of broken files of each kind: truncated, no bytes, a text named .jpg, no date anywhere, uploaded before capture."""
 
 LEAST_PHOTOS = 100
 
 
 @dataclasses.dataclass(frozen=True)
 class PhotoAlbum:
-    """What ``make_album`` wrote."""
+    """The result of ``make_album``."""
 
     photos_dir: Path
     """Root of the photos, in one folder per year."""
@@ -127,7 +127,7 @@ class PhotoAlbum:
     """One row per file: ``file`` relative to ``photos_dir``, ``date_taken`` and ``date_uploaded`` (ISO 8601, "" if unknown),
     and ``true_class`` ("" for a distractor and for a file that shows nothing)."""
     files: int
-    """How many files there are, the broken ones included."""
+    """Number of files, including the broken ones."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,17 +144,17 @@ class Shot:
 
 
 def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: int = 2009, years: int = 6) -> PhotoAlbum:
-    """Write ``photos`` good JPEG files and 13 broken ones, with the truth about them beside.
+    """Write ``photos`` good JPEG files and 13 broken ones, and a CSV file with their true classes and dates.
 
     The same arguments give the same bytes on one machine. Bytes depend on the versions of OpenCV, Pillow and PyAV, which
     ``album.json`` records.
 
     Args:
-        folder: made if need be. An album that an earlier call left there is replaced; any other content is an error.
-        seed: every crop, date and flaw follows from it.
-        photos: good photos, 100 at least, so that every source has one.
-        first_year: the album begins on 1 January of it.
-        years: how many years the dates of capture span, evenly.
+        folder: destination; created if it does not exist. The album of an earlier call is replaced; other content is an error.
+        seed: seed for all crops, dates and flaws.
+        photos: number of good photos, at least 100, so that every source has one.
+        first_year: the album begins on 1 January of this year.
+        years: number of years over which the capture dates are spread evenly.
 
     Raises:
         AlbumError: a package of the extra ``demo`` is not installed, ``folder`` holds something that is not an album, or
@@ -173,7 +173,7 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
         for _ in pool.map(lambda shot: _put(root / "photos" / shot.file, _file_bytes(shot, pixels, seed)), shots):
             pass
     _write_csv(root / "albums.csv", shots)
-    # Last, and at one stroke: an album whose record says how it was made is whole.
+    # Last and atomic: an album whose record describes it is complete.
     record = root / "album.json.new"
     _put(record, (json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n").encode())
     record.replace(root / "album.json")
@@ -181,7 +181,7 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
 
 
 def _clear(root: Path) -> None:
-    """Remove the files that an earlier album names. ``album.json`` alone is what an interrupted call leaves."""
+    """Remove the files of an earlier album. An interrupted call leaves at least ``album.json``."""
     if not root.exists() or not any(root.iterdir()):
         root.mkdir(parents=True, exist_ok=True)
         (root / "album.json").write_text("{}\n")
@@ -199,7 +199,7 @@ def _shots(catalogue: list[Source], *, seed: int, photos: int, start: dt.datetim
     for source, low, high in zip(catalogue, edges[:-1], edges[1:], strict=True):
         for index in range(high - low):
             draw = rng(seed, STAGE, f"{source.name}/{index}/dates")
-            era = (index + float(draw.random())) / (high - low)  # spread evenly, so that no year lacks a class
+            era = (index + float(draw.random())) / (high - low)  # spread evenly, so that every year has all classes
             yield _shot(source, f"{source.name}/{index}", era, draw, start=start, days=days)
     order = rng(seed, STAGE, "flaws").permutation(len(catalogue))
     broken = [f"{flaw}/{index}" for flaw, count in FLAWS.items() for index in range(count)]
@@ -219,7 +219,7 @@ def _shot(
 
 
 def _named(shots: Iterator[Shot]) -> list[Shot]:
-    """Number the files by date of capture, as a camera does: a name tells nothing of what the photo shows."""
+    """Number the files by capture date, as a camera does, so that names do not reveal the content."""
     ordered = sorted(shots, key=lambda shot: (shot.taken, shot.key))
     return [dataclasses.replace(shot, file=f"{shot.taken.year}/IMG_{index:04d}.jpg") for index, shot in enumerate(ordered)]
 
@@ -238,7 +238,7 @@ def _jpeg(shot: Shot, frames: list[np.ndarray], seed: int) -> bytes:
     at = 0.8 * shot.era + 0.2 * float(draw.random())
     image = _developed(_cropped(frames[round(at * (len(frames) - 1))], shot, draw), shot.era, draw)
     exif = Image.Exif()
-    if draw.random() < 0.04:  # the camera was held upright: the pixels lie on their side, and a tag says so
+    if draw.random() < 0.04:  # the camera was held upright: the pixels are rotated, and a tag says so
         image = image.transpose(Image.Transpose.ROTATE_90)
         exif[ORIENTATION] = 6
     if shot.flaw != "undated":
@@ -249,7 +249,7 @@ def _jpeg(shot: Shot, frames: list[np.ndarray], seed: int) -> bytes:
 
 
 def _cropped(image: np.ndarray, shot: Shot, draw: np.random.Generator) -> Image.Image:
-    """A window of the picture, slightly turned, perhaps mirrored. The later the photo, the closer it looks."""
+    """A window of the picture, slightly rotated and possibly mirrored; later photos are closer crops."""
     import cv2
 
     width, height = SIDES_PX[int(draw.integers(len(SIDES_PX)))]
@@ -264,7 +264,7 @@ def _cropped(image: np.ndarray, shot: Shot, draw: np.random.Generator) -> Image.
         for focus, side, span in zip(shot.source.focus, image.shape[1::-1], (span_x, span_y), strict=True)
     ]
     xx, xy, yx, yy = flip * scale * cos, -scale * sin, flip * scale * sin, scale * cos
-    # From the places of pixels in the photo to those in the picture, of which centre counts from its upper left corner.
+    # Maps pixel positions in the photo to positions in the picture; ``centre`` is measured from its upper left corner.
     turned = np.array([[xx, xy, 0.0], [yx, yy, 0.0]])
     turned[:, 2] = np.array(centre) - 0.5 - turned[:, :2] @ [(width - 1) / 2, (height - 1) / 2]
     flags = cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP
@@ -272,7 +272,7 @@ def _cropped(image: np.ndarray, shot: Shot, draw: np.random.Generator) -> Image.
 
 
 def _developed(image: Image.Image, era: float, draw: np.random.Generator) -> Image.Image:
-    """Early photos are soft, pale and warm; late ones are sharp, saturated, cold and dark. Each strays a little."""
+    """Early photos are soft, pale and warm; late ones are sharp, saturated, cold and dark. Each varies a little."""
     import cv2
 
     saturation = 0.25 + 0.9 * era + float(draw.normal(0.0, 0.08))
@@ -285,7 +285,7 @@ def _developed(image: Image.Image, era: float, draw: np.random.Generator) -> Ima
         for i, gain in enumerate((1.0 + warmth, 1.0, 1.0 - warmth))
     ]
     image = image.convert("RGB", tuple(value for row in rows for value in row))
-    # Exposure acts on light, and the numbers in a file are light to the power 1 / 2.2.
+    # Exposure acts on linear light, and values in a file are light to the power 1 / 2.2.
     curve = [min(255, round(255 * (value / 255) * 2.0 ** (exposure_ev / 2.2))) for value in range(256)]
     image = image.point(curve * 3)
     return Image.fromarray(cv2.GaussianBlur(np.asarray(image), (0, 0), softness_px)) if softness_px > 0.3 else image

@@ -1,1 +1,1 @@
-"""Published datasets in the forms that other tools load."""
+"""Published datasets in the forms that other tools read."""

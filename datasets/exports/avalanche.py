@@ -1,6 +1,6 @@
-"""A published dataset as a benchmark of Avalanche, which reads our shards: nothing is written.
+"""A published dataset as a benchmark of Avalanche, which reads the shards: nothing is written.
 
-``pip install avalanche-lib`` brings Avalanche; it is imported when a benchmark is requested.
+Install Avalanche with ``pip install avalanche-lib``; it is imported when a benchmark is requested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .published import Published
 
 
 def picture_tensor(sample: Mapping[str, Any]) -> torch.Tensor:
-    """The one picture of a sample as torchvision's ``ToTensor`` gives it: float32 (3, height, width), 0 to 1.
+    """The only picture of a sample as torchvision's ``ToTensor`` returns it: float32 (3, height, width), 0 to 1.
 
     >>> picture_tensor(ShardDataset("out/dataset")[0]).shape
     torch.Size([3, 24, 24])
@@ -30,7 +30,7 @@ def picture_tensor(sample: Mapping[str, Any]) -> torch.Tensor:
 
 
 class DecodedSamples:
-    """Rows of an index as a dataset of pairs (x, class index), with the ``targets`` that Avalanche asks for.
+    """Rows of an index as a dataset of pairs (x, class index), with the ``targets`` that Avalanche requires.
 
     >>> index = DatasetIndex.open("out/dataset", where={"bucket": 3})
     >>> samples = DecodedSamples(index, index.table["label"].to_pylist(), picture_tensor)
@@ -59,21 +59,22 @@ def benchmark(
     configuration: str = "",
     splits: Sequence[str] = (),
 ) -> Any:
-    """A ``CLScenario`` of Avalanche: a stream for each split, and in it an experience for each value of a column.
+    """A ``CLScenario`` of Avalanche: a stream for each split, with an experience for each value of a column.
 
-    By a column of times it is domain-incremental, by a column of tasks that bring classes class-incremental (what
-    ``NIScenario`` and ``NCScenario`` are in Avalanche). ``task_incremental_benchmark`` of Avalanche gives it task labels.
+    With a column of times it is domain-incremental; with a column of tasks that introduce classes it is class-incremental
+    (``NIScenario`` and ``NCScenario`` in Avalanche). Avalanche's ``task_incremental_benchmark`` adds task labels.
 
     Args:
         dataset: folder or URL of a published dataset.
-        experience: column of whole numbers, the order of the experiences, such as ``bucket`` or ``task``.
-        label: column of classes: their indices, or names that the dataset lists.
-        x: what is learned from a sample as ``ShardDataset`` decodes it.
-        configuration: of the dataset, which has the splits; by default the first.
-        splits: of it, by default all.
+        experience: column of integers that orders the experiences, such as ``bucket`` or ``task``.
+        label: column of classes: class indices, or names that the dataset lists.
+        x: computes the input from a sample as ``ShardDataset`` decodes it.
+        configuration: configuration of the dataset that has the splits; by default the first.
+        splits: splits of the configuration; by default all.
 
     Raises:
-        ValueError: no such column, configuration or split; a row of a split has no class, or a split no row of an experience.
+        ValueError: the column, configuration or split does not exist; a row of a split has no class, or a split no row of an
+            experience.
 
     >>> benchmark("out/dataset", experience="year")
     Traceback (most recent call last):

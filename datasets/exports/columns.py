@@ -1,4 +1,4 @@
-"""Members of samples as columns of a table, with the features that Hugging Face's ``datasets`` calls them by."""
+"""Members of samples as columns of a table, with the features of Hugging Face's ``datasets`` that describe them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..reader.index import ShardFiles
 
 ColumnKind = Literal["image", "images", "array", "ragged", "text", "bytes"]
 Feature = dict[str, Any]
-"""Of ``datasets``: the JSON form of ``Features``."""
+"""A feature of ``datasets`` in the JSON form of ``Features``."""
 
 PICTURE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 _FRAME = re.compile(r"\d+\.(\w+)")
@@ -31,12 +31,12 @@ class MemberColumn:
     """A column that holds members of the samples.
 
     Attributes:
-        name: of the column.
-        member: as ``column_of`` calls it.
-        kind: "image" and "images" keep the bytes of pictures in any format; "array" has one shape in all samples, and
-            "ragged" several, which a column ``<name>_shape`` tells.
-        dtype: of arrays.
-        shape: of an "array".
+        name: name of the column.
+        member: name that ``column_of`` derives from the member's extension.
+        kind: "image" and "images" keep the bytes of pictures in any format; an "array" has the same shape in all samples, and
+            a "ragged" one has several shapes, which are in a column ``<name>_shape``.
+        dtype: dtype of arrays.
+        shape: shape of an "array".
     """
 
     name: str
@@ -46,7 +46,7 @@ class MemberColumn:
     shape: tuple[int, ...] = ()
 
     def fields(self) -> list[pa.Field]:
-        """Of the table."""
+        """Arrow fields of the column, and of its shapes if it is ragged."""
         if self.kind == "image":
             return [pa.field(self.name, PICTURE)]
         if self.kind == "images":
@@ -61,7 +61,7 @@ class MemberColumn:
         return [pa.field(self.name, value)]
 
     def features(self) -> dict[str, Feature]:
-        """Column -> feature."""
+        """Features by column name."""
         if self.kind == "image":
             return {self.name: {"_type": "Image"}}
         if self.kind == "images":
@@ -72,7 +72,7 @@ class MemberColumn:
         return {field.name: feature_of(field.type) for field in self.fields()}
 
     def values(self, samples: Sequence[Mapping[str, bytes]], keys: Sequence[str]) -> list[pa.Array]:
-        """The column of some samples, and that of shapes if there is one."""
+        """The column of some samples, and the column of shapes if it is ragged."""
         found: list[Any] = []
         for key, members in zip(keys, samples, strict=True):
             mine = {extension: data for extension, data in members.items() if column_of(extension)[0] == self.member}
@@ -97,7 +97,7 @@ class MemberColumn:
 
 
 def _lists(arrays: Sequence[np.ndarray | None], shape: tuple[int, ...], kind: pa.DataType) -> pa.Array:
-    """Arrays as lists in lists, without a Python object a value."""
+    """Arrays as nested lists, without creating a Python object per value."""
     there = [np.ravel(each) for each in arrays if each is not None]
     flat = np.concatenate(there) if there else np.empty(0)
     if len(shape) > 1:
@@ -113,7 +113,7 @@ def _lists(arrays: Sequence[np.ndarray | None], shape: tuple[int, ...], kind: pa
 
 
 def column_of(extension: str) -> tuple[str, ColumnKind]:
-    """Name and kind of the column that a member goes to, by its extension.
+    """Name and kind of the column for a member with this extension.
 
     >>> [column_of(each) for each in ("webp", "0003.jpg", "embedding.npy", "json", "dng")]
     [('image', 'image'), ('images', 'images'), ('embedding', 'array'), ('json', 'text'), ('dng', 'bytes')]
@@ -128,16 +128,16 @@ def column_of(extension: str) -> tuple[str, ColumnKind]:
 
 
 def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -> list[MemberColumn]:
-    """The columns that the members of all samples fill, by name. Of payloads, only the heads of arrays are read.
+    """The columns for the members of all samples, by name. Of the payloads, only the heads of arrays are read.
 
     Args:
-        url: of the dataset.
-        shards: their names.
-        taken: names of other columns; a member's column that would have one of these is called ``member_<name>``.
+        url: folder or URL of the dataset.
+        shards: names of the shards.
+        taken: names of other columns; a member's column with one of these names is renamed ``member_<name>``.
 
     Raises:
-        ShardError: a shard is missing or broken, a member is no array though its extension says so, or a sample has two
-            pictures, which one column cannot hold.
+        ShardError: a shard is missing or broken, a member is not an array though its extension says so, or a sample has two
+            members for one column, such as two pictures.
     """
     files, kinds = ShardFiles(url), dict[str, ColumnKind]()
     heads: dict[str, set[tuple[np.dtype[Any], tuple[int, ...]]]] = {}
@@ -183,7 +183,7 @@ _NAMES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
 def feature_of(kind: pa.DataType) -> Feature:
-    """The feature of a column of plain values, or of lists of them."""
+    """The feature for a column of plain values or of lists of them."""
     if pa.types.is_list(kind):
         return {"feature": feature_of(kind.value_type), "_type": "List"}
     return {"dtype": _NAMES.get(str(kind), str(kind)), "_type": "Value"}

@@ -1,4 +1,4 @@
-"""The forms that ``push`` can write a published dataset in. Its functions are loaded when they are asked for."""
+"""The forms in which ``push`` can write a published dataset. The modules that write them are imported on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Write = Callable[..., int]
 
 
 def writer_of(form: Form) -> tuple[str, Write]:
-    """The file by which a folder in that form is known, and the function that writes one.
+    """The file that identifies a folder in this form, and the function that writes one.
 
     >>> writer_of("shards")[0]
     'dataset.json'

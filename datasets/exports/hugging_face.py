@@ -1,7 +1,7 @@
-"""A published dataset in the form that Hugging Face's ``load_dataset`` reads: Parquet with the payloads in it, and a card.
+"""A published dataset in the form that Hugging Face's ``load_dataset`` reads: Parquet with the payloads, and a dataset card.
 
-Each row is written once. Rows that belong to the same splits of all configurations share files, so that a split is a list of
-files; the five iid splits of CLEAR and its stream are configurations over the same images.
+Each row is written once. Rows that belong to the same splits in all configurations share files, so that a split is a list of
+files. For example, the five iid splits of CLEAR and its stream are configurations over the same images.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from .columns import Feature, MemberColumn, feature_of, member_columns
 from .published import PLACES, Published, cut
 
 FILE_BYTES = 256 << 20
-"""Payload of a file at most, unless a single sample is larger."""
+"""Maximum payload of a file, unless a single sample is larger."""
 
 EXPORTED = "export.json"
-"""What an export has written: name -> size, and the digests of what it is of."""
+"""Record of an export: the files written, name -> size, and the version of the dataset."""
 
 
 def write_parquet(
     dataset: str, target: Store, *, file_bytes: int = FILE_BYTES, progress: Callable[[str], None] = lambda _: None
 ) -> int:
-    """Write a published dataset as Parquet with a card for Hugging Face's hub, and return the number of rows.
+    """Write a published dataset as Parquet with a card for the Hugging Face Hub, and return the number of rows.
 
-    A file that is there with the digest in ``export.json`` is not written again, so a repeated call continues where one was
-    interrupted. Memory is a row group and the index.
+    A file that exists with the size in ``export.json`` is not written again, so a repeated call continues where one was
+    interrupted. Memory holds one row group and the index.
 
     Args:
         dataset: folder or URL with ``dataset.json``, index and shards.
-        target: where to: a folder, or any fsspec URL such as ``hf://datasets/NAME``.
-        file_bytes: payload of a file.
+        target: destination: a folder, or any fsspec URL such as ``hf://datasets/NAME``.
+        file_bytes: maximum payload of a file.
         progress: called with one line per file.
 
     Raises:
         ShardError: a shard is missing or broken.
-        ValueError: the configurations name a column that there is not, or leave a row out.
+        ValueError: the configurations name a column that does not exist, or leave a row out.
 
     >>> write_parquet("out/dataset", Store("for-the-hub"))
     210
@@ -85,13 +85,13 @@ def write_parquet(
 
 
 def make_repository(url: str) -> bool:
-    """Make the repository that ``hf://datasets/OWNER/NAME`` names, a private one. False where the hub has it.
+    """Create the private repository that ``hf://datasets/OWNER/NAME`` names. Return False if it exists already.
 
     Raises:
-        OSError: the hub refuses, or cannot be reached.
-        ValueError: the URL names no dataset of the hub.
+        OSError: the Hub refuses, or cannot be reached.
+        ValueError: the URL names no dataset of the Hub.
     """
-    from huggingface_hub import HfApi  # not before it is needed: its import takes a quarter of a second
+    from huggingface_hub import HfApi  # imported only here: it takes a quarter of a second
 
     found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", url)
     if not found:
@@ -104,7 +104,7 @@ def make_repository(url: str) -> bool:
 
 
 class _Done:
-    """Which files an export to the same place, of the same dataset, has written."""
+    """Files that an earlier export of the same dataset to the same place has written."""
 
     def __init__(self, target: Store, version: str) -> None:
         self._target = target
@@ -128,7 +128,7 @@ class _Done:
         self._write()
 
     def close(self, names: Sequence[str]) -> None:
-        """Remove what an earlier export of other content left."""
+        """Remove the files that remain from an earlier export of other content."""
         self._target.remove([name for name in self._held if name not in names])
         self._sizes = {name: size for name, size in self._sizes.items() if name in names}
         self._held = {}
@@ -145,7 +145,7 @@ def _labelled(field: pa.Field, labels: Mapping[str, Sequence[str]]) -> Feature:
 
 
 def _atoms(masks: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[list[str], NDArray[np.int64]]]:
-    """Rows that are in the same splits, and which these are, in the order of their first rows."""
+    """Groups of rows that are in the same splits, with the names of these splits, in the order of their first rows."""
     names = list(masks)
     codes = np.packbits(np.stack([*masks.values()]), axis=0)
     _, first, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
@@ -154,7 +154,7 @@ def _atoms(masks: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[list[str], 
 
 
 def _as_indices(table: pa.Table, labels: Mapping[str, Sequence[str]]) -> pa.Table:
-    """With names of classes as their indices."""
+    """The table with class names replaced by class indices."""
     for name, names in labels.items():
         if pa.types.is_string(table.schema.field(name).type):
             places = pc.index_in(table[name], value_set=pa.array(names, pa.string())).cast(pa.int64())
@@ -179,7 +179,7 @@ def _card(
     sizes: Mapping[str, int],
     counts: Mapping[str, int],
 ) -> bytes:
-    """The dataset's card, with what the hub wants to know of configurations and columns at its head."""
+    """The dataset's card, with the Hub's description of configurations and columns in its head."""
     _, head, text = Store(of.index.url).read("README.md").decode().split("---\n", 2)
     columns = [{"name": name, **_yaml(feature)} for name, feature in features.items()]
     texts: list[dict[str, Any]] = []
@@ -207,7 +207,7 @@ def _card(
 
 
 def _yaml(feature: Feature) -> dict[str, Any]:
-    """A feature as the head of a card has it."""
+    """A feature in the form used in the head of a card."""
     kind = feature["_type"]
     if kind == "List":
         inner = _yaml(feature["feature"])

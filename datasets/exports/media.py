@@ -1,4 +1,4 @@
-"""A published dataset for tools that show pictures: FiftyOne and Label Studio."""
+"""A published dataset in the forms of FiftyOne and Label Studio, tools that show pictures."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .columns import column_of
 from .published import PLACES, Published
 
 METADATA, SAMPLES = "metadata.json", "samples.json"
-"""What FiftyOne's form holds beside the media; the first is there from the beginning."""
+"""Files of FiftyOne's form in addition to the media; the first is written at the start."""
 
 CONFIG, TASKS = "config.xml", "tasks.json"
-"""What Label Studio's form holds; the first is there from the beginning."""
+"""Files of Label Studio's form; the first is written at the start."""
 
 _RESERVED = {"id", "filepath", "tags", "metadata", "media_type", "created_at", "last_modified_at", "frames", "frame_number"}
-"""Names that FiftyOne has of its own; a column of such a name becomes ``column_<name>``."""
+"""Field names that FiftyOne reserves; a column with such a name becomes ``column_<name>``."""
 
 
 def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], None] = lambda _: None) -> int:
     """Write a published dataset in the form that ``fiftyone.types.FiftyOneDataset`` reads, and return the number of samples.
 
     Each picture is a sample of FiftyOne, with the columns of the index as fields, and the split of the first configuration as
-    its tag. Columns of classes are ``Classification``; moments are texts. Frames of one clip have its key, and their places as
-    ``frame``: ``dataset.group_by("key", order_by="frame")``. Of samples without a picture the first member stands for it. Media
-    that are there with their sizes are not written again, and ``samples.json`` comes last.
+    its tag. Columns of classes become ``Classification``; dates and times become texts. The frames of a clip share its key, and
+    ``frame`` is their position: ``dataset.group_by("key", order_by="frame")``. A sample without a picture is represented by its
+    first member. Media that exist with the same size are not written again, and ``samples.json`` appears after all media.
 
     Raises:
         ShardError: a shard is missing or broken.
-        ValueError: the target holds something else that has a ``metadata.json``.
+        ValueError: the target contains a ``metadata.json`` of something else.
 
     >>> write_fiftyone("out/dataset", Store("for-fiftyone"))
     210
@@ -80,15 +80,15 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
 def write_label_studio(
     dataset: str, target: Store, *, side_px: int = 512, progress: Callable[[str], None] = lambda _: None
 ) -> int:
-    """Write a published dataset as a project of Label Studio, to look at its labels and mend them; returns the number of tasks.
+    """Write a published dataset as a project of Label Studio, to review and correct its labels; return the number of tasks.
 
-    ``tasks.json`` (Import) has a thumbnail of the picture of each sample, for a clip that of the frame in its middle, the
-    columns of the index, and the sample's class as a prediction; ``config.xml`` (Labeling Interface, Code) asks for the class:
-    that of the column ``label`` if there is one, else of the first column of classes.
+    ``tasks.json`` (Import) has for each sample a thumbnail of its picture (of the middle frame for a clip), the columns of the
+    index, and the sample's class as a prediction. ``config.xml`` (Labeling Interface, Code) asks for the class: the column
+    ``label`` if it exists, else the first column of classes.
 
     Args:
         dataset: folder or URL.
-        target: where to.
+        target: destination.
         side_px: longest side of a thumbnail.
         progress: called with one line.
 
@@ -122,9 +122,9 @@ def write_label_studio(
 
 
 def _same(of: Published, target: Store) -> bool:
-    """Whether media in the target are of the same dataset."""
+    """Whether the media in the target belong to the same dataset."""
     if not target.exists(METADATA):
-        # Written first, so that a push that is interrupted is known by it.
+        # Written first, so that an interrupted push can be recognised.
         target.write_json(METADATA, {"info": {"benchwright": of.facts["digest"]}})
         return True
     try:
@@ -134,14 +134,14 @@ def _same(of: Published, target: Store) -> bool:
 
 
 def _rows(of: Published) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]:
-    """Each row for JSON, without its place, and its members."""
+    """Each row as JSON values, without shard, offset and size, and its members."""
     for table, samples in of.samples():
         for row, members in zip(table.drop_columns(list(PLACES)).to_pylist(), samples, strict=True):
             yield {name: _plain(value) for name, value in row.items()}, members
 
 
 def _plain(value: Any) -> Any:
-    """For JSON: a moment as ISO 8601, and null for what is no number."""
+    """A value for JSON: dates and times as ISO 8601, and null for numbers that are not finite."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, datetime.date):
@@ -160,5 +160,5 @@ def _fields(of: Published, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pictures(members: Mapping[str, bytes]) -> Sequence[str]:
-    """Extensions of the pictures of a sample, in the order of frames."""
+    """Extensions of the pictures of a sample, in frame order."""
     return sorted(each for each in members if column_of(each)[1] in ("image", "images"))

@@ -1,4 +1,4 @@
-"""A published dataset as the forms of other tools need it: its facts, rows, splits and classes, and its samples in turn."""
+"""A published dataset as the exports need it: its facts, rows, splits and classes, and its samples in batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...curation.store import Store
 from ..reader.index import DatasetIndex, ShardFiles
 
 BATCH_BYTES = 16 << 20
-"""Payload of a batch of samples at most: what is held in memory."""
+"""Maximum payload of a batch of samples that is held in memory."""
 
 PLACES = ("shard", "offset", "size")
 
@@ -26,13 +26,13 @@ Configurations = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Published:
-    """A dataset that was checked against its index.
+    """A dataset that has been checked against its index.
 
     Attributes:
         facts: ``dataset.json``.
         index: all rows.
-        configurations: name -> split -> the rows in it, as column -> values; see ``DatasetCard``.
-        labels: column of classes, by index or by name -> the names of the classes.
+        configurations: name -> split -> the rows in the split, as column -> values; see ``DatasetCard``.
+        labels: class names by column; the column holds class indices or names.
 
     >>> of = Published.open("out/dataset")
     >>> of.labels["label"], list(of.configurations)[0], len(of.index)
@@ -50,7 +50,7 @@ class Published:
 
         Raises:
             ShardError: a shard is missing or too short.
-            ValueError: ``dataset.json`` is no JSON.
+            ValueError: ``dataset.json`` is not JSON.
         """
         try:
             facts: dict[str, Any] = json.loads(Store(dataset).read("dataset.json"))
@@ -65,14 +65,14 @@ class Published:
 
     @property
     def version(self) -> str:
-        """Changes with the rows, the payloads and the columns."""
+        """Text that changes with the rows, the payloads and the columns."""
         return json.dumps({"digest": self.facts["digest"], "files": self.facts["files"]["index.parquet"]["sha256"]})
 
     def masks(self) -> dict[str, NDArray[np.bool_]]:
-        """``configuration/split`` -> (n,) whether a row is in it; splits without rows are left out.
+        """``configuration/split`` -> (n,) whether each row is in the split; splits without rows are left out.
 
         Raises:
-            ValueError: a configuration names a column that there is not, or leaves a row out.
+            ValueError: a configuration names a column that does not exist, or leaves a row out.
         """
         table, found = self.index.table, dict[str, NDArray[np.bool_]]()
         for name, splits in self.configurations.items():
@@ -93,14 +93,14 @@ class Published:
         return found
 
     def class_of(self, row: Mapping[str, Any], column: str) -> str | None:
-        """Name of a row's class in a column of ``labels``."""
+        """Name of a row's class in a column of ``labels``; None if it has none."""
         value = row[column]
         if value is None or isinstance(value, str):
             return value
         return self.labels[column][value] if 0 <= value < len(self.labels[column]) else None
 
     def samples(self, rows: NDArray[np.int64] | None = None) -> Iterator[tuple[pa.Table, list[dict[str, bytes]]]]:
-        """Some rows or all, a batch at a time, and the members of each by extension."""
+        """The rows (by default all) in batches, with the members of each row by extension."""
         files, sizes = ShardFiles(self.index.url), self.index.table["size"].to_numpy()
         for some in cut(np.arange(len(self.index)) if rows is None else rows, sizes, BATCH_BYTES):
             table = self.index.table.take(pa.array(some))
@@ -110,6 +110,6 @@ class Published:
 
 
 def cut(rows: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
-    """Stretches of rows of about ``most`` bytes each."""
+    """Split rows into parts of about ``most`` bytes each."""
     after = np.cumsum(sizes[rows])
     yield from (part for part in np.split(rows, np.flatnonzero(np.diff((after - 1) // most)) + 1) if len(part))

@@ -9,7 +9,7 @@ from ...curation.store import Store
 
 
 def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None] = lambda _: None) -> int:
-    """Copy the files of a published dataset, and return the number of its samples. What is there with its size stays.
+    """Copy the files of a published dataset, and return the number of its samples. Files that exist with the same size stay.
 
     Raises:
         StoreError: a file is missing.

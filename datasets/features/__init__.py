@@ -1,1 +1,1 @@
-"""Feature vectors that were computed elsewhere and stored, one a sample: read as rows, and put beside the samples' rows."""
+"""Stored feature vectors, one per sample: read as rows, and joined to the rows of samples; and extraction of features."""

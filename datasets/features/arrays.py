@@ -1,4 +1,4 @@
-"""Arrays of .npy and .npz files from strangers: a head is checked before any value is read, and rows are read with seeks."""
+"""Arrays in untrusted .npy and .npz files: the head is checked before any value is read, and rows are read with seeks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...curation.zips import open_zip
 from .files import fits, open_file, place_of, unread
 
 MAX_BYTES_AT_ONCE = 1 << 29
-"""Of values that are read in one go; who wants more reads fewer rows."""
+"""Maximum size of the values in one read; to read more, read fewer rows at a time."""
 
 
 class StoredArray:
-    """An array on a stream that can seek. Its head's claim must be what ``size``, bytes of head and values, leaves for values:
-    memory and loops over rows go by the shape.
+    """An array on a seekable stream. The shape in its head must match ``size``, the number of bytes of head and values, because
+    memory and loops over rows depend on the shape.
 
     Args:
-        origin: where in the stream it begins.
+        origin: position in the stream at which the array begins.
     """
 
     def __init__(self, stream: Any, place: str, size: int, origin: int = 0) -> None:
@@ -47,20 +47,20 @@ class StoredArray:
 
     @property
     def count(self) -> int:
-        """Number of rows. Raises ``ValueError`` if it is a single number."""
+        """Number of rows. Raises ``ValueError`` if the array is a single number."""
         if not self.shape:
             raise ValueError(f"{self._place} is a single number, expected rows")
         return self.shape[0]
 
     def rows(self, start: int, stop: int, numbers: int | None = None) -> np.ndarray:
-        """Rows [start, stop). Rows of another size than ``numbers`` are not read. Raises ``ValueError`` beyond
-        ``MAX_BYTES_AT_ONCE``."""
+        """Rows [start, stop). If a row does not have ``numbers`` numbers, they are not read but returned as ``files.unread``.
+        Raises ``ValueError`` beyond ``MAX_BYTES_AT_ONCE``."""
         wanted = (min(stop, self.count) - start, *self.shape[1:])
         offset = start * self.dtype.itemsize * math.prod(wanted[1:])
         return self._read(offset, wanted, fits(wanted[1:], self.dtype, numbers))
 
     def whole(self, numbers: int | None = None) -> np.ndarray:
-        """All of it, where it has so many ``numbers``. Raises ``ValueError`` like ``rows``."""
+        """The whole array, read only if it has ``numbers`` numbers. Raises ``ValueError`` like ``rows``."""
         return self._read(0, self.shape, fits(self.shape, self.dtype, numbers))
 
     def _read(self, offset: int, shape: tuple[int, ...], wanted: bool) -> np.ndarray:
@@ -79,8 +79,8 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class Arrays:
-    """The arrays of an open file by name; that of an .npy file is called "". ``get`` checks the head of one, which may be read
-    until the file is closed."""
+    """The arrays of an open file by name; the array of an .npy file has the name "". ``get`` checks the head of an array, which
+    can be read until the file is closed."""
 
     names: list[str]
     get: Callable[[str], StoredArray]
@@ -91,8 +91,8 @@ def open_arrays(place: str, *, by_rows: bool = True) -> Iterator[Arrays]:
     """The arrays of an .npz file, or of an .npy file.
 
     Args:
-        by_rows: members of an .npz file that are not packed are read with seeks, which ``zipfile`` makes by reading all that is
-            skipped. Where arrays are read whole, it checks their sums.
+        by_rows: read uncompressed members of an .npz file with seeks; ``zipfile`` would read everything that is skipped. If
+            False, arrays are read whole through ``zipfile``, which checks their checksums.
 
     Raises:
         FileNotFoundError: no such file.
@@ -117,7 +117,7 @@ def open_arrays(place: str, *, by_rows: bool = True) -> Iterator[Arrays]:
                 return StoredArray(archive.open(info), named, info.file_size)
             plain = cast("IO[bytes]", archive.fp)
             plain.seek(info.header_offset + 26)
-            lengths = np.frombuffer(plain.read(4), "<u2").tolist()  # of the name and the extra fields that follow
+            lengths = np.frombuffer(plain.read(4), "<u2").tolist()  # lengths of the name and of the extra fields that follow
             return StoredArray(plain, named, info.file_size, info.header_offset + 30 + sum(lengths))
 
         yield Arrays(list(members), get)
@@ -130,13 +130,13 @@ def read_whole(place: str, numbers: int | None = None) -> np.ndarray:
 
 
 def array_shapes(root: str, path: str) -> dict[str, tuple[int, ...]]:
-    """Shape of every array of an .npz file by its entry, or of an .npy file by "". Raises as ``open_arrays`` does."""
+    """Shape of every array of an .npz file by entry, or of an .npy file by "". Raises as ``open_arrays`` does."""
     with open_arrays(place_of(root, path)) as arrays:
         return {name: arrays.get(name).shape for name in arrays.names}
 
 
 def array_rows(root: str, path: str, entry: str, start: int, stop: int) -> np.ndarray:
-    """Rows [start, stop) of an array of ``array_shapes``, read with a seek where it is not packed.
+    """Rows [start, stop) of an array of ``array_shapes``, read with a seek if it is not compressed.
 
     Raises:
         ValueError: a damaged file, or rows of more than ``MAX_BYTES_AT_ONCE`` together.
@@ -146,7 +146,7 @@ def array_rows(root: str, path: str, entry: str, start: int, stop: int) -> np.nd
 
 
 def strings(names: np.ndarray) -> list[str]:
-    """Text; bytes that are not UTF-8, and numbers beyond Unicode, become half surrogate pairs, whose rows are rejected."""
+    """Names as text; bytes that are not UTF-8, and numbers beyond Unicode, become lone surrogates, whose rows are rejected."""
     if names.dtype.kind == "U":
         native = names.dtype.newbyteorder("=")
         codes = np.ascontiguousarray(names, native).view(np.uint32)

@@ -1,13 +1,13 @@
-"""Frozen backbones: from the frames of a clip to one vector. Weights are local files; nothing is fetched, nothing is trained.
+"""Frozen backbones, which turn the frames of a clip into one vector. Weights are local files; nothing is downloaded or trained.
 
-``built_in`` needs no file: colours and edges of a grid, in plain numpy. It is for trying and for tests, and no match for a
-network. ``state_dict`` is a file of weights (safetensors, or ``torch.save(model.state_dict(), file)``, read with
-``weights_only``) for a model of torchvision by its name; the feature is what goes into its last layer, the ``head``.
-``network`` is X3D or TimeSformer by name, with weights from such a file; see ``video_networks.py``. Of both, ``classes`` gives
-what the last layer says in place of what goes into it: the classifier that KOWL calls Original. ``torchscript`` is a model
-with its code in one file (``torch.jit.save``), whose output is the feature: a program, which may write any file
+``built_in`` needs no file: it describes the colours and edges of a grid in plain numpy. It is for trials and tests, and no
+replacement for a network. ``state_dict`` is a file of weights (safetensors, or ``torch.save(model.state_dict(), file)``, read
+with ``weights_only``) for a torchvision model by name; the feature is the input of its last layer, the ``head``. ``network`` is
+X3D or TimeSformer by name, with weights from such a file; see ``video_networks.py``. With ``classes``, both return the output
+of the last layer instead of its input: the classifier that KOWL calls Original. ``torchscript`` is a model with its code in one
+file (``torch.jit.save``), whose output is the feature. Such a file is a program, which may write any file
 (``aten::from_file``), and is run only with ``run_code_from_weights``. Files of ``torch.export`` are not read: torch unpickles
-what is in them, and says itself that they are not to be loaded from strangers.
+their contents, and itself warns against loading them from untrusted sources.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from ...curation.encoders.preprocess import normalise
 
 Embed = Callable[[Sequence[np.ndarray]], np.ndarray]
-"""Frames, n of uint8 (3, side, side), to one vector, float32 (width,)."""
+"""Function from frames, n of uint8 (3, side, side), to one vector, float32 (width,)."""
 
 _GRID = 4
 _DIRECTIONS = 8
@@ -33,7 +33,7 @@ _DIRECTIONS = 8
 
 @dataclass(frozen=True)
 class Backbone:
-    """The model that turns frames into a vector.
+    """A model that turns frames into a vector.
 
     Attributes:
         kind: kind of model and of weights file; see ``datasets/features/backbones.py``.
@@ -74,16 +74,16 @@ class Backbone:
 
 
 def load_backbone(backbone: Backbone, *, checkpoint: str, device: str = "cpu", frames: int = 0, side_px: int = 0) -> Embed:
-    """The backbone, loaded once a process.
+    """The backbone, loaded once per process.
 
     Args:
-        checkpoint: local file of the weights; "" for ``built_in``, and for RANDOM ones.
+        checkpoint: local file of the weights; "" for ``built_in`` and for RANDOM weights.
         device: "cpu", "cuda".
-        frames, side_px: of the clips that it is given, for ``network``.
+        frames, side_px: number and side of the frames of a clip, for ``network``.
 
     Raises:
-        ValueError: no such kind or model, or a file that does not hold what it should.
-        FileNotFoundError: no such file.
+        ValueError: the kind or model does not exist, or the file does not hold its weights.
+        FileNotFoundError: the checkpoint does not exist.
     """
     if backbone.kind == "built_in":
         return describe
@@ -110,8 +110,8 @@ def _load(backbone: Backbone, checkpoint: str, device: str, modified: int, frame
 
 
 def describe(frames: Sequence[np.ndarray]) -> np.ndarray:
-    """The built-in backbone: of every cell of a 4 x 4 grid mean and spread of red, green and blue and how strong edges of eight
-    directions are; of the whole clip mean and spread over its frames.
+    """The built-in backbone: for each cell of a 4 x 4 grid, the mean and standard deviation of red, green and blue and the
+    strength of edges in eight directions; and of these the mean and standard deviation over the frames of the clip.
 
     Returns:
         float32 (448,): 2 x 16 x (3 + 3 + 8), in [0, 1] or nearly so.
@@ -142,11 +142,11 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # torch.export fixes what it is given; files that exist stay
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch.export fixes the input shape; existing files stay
             return torch.jit.load(checkpoint, map_location=device).eval()
     except OSError:
         raise
-    except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+    except Exception as error:  # a damaged file can make torch's reader raise anything
         told = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"checkpoint {checkpoint} is not a TorchScript model: {told}") from None
 
@@ -172,7 +172,7 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
         model.load_state_dict(_tensors(checkpoint))
     except OSError:
         raise
-    except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+    except Exception as error:  # a damaged file can make torch's reader raise anything
         told = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"checkpoint {checkpoint} has no weights of {backbone.model}: {told}") from None
     if not backbone.classes:
@@ -207,7 +207,7 @@ def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarra
         given = pixels if backbone.takes == "frames" else pixels.transpose(0, 1)[None]
         try:
             return model(given).float().flatten(1).mean(dim=0).cpu().numpy()
-        except (AttributeError, IndexError, RuntimeError, TypeError) as error:  # also of what it gives, where that is no batch
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:  # also if the output is not a batch
             told = " ".join(str(error).split())[-200:]
             raise ValueError(
                 f"backbone {backbone.kind} does not take {backbone.takes} of {tuple(given.shape)}: {told}"

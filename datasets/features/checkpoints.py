@@ -1,10 +1,10 @@
-"""Weights of a network in a checkpoint of whatever form: where they are in it is found by their names.
+"""Find the weights of a network in checkpoints of various forms, by the names of the tensors.
 
-Released checkpoints hold the same tensors under other names: torchvision's bare (``conv1.weight``), MoCo's below
-``state_dict.module.encoder_q.``, OpenSelfSup's below ``state_dict.``, BYOL's in PyTorch below ``online_backbone.`` or
-``online_network.``, DINO's below ``teacher.backbone.``; Lightly numbers the layers (``state_dict.backbone.0.weight``). So the
-tables of a file are read as one, and a prefix is looked for below which the network is whole. Heads, queues and optimisers are
-left out, and so are networks that trail the one that learned, such as ``encoder_k``.
+Released checkpoints hold the same tensors under different names: torchvision's have no prefix (``conv1.weight``), MoCo's are
+below ``state_dict.module.encoder_q.``, OpenSelfSup's below ``state_dict.``, those of BYOL in PyTorch below ``online_backbone.``
+or ``online_network.``, DINO's below ``teacher.backbone.``; Lightly numbers the layers (``state_dict.backbone.0.weight``).
+So the tables of a file are flattened into one, which is searched for a prefix below which the network is complete. Heads,
+queues and optimisers are left out, and so are networks that follow the trained one, such as ``encoder_k``.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .files import open_file
 from .torch_files import load_tables, plain
 
 _NOT_TAKEN = re.compile(r"(^|[._])(encoder_k|target|student|momentum|ema)([._]|$)")
-"""In the prefix of a network that its authors do not evaluate: of MoCo, BYOL and Lightly that which follows the other, of DINO
-that which learns."""
+"""Matches the prefix of a network that its authors do not evaluate: the momentum network of MoCo, BYOL and Lightly, the student
+of DINO."""
 
 _COUNTER = "num_batches_tracked"
-"""Of batch norms, and of no use to a frozen network: checkpoints before 2018 do not have it."""
+"""Counter of batch norms, unused in a frozen network; checkpoints from before 2018 do not have it."""
 
 _SHOWN, _LONGEST = 5, 120
 
@@ -34,10 +34,10 @@ class Wanted:
     """The network whose weights are looked for.
 
     Attributes:
-        model: its name, for errors.
-        shapes: of its weights by name, without those of its head.
-        head: dotted name of the layer that is left out, "" for none: what a file has below it is passed over.
-        layers: names of its layers in order, by which files that number them are understood.
+        model: name of the network, for errors.
+        shapes: shapes of its weights by name, without the head.
+        head: dotted name of the layer that is left out, "" for none; weights below it in a file are ignored.
+        layers: names of its layers in order, to interpret files that number the layers.
     """
 
     model: str
@@ -47,12 +47,12 @@ class Wanted:
 
 
 def read_checkpoint(place: str) -> dict[str, Any]:
-    """Every tensor of a file by its dotted name: safetensors by the ending of its name, or a torch file.
+    """Every tensor of a file by its dotted name. The file is safetensors if its name ends so, else a torch file.
 
-    Nothing but plain values is unpickled.
+    Only plain values are unpickled.
 
     Raises:
-        ValueError: it is none, or holds no tensor.
+        ValueError: the file has another form, or holds no tensor.
     """
     tables = _safetensors(place) if place.endswith(".safetensors") else load_tables(place)
     found = dict(_flat(tables))
@@ -74,7 +74,7 @@ def _safetensors(place: str) -> Any:
 
 
 def _flat(tables: Any) -> list[tuple[str, Any]]:
-    """Names and tensors; tables that are named twice, or hold themselves, are gone through once."""
+    """Names and tensors; each table is visited once, even if it occurs twice or contains itself."""
     import torch
 
     found: list[tuple[str, Any]] = []
@@ -90,17 +90,17 @@ def _flat(tables: Any) -> list[tuple[str, Any]]:
 
 
 def weights_of(tensors: Mapping[str, Any], wanted: Wanted, place: str, prefix: str | None = None) -> dict[str, Any]:
-    """The tensors of a network by its own names; all of them, and each of its shape.
+    """The tensors of a network by the network's names; all of them must be there with their shapes.
 
     Args:
         tensors: see ``read_checkpoint``.
         wanted: the network.
-        place: of the file, for errors.
-        prefix: what stands before the names; None: what is found.
+        place: path of the file, for errors.
+        prefix: prefix of the names in the file; None: detected.
 
     Raises:
-        ValueError: the file lacks one, has one of another shape, or has more layers than the network; or it has several
-            networks, and no ``prefix`` says which.
+        ValueError: a tensor is missing or has another shape, the file has more layers than the network, or it has several
+            networks and no ``prefix`` selects one.
     """
     schemes = [{name: name for name in wanted.shapes}, _numbered(wanted)]
     prefix = prefix if prefix is None or prefix.endswith(".") else f"{prefix}."
@@ -121,7 +121,7 @@ def weights_of(tensors: Mapping[str, Any], wanted: Wanted, place: str, prefix: s
 
 
 def _below(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str], at: str, place: str) -> dict[str, Any]:
-    """The network below a prefix, where it is whole."""
+    """The network below a prefix, where it is complete."""
     _check_no_more(tensors, wanted, names, at, place)
     found: dict[str, Any] = {}
     for ours, theirs in names.items():
@@ -137,19 +137,19 @@ def _below(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str],
 
 
 def _shown(name: str) -> str:
-    """A name that a file has, in a message."""
+    """A name in a file, for a message."""
     return visible(" ".join(name.split()) if len(name) <= _LONGEST else f"{' '.join(name[:_LONGEST].split())}...")
 
 
 def _numbered(wanted: Wanted) -> dict[str, str]:
-    """Our names -> those of a file that numbers the layers, as ``torch.nn.Sequential`` of them does."""
+    """Our names -> the names in a file that numbers the layers, as ``torch.nn.Sequential`` does."""
     numbers = {name: str(number) for number, name in enumerate(wanted.layers)}
     split = {name: name.partition(".") for name in wanted.shapes}
     return {name: f"{numbers.get(first, first)}.{rest}" for name, (first, _, rest) in split.items()}
 
 
 def _prefixes(tensors: Mapping[str, Any], names: Mapping[str, str]) -> Counter[str]:
-    """What stands before names of the network -> how many of them."""
+    """Prefixes in front of names of the network -> number of names with this prefix."""
     found = Counter[str]()
     for full in tensors:
         at = 0
@@ -163,7 +163,7 @@ def _prefixes(tensors: Mapping[str, Any], names: Mapping[str, str]) -> Counter[s
 def _lacking(
     tensors: Mapping[str, Any], wanted: Wanted, needed: Sequence[Mapping[str, str]], counts: Sequence[Counter[str]]
 ) -> str:
-    """What a file without the whole network has of it."""
+    """Message on what a file that lacks weights has of the network."""
     found = [(at, names) for names, prefixes in zip(needed, counts, strict=True) for at in prefixes]
     most = [(sum(f"{at}{name}" in tensors for name in names), at, names) for at, names in found]
     count, at, names = max(most, key=lambda each: each[0], default=(0, "", needed[0]))
@@ -180,7 +180,7 @@ def _lacking(
 
 
 def _check_no_more(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str], at: str, place: str) -> None:
-    """Raise ``ValueError`` if layers of the network have weights that it does not have, as those of a deeper one do."""
+    """Raise ``ValueError`` if the file has further weights in layers of the network, as a deeper network does."""
     known, layers = set(names.values()), {name.partition(".")[0] for name in names.values()}
     for full in tensors:
         name = full.removeprefix(at)

@@ -1,7 +1,7 @@
-"""Features of clips by a frozen backbone: frames from their shard, a visual transform for some clips, the backbone, a vector.
+"""Features of clips by a frozen backbone: frames are read from a shard, transformed for some clips, and turned into a vector.
 
-Transformed clips are *nuisance novelty* (KOWL, section 4.3): the label stays and the picture changes. Which clips, and how,
-depends on the seed and the clip's key alone; all frames of a clip are transformed alike
+Transformed clips are *nuisance novelty* (KOWL, section 4.3): the label stays and the picture changes. Which clips are
+transformed, and how, depends only on the seed and the clip's key; all frames of a clip are transformed alike
 (``curation/stages/visual_transforms.py``).
 """
 
@@ -39,7 +39,7 @@ UNTRANSFORMED = "none"
 
 @dataclass(frozen=True)
 class ClipPlace:
-    """A sample and where its frames lie; see ``frames.WithFrames``. ``role`` and ``increment`` say what it is for."""
+    """A sample and the place of its frames; see ``frames.WithFrames``. ``Nuisance`` selects by ``role`` and ``increment``."""
 
     key: str
     role: str
@@ -56,8 +56,8 @@ class Extracted:
 
     Attributes:
         feature: float32 (width,).
-        transform: kind of the visual transform that its frames went through, or "none".
-        transform_parameters: what was drawn for it, as JSON.
+        transform: kind of the visual transform applied to the frames, or "none".
+        transform_parameters: parameters drawn for the transform, as JSON.
     """
 
     key: str
@@ -73,10 +73,10 @@ class Nuisance:
     """Which clips are transformed.
 
     Attributes:
-        kinds: of transforms; each clip is given one of them.
-        share: of the clips of these roles and increments, in [0, 1].
+        kinds: kinds of transforms; each clip gets one of them.
+        share: share of the clips of these roles and increments that are transformed, in [0, 1].
         roles: "train", "val", "test".
-        from_increment: the first one with such clips.
+        from_increment: first increment with transformed clips.
     """
 
     kinds: tuple[str, ...]
@@ -105,22 +105,22 @@ def extract_features(
     Args:
         root: folder or URL of the shards of frames; mark it with ``where``.
         backbone: see ``backbones.py``.
-        checkpoint: file of its weights; mark it with ``where``.
-        frames: of each clip, see ``frames.frames_of``.
-        crop: how frames are scaled and cut.
-        width: numbers of a vector, as a check.
-        nuisance: None: no clip is transformed.
-        ranges: ``visual_transforms.our_ranges()``, which a plan calls, so that they are part of the recipe.
-        seed: of the transforms.
-        transforms: those of your own by the names that ``nuisance`` has for them; mark them with ``named``.
+        checkpoint: file of the backbone's weights; mark it with ``where``.
+        frames: number of frames of each clip, see ``frames.frames_of``.
+        crop: how frames are scaled and cropped.
+        width: length of a vector, as a check.
+        nuisance: which clips are transformed; None: no clip.
+        ranges: ``visual_transforms.our_ranges()``, called in the plan so that the ranges are part of the recipe.
+        seed: seed for the transforms.
+        transforms: user-defined transforms by the names that ``nuisance`` has for them; mark them with ``named``.
         device: "cpu", "cuda"; mark it with ``how``.
 
     Returns:
-        Rows, and as rejects what ``decode_rgb`` and ``prepare`` raise of a frame, and ``frame_sizes``.
+        Rows; rejects are ``frame_sizes`` and the reasons of ``decode_rgb`` and ``prepare`` for a frame.
 
     Raises:
-        ValueError: a backbone that cannot be loaded, or whose vectors are not ``width`` wide or not finite.
-        ShardError: a shard changed under the run.
+        ValueError: the backbone cannot be loaded, or its vectors are not finite or not of length ``width``.
+        ShardError: a shard changed during the run.
     """
     embed = load_backbone(backbone, checkpoint=checkpoint, device=device, frames=frames, side_px=crop.side_px)
     files = ShardFiles(root)
@@ -135,7 +135,7 @@ def extract_features(
 
 
 See = Callable[[np.ndarray], np.ndarray]
-"""What a clip's frames (n, height, width, 3) look like through its visual transform."""
+"""Function that applies a clip's visual transform to its frames (n, height, width, 3)."""
 
 
 def each_extracted(
@@ -148,7 +148,7 @@ def each_extracted(
     seed: int,
     transforms: Mapping[str, OwnTransform],
 ) -> list[Extracted | Rejected]:
-    """The rows with the vectors that a function makes of them by their number and transform; it may raise ``Reject``.
+    """The rows with vectors computed by ``vector_of`` from the row number and the transform; it may raise ``Reject``.
 
     The other arguments are those of ``extract_features``; rows have ``key``, ``role`` and ``increment``.
     """
@@ -171,7 +171,7 @@ def each_extracted(
 def _transformed(
     rows: Sequence[Any], nuisance: Nuisance | None, seed: int, own: Mapping[str, OwnTransform]
 ) -> list[str | None]:
-    """The transform of every clip."""
+    """The kind of transform of every clip, or None."""
     if nuisance is None:
         return [None] * len(rows)
     draws = uniform(seed, "nuisance", [row.key for row in rows])
@@ -186,7 +186,7 @@ def _transformed(
 def see_through(
     pixels: np.ndarray, *, kind: str | None, seed: int, key: str, ranges: Ranges, own: Mapping[str, OwnTransform]
 ) -> np.ndarray:
-    """Frames (n, height, width, 3) of a clip through a visual transform; None: as they are."""
+    """Apply a visual transform to the frames (n, height, width, 3) of a clip; None: return them unchanged."""
     if kind is None:
         return pixels
     if kind in own:

@@ -1,4 +1,4 @@
-"""Feature sets: vectors of all images of a dataset, apart from those by which its images were retrieved.
+"""Feature sets: vectors of all images of a dataset, in addition to those used to retrieve the images.
 
 ::
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Featured:
-    """The vector of an image, as long as its encoder makes it."""
+    """The vector of an image; its length depends on the encoder."""
 
     key: str
     feature: Annotated[np.ndarray, Shape((-1,), "float32")]
@@ -42,11 +42,10 @@ class FeaturedHalf:
 
 
 def pictures_of(*, rows: Rows) -> Iterator[pa.Table]:
-    """Source step: keys and images of the rows of another stage, and nothing else of them, so that features are recomputed only
-    where images change.
+    """Source step: only keys and images of the rows of another stage, so that features are recomputed only when images change.
 
     Args:
-        rows: mark them with ``rows_of``.
+        rows: rows of the other stage; mark them with ``rows_of``.
     """
     yield from rows.batches(["key", "image"])
 
@@ -60,13 +59,13 @@ def extract_images(
     batch_size: int = 32,
     threads: int = 1,
 ) -> list[Featured]:
-    """Vectors of image files; step of kind ``each_batch``. A vector depends on its image and the encoder alone.
+    """Vectors of image files; step of kind ``each_batch``. A vector depends only on its image and the encoder.
 
     Args:
         encoder, checkpoint, device, batch_size, threads: see ``embed_images``.
 
     Raises:
-        ValueError: an image cannot be decoded: a dataset needs the features of all.
+        ValueError: an image cannot be decoded; a dataset needs the features of all images.
         EncoderUnavailable: weights or packages are missing.
     """
     found: list[Featured] = []
@@ -91,7 +90,7 @@ def extract_images_half(
     """``extract_images`` rounded to float16: half the disk.
 
     Raises:
-        ValueError: as there; or a number is too large for float16.
+        ValueError: as for ``extract_images``; or a number is too large for float16.
     """
     full = extract_images(rows, encoder=encoder, checkpoint=checkpoint, device=device, batch_size=batch_size, threads=threads)
     with np.errstate(over="ignore"):

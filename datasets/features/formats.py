@@ -1,7 +1,7 @@
-"""Files of feature tensors, read stretch by stretch. Nothing is ever unpickled as code: numpy reads without pickle, torch with
+"""Files of feature tensors, read in stretches. No code is ever unpickled: numpy reads without pickle, torch with
 ``weights_only=True``.
 
-A stretch is read with seeks, so that what a worker holds is the stretch, whatever the size of the file. Two forms cost more:
+A stretch is read with seeks, so that a worker holds only the stretch, whatever the size of the file. Two forms cost more:
 a compressed npz is decompressed up to the stretch each time, and a torch file that is not local, or has torch's old format,
 is loaded whole.
 """
@@ -26,15 +26,15 @@ from .arrays import open_arrays, read_whole, strings
 from .files import FeatureFile, Stretch, Values, open_file, place_of, stamp
 
 MAX_FILES = 1 << 10
-"""Files of a folder in one stretch."""
+"""Maximum number of files of a folder in one stretch."""
 
-_MAX_SAMPLES = 1 << 16  # of a stretch, whatever their size: each becomes a row or a reject
+_MAX_SAMPLES = 1 << 16  # in a stretch, whatever their size: each becomes a row or a reject
 _FLOAT32 = 4
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """An open file: how many samples, how many numbers the first one has, and what reads some of them."""
+    """An open file: number of samples, size of the first one in numbers, and a function that reads a range of samples."""
 
     count: int
     numbers: int
@@ -42,12 +42,12 @@ class _Samples:
 
 
 def stretches(root: str, file: FeatureFile, *, max_bytes: int) -> Iterator[Stretch]:
-    """How to read a file in pieces of about ``max_bytes`` of features, and no more than 65,536 samples; of a folder, of
-    ``MAX_FILES`` files. Features count as float32, and as the first one does; those of a Parquet file as they are stored.
+    """Split a file into stretches of about ``max_bytes`` of features and at most 65,536 samples, and a folder into stretches of
+    ``MAX_FILES`` files. Features are counted as float32 and with the size of the first one; those of Parquet as stored.
 
     Raises:
-        FileNotFoundError: no such file or folder.
-        ValueError: a file that does not hold what its ending promises.
+        FileNotFoundError: the file or folder does not exist.
+        ValueError: the content of the file does not match its ending.
     """
     if file.path.endswith(".parquet"):
         yield from parquet.stretches(root, file, max_bytes)
@@ -68,9 +68,9 @@ def read_stretch(root: str, file: FeatureFile, stretch: Stretch, *, numbers: int
     """Names and tensors of one stretch, in the order of the file.
 
     Args:
-        root, file, stretch: what ``stretches`` was given, and gave.
-        numbers: of a tensor that is wanted. Others are told by shape and dtype alone (``files.unread``), whose values take
-            up no memory: what a few bytes claim can be gigabytes.
+        root, file, stretch: arguments and result of ``stretches``.
+        numbers: expected size of a tensor in numbers. For others only shape and dtype are returned (``files.unread``), without
+            memory for the values: a few bytes can claim gigabytes.
 
     Raises:
         ValueError: like ``stretches``.
@@ -109,7 +109,7 @@ def _npy(root: str, file: FeatureFile) -> Iterator[_Samples]:
 
 @functools.lru_cache(maxsize=1)
 def _read_ids(place: str, size: int, modified: int) -> list[str]:
-    """Names of a file. Kept for the next stretch of the same array; a file that has changed is read again."""
+    """Names in a file, cached for the next stretch of the same array; a file that has changed is read again."""
     if not place.endswith(".npy"):
         with open_file(place) as stream:
             blocks = line_blocks(stream, place, kind=None)

@@ -1,5 +1,5 @@
-"""Clips in shards of frames, as rows: a WebDataset sample a clip, with members ``0000.jpg``, ``0001.jpg``, ... in the order of
-time, whatever else is next to them. No frame is read here: rows say where their sample lies.
+"""Clips in shards of frames, as rows. Each clip is a WebDataset sample with members ``0000.jpg``, ``0001.jpg``, ... in temporal
+order, and possibly others. No frame is read here: rows say where their sample is.
 
 ::
 
@@ -28,7 +28,7 @@ _FRAME = re.compile(r"(\d+)\.(?:jpe?g|png|webp)\Z")
 
 @dataclass(frozen=True)
 class FrameClip:
-    """One clip: ``key`` is ``<shard>/<sample>``, ``uid`` names the clip, the others say where its sample lies, in bytes."""
+    """One clip: ``key`` is ``<shard>/<sample>``, ``uid`` names the clip, the others locate its sample, in bytes."""
 
     key: str
     uid: str
@@ -52,7 +52,7 @@ class WithFrames:
 
 
 def shards_below(*, root: str) -> list[str]:
-    """Names of the shards (``*.tar``) of a folder or URL, sorted. Raises ``FileNotFoundError`` if there is none."""
+    """Names of the shards (``*.tar``) of a folder or URL, sorted. Raises ``FileNotFoundError`` if it has none."""
     names = sorted(ShardFiles(root).sizes())
     if not names:
         raise FileNotFoundError(f"{root}: no *.tar here, expected shards of frames")
@@ -60,19 +60,19 @@ def shards_below(*, root: str) -> list[str]:
 
 
 def read_clips(shard: str, *, root: str, uid_pattern: str | None = None) -> Iterator[FrameClip | Rejected]:
-    """Clips of one shard, in its order; headers are read and no frame.
+    """Clips of one shard, in the order of the shard; only headers are read, no frames.
 
     Args:
         shard: one of ``shards_below``.
         root: the same as for ``shards_below``.
-        uid_pattern: regular expression that finds the clip's uid in a sample's key: its first group, or all of it. None:
-            keys are uids.
+        uid_pattern: regular expression that extracts the clip's uid from a sample's key: its first group, or the whole match.
+            None: keys are uids.
 
     Yields:
-        Rows, and as rejects ``no_frames`` and ``bad_uid`` (the pattern finds nothing).
+        Rows; rejects are ``no_frames`` and ``bad_uid`` (the pattern does not match).
 
     Raises:
-        ShardError: the file is no tar, or a damaged one.
+        ShardError: the file is not a tar, or is damaged.
     """
     finds = None if uid_pattern is None else re.compile(uid_pattern)
     files = ShardFiles(root)
@@ -91,11 +91,11 @@ def read_clips(shard: str, *, root: str, uid_pattern: str | None = None) -> Iter
 
 
 def attach_clips(rows: Rows, *, clips: Rows) -> Iterator[Sifted]:
-    """Whole step: where the frames of every row lie, by its key. Rejected: ``no_frames``, and ``several_clips`` where the
-    shards hold a uid more than once.
+    """Whole step: find the frames of every row by its key. Rejected: ``no_frames``, and ``several_clips`` if the shards hold a
+    uid more than once.
 
     Args:
-        rows: of samples.
+        rows: rows of samples.
         clips: rows of ``FrameClip``; all of them are held in memory.
     """
     columns = ["clip_sample", "clip_shard", "clip_offset", "clip_size", "clip_frames"]
@@ -116,9 +116,9 @@ def attach_clips(rows: Rows, *, clips: Rows) -> Iterator[Sifted]:
 
 
 def frames_of(members: Mapping[str, bytes], count: int) -> list[bytes]:
-    """``count`` frames of a sample, evenly over its length: the middle of each of so many equal stretches.
+    """``count`` frames spread evenly over a sample: the middle frames of ``count`` equal parts.
 
-    Frames of a clip that has fewer come more than once.
+    If the clip has fewer frames, some are repeated.
 
     Args:
         members: extension -> bytes, with at least one frame.
@@ -128,5 +128,5 @@ def frames_of(members: Mapping[str, bytes], count: int) -> list[bytes]:
 
 
 def evenly(total: int, count: int) -> Sequence[int]:
-    """``count`` places among ``total``, int(t / 2 + i t) with t = total / count."""
+    """``count`` positions among ``total``: int(t / 2 + i t) with t = total / count."""
     return [(2 * i + 1) * total // (2 * count) for i in range(count)]

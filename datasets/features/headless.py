@@ -1,4 +1,4 @@
-"""Networks for images, and for clips, of torchvision or timm without their last layer, by name, and weights for them."""
+"""Image and video networks of torchvision or timm without their last layer, by name, and loading of their weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIBRARIES = ("timm", "torchvision")
 
 
 def check_network(library: str, name: str, *, clips: bool = False) -> None:
-    """Raise ValueError where a library has no network of this name for images or, where ``clips``, for images or clips."""
+    """Raise ValueError if a library has no network of this name for images or, with ``clips``, for images or clips."""
     if library == "timm":
         known = timm_models().list_models()
     else:
@@ -27,18 +27,18 @@ def check_network(library: str, name: str, *, clips: bool = False) -> None:
 
 
 def clip_networks() -> list[str]:
-    """Names of torchvision's networks that look at a clip as a whole."""
+    """Names of torchvision's networks that take a whole clip."""
     models = torchvision_models()
     return models.list_models(module=models.video)
 
 
 def headless(library: str, name: str, *, clips: bool = False) -> tuple[Any, tuple[str, ...]]:
-    """A network without its last layer, and the names of that and of other layers that are left out.
+    """A network without its last layer, and the names of this layer and of other layers that are left out.
 
     The library draws its weights from torch's global generator.
 
     Raises:
-        ValueError: no such network, see ``check_network``, or none with a last linear layer.
+        ValueError: the network does not exist (see ``check_network``), or has no last linear layer.
     """
     check_network(library, name, clips=clips)
     return _of_timm(name) if library == "timm" else _of_torchvision(name)
@@ -52,25 +52,25 @@ def load_weights(
     prefix: str | None = None,
     rename: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> None:
-    """Give a network the weights of a file, in any form that ``checkpoints`` finds them in.
+    """Load the weights of a file into a network; the file has any form that ``checkpoints`` can read.
 
     Args:
-        network, left_out: of ``headless``.
-        name: of the network, for errors.
+        network, left_out: results of ``headless``.
+        name: name of the network, for errors.
         place: path or URL of the file.
-        prefix: what stands before the names of the weights there; None: what is found.
-        rename: names of a release -> those of the network.
+        prefix: prefix of the names of the weights in the file; None: detected.
+        rename: converts the names of a release to those of the network.
 
     Raises:
-        ValueError: the file does not hold them.
-        FileNotFoundError: there is no such file.
+        ValueError: the file does not hold the weights.
+        FileNotFoundError: the file does not exist.
     """
     last, *beside = left_out or ("",)
     shapes = {key: tuple(value.shape) for key, value in network.state_dict().items()}
     wanted = Wanted(name, shapes, last, [child for child, _ in network.named_children()])
     held = read_checkpoint(place) if rename is None else rename(read_checkpoint(place))
     held = {key: value for key, value in held.items() if not any(f".{part}." in f".{key}" for part in beside)}
-    network.load_state_dict(weights_of(held, wanted, place, prefix), strict=False)  # all are there but for counters
+    network.load_state_dict(weights_of(held, wanted, place, prefix), strict=False)  # only counters may be missing
 
 
 def torchvision_models() -> Any:
@@ -80,7 +80,7 @@ def torchvision_models() -> Any:
 
 
 def timm_models() -> Any:
-    """The package ``timm``. Raises ValueError where it is not installed."""
+    """The package ``timm``. Raises ValueError if it is not installed."""
     ensure_torchvision()
     try:
         return importlib.import_module("timm")
@@ -100,7 +100,7 @@ def _of_torchvision(name: str) -> tuple[Any, tuple[str, ...]]:
     given = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     network: Any = torchvision_models().get_model(name, weights=None, **given)
     beside = [part for part in ("aux1", "aux2", "AuxLogits") if getattr(network, part, None) is not None]
-    for part in beside:  # outputs that only training has
+    for part in beside:  # outputs that exist only for training
         setattr(network, part, None)
     last = [path for path, part in network.named_modules() if isinstance(part, torch.nn.Linear)]
     if not last:

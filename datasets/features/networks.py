@@ -1,6 +1,6 @@
-"""Networks of torchvision and timm as encoders of images: what goes into the last layer, by weights from a file.
+"""Networks of torchvision and timm as image encoders: the penultimate features, with weights from a file.
 
-A vector is as the network gives it: its norm is not 1, and it has no texts. So it is not an encoder for retrieval.
+Vectors are not normalised, and texts cannot be encoded. So these are not encoders for retrieval.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMM = "timm/"
 
 @dataclass(frozen=True)
 class Network:
-    """A network of torchvision or timm without its last layer. Its weights are a file.
+    """A network of torchvision or timm without its last layer, with weights from a file.
 
     The defaults are CLEAR's: a ResNet-50, Resize(224), CenterCrop(224), ImageNet's mean and deviation.
 
@@ -31,7 +31,7 @@ class Network:
     Attributes:
         model: name in torchvision (``resnet50``), or in timm (``timm/resnet50``).
         resize: ``as_released``: the shorter edge is scaled to ``resize_px`` (bilinear), as torchvision's ``Resize`` does;
-            ``as_written``: the longer one, and the rest of the square is black.
+            ``as_written``: the longer edge is scaled, and the rest of the square is black.
         resize_px: see ``resize``; pixels.
         side_px: side of the centre crop, pixels.
         mean, std: mean and standard deviation of red, green and blue, for values from 0 to 1.
@@ -66,7 +66,7 @@ class Network:
 
 
 class NetworkEncoder:
-    """``Encoder`` of a ``Network``, but that vectors are as the network gives them."""
+    """``Encoder`` of a ``Network``; its vectors are not normalised."""
 
     def __init__(self, spec: Network, model: Any, device: str) -> None:
         import torch
@@ -77,11 +77,11 @@ class NetworkEncoder:
 
     @functools.cached_property
     def width(self) -> int:
-        """Length of a vector, of a black square."""
+        """Length of a vector, computed from a black square."""
         return self.encode_prepared([np.zeros((3, self._spec.side_px, self._spec.side_px), np.uint8)]).shape[1]
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """uint8 of shape (3, side_px, side_px)."""
+        """Image as uint8 of shape (3, side_px, side_px)."""
         spec = self._spec
         if spec.resize == "as_released":
             return prepare(image, Crop(spec.resize_px, spec.side_px, "bilinear"))
@@ -89,7 +89,7 @@ class NetworkEncoder:
         return cut_centre(scaled(pixels, spec.resize_px, edge="longer"), spec.side_px)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """Block by block, the last one filled up with its first image: float32 (n, width)."""
+        """Vectors, float32 (n, width), computed in blocks; the last block is padded with its first image."""
         import torch
 
         spec, found = self._spec, list[np.ndarray]()
@@ -107,27 +107,27 @@ class NetworkEncoder:
         return vectors
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Raises ValueError: there are none."""
+        """Raise ValueError: the network embeds only images."""
         raise ValueError(f"network {self._spec.model} embeds only images: texts need conse or open_clip")
 
 
 def network(*, checkpoint: str, device: str, **settings: Any) -> NetworkEncoder:
-    """The encoder of a ``Network``: what ``curation.encoders.own.load_own`` calls, once a process.
+    """The encoder of a ``Network``; ``curation.encoders.own.load_own`` calls this once per process.
 
     Args:
-        checkpoint: file or URL of the weights, in any form that ``checkpoints`` finds them in.
+        checkpoint: file or URL of the weights, in any form that ``checkpoints`` can read.
         device: torch device.
         settings: fields of ``Network``.
 
     Raises:
-        ValueError: no such model, or a file that does not hold its weights.
-        FileNotFoundError: no such file.
+        ValueError: the model does not exist, or the file does not hold its weights.
+        FileNotFoundError: the file does not exist.
     """
     import torch
 
     spec = Network(**settings)
     if device.startswith("cuda"):
-        # cuDNN would otherwise choose its algorithm by timing, and convolve in TensorFloat-32.
+        # cuDNN would otherwise choose its algorithm by timing, and use TensorFloat-32 for convolutions.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.backends.cudnn.allow_tf32 = False
     try:

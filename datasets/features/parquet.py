@@ -1,4 +1,4 @@
-"""Features in Parquet: a column of names and a column of lists. A stretch is of whole row groups."""
+"""Features in Parquet: a column of names and a column of lists. A stretch consists of whole row groups."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .files import FeatureFile, Stretch, open_file, place_of
 _BATCH_BYTES = 1 << 25
 _BATCH_ROWS = 1 << 14
 _LARGEST_NUMBER = 8
-_MAX_EXCESS = 1 << 26  # numbers beyond those that the rows of a group should have
+_MAX_EXCESS = 1 << 26  # tolerated numbers in a row group beyond those that its rows should have
 _DAMAGE = (pa.ArrowException, OSError, UnicodeError)
 
 
 def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
-    """Row groups of about ``max_bytes`` as they are stored."""
+    """Stretches of row groups of about ``max_bytes`` each, as stored."""
     with open_file(place := place_of(root, file.path)) as stream:
         found, _ = _parquet(stream, place, file)
         groups = [found.metadata.row_group(n) for n in range(found.metadata.num_row_groups)]
@@ -36,7 +36,7 @@ def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]
 
 
 def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Iterator[tuple[str, np.ndarray]]:
-    """One array a row: a row may have any width, and a None within it becomes NaN. Some rows are held at a time."""
+    """One array per row, of any width, with NaN for None in a list. A limited number of rows is held at a time."""
     with open_file(place := place_of(root, file.path)) as stream:
         found, columns = _parquet(stream, place, file)
         groups = list(range(stretch.start, stretch.stop))
@@ -52,7 +52,7 @@ def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | 
 
 
 def _rows(names: pa.Array, values: Any) -> Iterator[tuple[str, np.ndarray]]:
-    # Views of the batch's flat values.
+    # The arrays are views of the batch's flat values.
     flat = np.asarray(values.flatten().to_numpy(zero_copy_only=False))
     widths = np.asarray(values.value_lengths().fill_null(0))
     ends = np.cumsum(widths)
@@ -61,7 +61,7 @@ def _rows(names: pa.Array, values: Any) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _check_claims(rows: int, columns: list[Chunk], place: str, file: FeatureFile, numbers: int | None) -> None:
-    """Raise ``ValueError`` if a row group has far more numbers than its rows should: a few bytes can claim gigabytes."""
+    """Raise ``ValueError`` if a row group has far more numbers than its rows should have: a few bytes can claim gigabytes."""
     held = sum(column.values for column in columns if column.column.split(".")[0] == file.feature)
     if numbers is not None and held > rows * numbers + _MAX_EXCESS:
         raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, expected {numbers:,} each")

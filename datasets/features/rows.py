@@ -1,4 +1,4 @@
-"""Stored features as rows, and the rows of samples with their feature next to them.
+"""Stored features as rows, and references to them in the rows of samples.
 
 ::
 
@@ -6,7 +6,7 @@
     features = source("stored", reading, pieces=pieces, max_rejects=None)
     join(features, samples).whole("with_feature", step(attach_features, features=rows_of("stored")), gives=WithFeature)
 
-Vectors are written once, by the source; what is put beside the samples is where they lie.
+Vectors are written once, by the source; the rows of samples get references to them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StoredFeature:
 
 @dataclass(frozen=True)
 class WithVector:
-    """The column that ``attach_features`` adds beside a column ``feature``."""
+    """The column that ``attach_features`` adds to rows that have a column ``feature``."""
 
     key: str
     vector: Annotated[np.ndarray, Shape((-1,), "float32")]
@@ -57,16 +57,16 @@ class WithFeature:
 
 
 def feature_pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
-    """Stretches of the files, in the order given, as JSON for ``read_stored_features``.
+    """Stretches of the files, in their order, as JSON for ``read_stored_features``.
 
     Args:
         root: folder or fsspec URL; mark it with ``where``.
-        files: what lies there.
-        piece_bytes: of features as float32, in one piece: a worker holds it three times or so. Row groups of Parquet and
-            samples are never cut.
+        files: the files in this folder.
+        piece_bytes: maximum size of the features in one piece, as float32; a worker holds it about three times. Row groups of
+            Parquet and samples are never split.
 
     Raises:
-        FileNotFoundError, ValueError: like ``formats.stretches``; a path that is named twice.
+        FileNotFoundError, ValueError: like ``formats.stretches``; ValueError also for a path that is named twice.
     """
     if len({file.path for file in files}) != len(files):
         raise ValueError(f"a feature file is named twice among {', '.join(file.path for file in files)}")
@@ -81,14 +81,14 @@ def read_stored_features(
     """Vectors of one piece, in its order. Tensors of any shape are flattened, row by row, and cast to float32.
 
     Args:
-        piece: what ``feature_pieces`` gave.
+        piece: one of the results of ``feature_pieces``.
         root: the same as for ``feature_pieces``.
-        width: numbers of one vector (KOWL: 8,192 of X3D-M, which are 4 x 2,048; 768 of TimeSformer).
-        uid_pattern: regular expression that finds the uid in a stored name: its first group, or all of it. None: names
-            are uids.
+        width: length of a vector (KOWL: 8,192 for X3D-M, which are 4 x 2,048; 768 for TimeSformer).
+        uid_pattern: regular expression that extracts the uid from a stored name: its first group, or the whole match. None:
+            names are uids.
 
     Yields:
-        Rows, and as rejects: ``bad_uid`` (an empty name, one in which the pattern finds nothing, or half a surrogate pair),
+        Rows; rejects are ``bad_uid`` (an empty name, one that the pattern does not match, or one with a lone surrogate),
         ``not_numbers``, ``wrong_width``, ``not_finite`` (NaN, or beyond float32).
     """
     told = json.loads(piece)
@@ -115,21 +115,20 @@ def read_stored_features(
 
 
 def attach_features(rows: Rows, *, features: Rows, uid: str = "key", column: str = "feature") -> Iterator[Sifted]:
-    """Whole step: put the column ``feature`` beside every row, as a reference to where ``read_stored_features`` laid it.
+    """Whole step: add the column ``feature`` to every row, as a reference to the vector that ``read_stored_features`` wrote.
 
     Args:
-        rows: of samples; memory is 16 bytes a row of them and a part.
+        rows: rows of samples; memory is 16 bytes per row and one batch of them.
         features: rows of ``StoredFeature``, about 100 bytes each in memory.
         uid: column that names the sample (KOWL: its ``key``).
-        column: that is added.
+        column: name of the added column.
 
     Yields:
-        The rows in their order, part by part. Rejected: ``no_feature``, with the name that was sought and three that are
-        there; ``conflicting_features``, where one uid is stored
-        with different vectors (a vector that is stored twice is no matter).
+        The rows in their order, batch by batch. Rejected: ``no_feature``, with the name that was looked up and three of those
+        stored; ``conflicting_features`` if a uid is stored with different vectors (a vector stored twice is no conflict).
 
     Raises:
-        ValueError: for rows that have that column already.
+        ValueError: the rows already have this column.
     """
     if column in rows.column_names:
         raise ValueError(f"rows have a column {column!r} already: {', '.join(rows.column_names)}")
@@ -159,7 +158,7 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key", column: str
 
 
 def _held(features: Rows) -> tuple[pl.DataFrame, pa.Array]:
-    """uid -> where its vector lies, one row a uid, with the number of different vectors stored under it; and names of files."""
+    """uid -> place of its vector, one row per uid, with the number of different vectors stored under it; and the file names."""
     schema = {"uid": pl.String, "sha256": pl.Binary, "file": pl.Int32, "row": pl.Int64}
     parts = [pl.DataFrame(schema=schema)]
     names: dict[str, int] = {}

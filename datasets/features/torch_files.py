@@ -1,4 +1,4 @@
-"""Features in a torch file: a dict of the tensors and their names, or of a tensor per sample."""
+"""Features in a torch file: a dict of tensors and names, or of one tensor per sample."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _CHUNK_BYTES = 1 << 20
 
 
 def read_whole(place: str, numbers: int | None = None) -> np.ndarray:
-    """The tensor of a file that holds nothing else; see ``as_array``."""
+    """The tensor of a file that holds only one; see ``as_array``."""
     return as_array(load_torch(place), place, numbers)
 
 
 def load_torch(place: str) -> Any:
-    """What a torch file holds: tensors, text, numbers, lists and dicts of them. Raises ``ValueError`` for any other."""
+    """Content of a torch file: tensors, text, numbers, lists and dicts of them. Raises ``ValueError`` for anything else."""
     return _load(place, *stamp(place))
 
 
 def load_tables(place: str) -> Any:
-    """What a torch file holds: tensors and plain values, in tables. It is not kept.
+    """Content of a torch file, tensors and plain values in tables, without keeping it in the cache.
 
     Raises:
-        ValueError: it is not a torch file, or holds anything else.
+        ValueError: the file is not a torch file, or holds anything else.
     """
     try:
         return _load(place, *stamp(place))
@@ -42,14 +42,14 @@ def load_tables(place: str) -> Any:
 
 
 def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
-    """Names, and tensors by number. Raises ``ValueError`` if the file holds anything else."""
+    """Names, and tensors by number. Raises ``ValueError`` if the file holds something else."""
     loaded = load_torch(place)
     if not isinstance(loaded, dict):
         raise ValueError(f"{place} holds {type(loaded).__name__}, expected a dict of tensors")
     if file.stacked(loaded):
         try:
             names, tensors, count = [str(name) for name in loaded[file.uid]], loaded[file.feature], len(loaded[file.feature])
-        except TypeError as error:  # of what is no list, and of a tensor that is a single number
+        except TypeError as error:  # not a list, or a tensor that is a single number
             raise ValueError(f"{place}: expected names {file.uid} and tensors {file.feature}, one each: {error}") from None
         if len(names) != count:
             raise ValueError(f"{place}: {len(names)} names and {count} tensors")
@@ -59,7 +59,7 @@ def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
 
 @functools.lru_cache(maxsize=1)
 def _load(place: str, size: int, modified: int) -> Any:
-    """The content of a torch file, mapped where it is local. Kept for the next stretch: a dict of a million takes seconds."""
+    """The content of a torch file, mapped if local. Cached for the next stretch: loading a dict of a million takes seconds."""
     import torch
 
     fs, path = fsspec.core.url_to_fs(place)
@@ -67,26 +67,26 @@ def _load(place: str, size: int, modified: int) -> Any:
     mapped = _check(place)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a pickle of another protocol, which fails, or does not, on its own
+            warnings.simplefilter("ignore")  # on a pickle of another protocol, which fails on its own if it cannot be read
             if not local:
                 with fs.open(path, "rb") as stream:
                     return torch.load(stream, map_location="cpu", weights_only=True)
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except OSError:  # of the place itself, such as a file that may not be read
+    except OSError:  # the place itself, such as a file without read permission
         raise
-    except Exception as error:  # torch tells damage in many ways; its text of what it refuses advises to load the file unsafely
+    except Exception as error:  # torch raises many errors; its text for rejected content suggests loading it unsafely
         message = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
         raise ValueError(f"{place} is not a torch file of plain tensors: {message}") from None
 
 
 def _check(place: str) -> bool:
-    """Whether a torch file is a zip archive, by its begin.
+    """Whether a torch file is a zip archive, by its first bytes.
 
     Raises:
-        ValueError: it holds more than it lists, or packs its members: torch does not, and few packed bytes can be gigabytes.
+        ValueError: it holds more than it lists, or compressed members: torch writes none, and they can expand to gigabytes.
     """
     with open_file(place) as stream:
-        if stream.read(4) != b"PK\x03\x04":  # what torch goes by
+        if stream.read(4) != b"PK\x03\x04":  # the test that torch uses
             _check_calls(stream, place)
             return False
         with open_zip(stream, place, "torch file") as archive:
@@ -100,7 +100,7 @@ def _check(place: str) -> bool:
 
 
 def _check_calls(stream: IO[bytes], place: str) -> None:
-    """Raise ``ValueError`` if a pickle names ``bytearray``, which torch calls with any number: it makes that many zeros."""
+    """Raise ``ValueError`` if a pickle names ``bytearray``: torch calls it with any number, and allocates as many zeros."""
     before = b""
     while data := stream.read(_CHUNK_BYTES):
         if _ROOM in before + data:
@@ -113,7 +113,7 @@ def _line(error: Exception) -> str:
 
 
 def plain(value: Any, place: str) -> Any:
-    """A tensor of numbers that lie one after another. Raises ``ValueError`` if it is something else."""
+    """The value, if it is a dense tensor of plain numbers on the CPU. Raises ``ValueError`` otherwise."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -124,7 +124,7 @@ def plain(value: Any, place: str) -> Any:
 
 
 def as_array(tensor: Any, place: str, wanted: int | None) -> np.ndarray:
-    """The numbers of a tensor, where they are as many as ``wanted``. Raises ``ValueError`` for what is none."""
+    """The numbers of a tensor, read only if there are ``wanted`` of them. Raises ``ValueError`` if it is not a plain tensor."""
     import torch
 
     values = plain(tensor, place)
@@ -133,5 +133,5 @@ def as_array(tensor: Any, place: str, wanted: int | None) -> np.ndarray:
         if not fits(tuple(values.shape), kind, wanted):
             return unread(tuple(values.shape), kind)
         return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
-    except (RuntimeError, TypeError) as error:  # of dtypes that numpy does not have
+    except (RuntimeError, TypeError) as error:  # dtypes that numpy does not have
         raise ValueError(f"{place} holds {values.dtype}, expected plain numbers: {_line(error)}") from None

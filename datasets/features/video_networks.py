@@ -1,10 +1,10 @@
 """X3D of pytorchvideo and TimeSformer of transformers as frozen backbones: architectures by name, weights from a file.
 
-KOWL's features are theirs: 2,048 numbers of X3D-M (what ``lin_5`` gives, before its ReLU, as the authors' code saves it), and
-768 of TimeSformer (its class token behind the last norm). Weights are FAIR's releases: of X3D ``X3D_M.pyth`` in the model zoo
-of pytorchvideo; of TimeSformer ``TimeSformer_divST_8x32_224_K400.pyth``, or ``timesformer-base-finetuned-k400`` of
-transformers, which holds the same. The same files hold the last layers, whose outputs for Kinetics-400 are the predictor
-Original of the paper's Table 3 and Figures 13 and 14: see ``classes``.
+KOWL uses their features: the 2,048 outputs of ``lin_5`` of X3D-M, before its ReLU, as the authors' code saves them, and the 768
+numbers of TimeSformer's class token after the last norm. Weights are FAIR's releases: for X3D ``X3D_M.pyth`` in the model zoo
+of pytorchvideo; for TimeSformer ``TimeSformer_divST_8x32_224_K400.pyth``, or ``timesformer-base-finetuned-k400`` of
+transformers, which holds the same weights. These files also hold the last layers, whose outputs for Kinetics-400 are the
+predictor Original of the paper's Table 3 and Figures 13 and 14: see ``classes``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...curation.encoders.torchvision_compat import ensure_torchvision
 from .headless import load_weights
 
 _X3D = {"x3d_xs": 2.2, "x3d_s": 2.2, "x3d_m": 2.2, "x3d_l": 5.0}
-"""Name -> factor of the depth. They learned from clips of 4 x 160, 13 x 160, 16 x 224 and 16 x 312 px."""
+"""Name -> depth factor. The networks were trained on clips of 4 x 160, 13 x 160, 16 x 224 and 16 x 312 px."""
 
 _TIMESFORMER = "timesformer"
 VIDEO_NETWORKS = (*_X3D, _TIMESFORMER)
@@ -40,22 +40,22 @@ _RELEASED = (
     (r"\.mlp\.fc1\.", ".intermediate.dense."),
     (r"\.mlp\.fc2\.", ".output.dense."),
 )
-"""Names of weights in TimeSformer's own release -> those of transformers."""
+"""Names of weights in TimeSformer's original release -> names in transformers."""
 
 
 def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed: int | None = None, classes: int = 0) -> Any:
-    """A network from clips (n, 3, frames, side_px, side_px) to features (n, width), or to what it says of classes (n, classes).
+    """A network from clips (n, 3, frames, side_px, side_px) to features (n, width) or class logits (n, classes).
 
     Args:
         name: one of ``VIDEO_NETWORKS``.
-        frames: of a clip.
-        side_px: of a frame.
-        checkpoint: file of the weights, read with ``weights_only`` where it is not a safetensors; "" for RANDOM ones.
-        seed: of these.
-        classes: of the last layer, whose outputs are given, before any softmax; 0: what goes into it.
+        frames: number of frames of a clip.
+        side_px: side of a frame.
+        checkpoint: file of the weights, read with ``weights_only`` if it is not safetensors; "" for RANDOM weights.
+        seed: seed of the random weights.
+        classes: number of classes of the last layer, whose logits are returned; 0: return the input of the last layer.
 
     Raises:
-        ValueError: no such network, or a file that does not hold its weights.
+        ValueError: the network does not exist, or the file does not hold its weights.
     """
     import torch
 
@@ -76,14 +76,14 @@ def video_network(name: str, *, frames: int, side_px: int, checkpoint: str, seed
 
 
 _Made = tuple[Any, str, Callable[[Mapping[str, Any]], dict[str, Any]] | None]
-"""A network, the layer that it is without ("" for none), and what names its weights as it does."""
+"""A network, the layer that was removed ("" for none), and the function that converts names of weights to the network's."""
 
 
 def _x3d(name: str, frames: int, side_px: int, classes: int) -> _Made:
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it compiles an activation by torch.jit
+        warnings.simplefilter("ignore", DeprecationWarning)  # it compiles an activation with torch.jit
         from pytorchvideo.models.x3d import create_x3d
     given: dict[str, Any] = {"input_clip_length": frames, "input_crop_size": side_px, "depth_factor": _X3D[name]}
     given |= {"head_activation": None, "head_output_with_global_average": bool(classes)}
@@ -118,7 +118,7 @@ def timesformer(frames: int, side_px: int, classes: int = 0, **more: Any) -> _Ma
 
 
 def _with_classifier(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """``released_names`` of a whole TimeSformer, its last layer included."""
+    """``released_names`` for a whole TimeSformer, including its last layer."""
     found = released_names(tensors)
     if found.keys() == tensors.keys():  # transformers' own names
         return found
@@ -128,7 +128,7 @@ def _with_classifier(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def released_names(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors of TimeSformer's own release by the names that transformers has for them; others as they are."""
+    """Tensors of TimeSformer's original release by the names in transformers; other tensors unchanged."""
     if not any(name.endswith("blocks.0.temporal_fc.weight") for name in tensors):
         return dict(tensors)
     return {_renamed(name): value for name, value in tensors.items()}

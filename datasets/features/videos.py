@@ -1,4 +1,4 @@
-"""Features of clips straight from video files: frames are decoded, transformed and looked at, and nothing is in between.
+"""Features of clips directly from video files: frames are decoded, transformed and encoded without being stored.
 
 ::
 
@@ -30,17 +30,17 @@ from .extract import Extracted, Nuisance, See, each_extracted
 
 @dataclass(frozen=True)
 class Views:
-    """Which parts of a video a backbone looks at, and what becomes of their vectors.
+    """Which parts of a video are the input of a backbone, and how their vectors are combined.
 
     Attributes:
-        frames: of a view.
-        stride: frames of the video from one to the next.
-        clips: windows in time.
-        crops: squares of each: 1, the centre; or 3 along the longer side.
-        starts: of the windows, see ``frame_plans.view_frames``.
-        join: ``beside``: the views' vectors one behind the other, as the 4 x 2,048 numbers of KOWL's X3D; or their ``mean``.
+        frames: number of frames of a view.
+        stride: distance between the frames of a view, in frames of the video.
+        clips: number of windows in time.
+        crops: squares of each window: 1, the centre; or 3 along the longer side.
+        starts: starts of the windows, see ``frame_plans.view_frames``.
+        join: ``beside``: the views' vectors are concatenated, as the 4 x 2,048 numbers of KOWL's X3D; or their ``mean``.
         resize_px: shorter side after scaling, pixels.
-        side_px: of the squares, pixels.
+        side_px: side of the squares, pixels.
     """
 
     frames: int
@@ -59,7 +59,7 @@ class Views:
 
 @dataclass(frozen=True)
 class NamedClip:
-    """Columns that ``name_clips`` adds: what ``videos.inventory.match_videos`` asks for."""
+    """Columns that ``name_clips`` adds, as ``videos.inventory.match_videos`` needs them."""
 
     key: str
     name: str
@@ -68,7 +68,7 @@ class NamedClip:
 
 
 def name_clips(table: pa.Table) -> pa.Table:
-    """Table step: the name of a sample's video, and its times in it."""
+    """Table step: add the name of a sample's video, and the start and end times in it."""
     for name, column in (("name", "youtube_id"), ("t_start", "time_start"), ("t_end", "time_end")):
         table = table.append_column(name, table[column].cast(pa.string() if name == "name" else pa.float64()))
     return table
@@ -76,7 +76,7 @@ def name_clips(table: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True)
 class ClipOfVideo:
-    """A sample, and the part of a video file that it is."""
+    """A sample, and its video file and part of it."""
 
     key: str
     role: str
@@ -106,7 +106,7 @@ def extract_videos(
         root: folder of the videos; mark it with ``where``.
         views: see ``Views``.
 
-    The other arguments, and what is raised, are those of ``extract.extract_features``; rejects are those of
+    The other arguments and the errors are those of ``extract.extract_features``; rejects are those of
     ``curation.video.frames.sample_frames``.
     """
     embed = load_backbone(backbone, checkpoint=checkpoint, device=device, frames=views.frames, side_px=views.side_px)
@@ -129,7 +129,7 @@ def extract_videos(
 
 
 def _cut(pixels: np.ndarray, side_px: int, place: float) -> np.ndarray:
-    """A square of a frame (3, height, width): at 0 the first of its longer side, at 1 the last; of the other the middle."""
+    """A square of a frame (3, height, width): at 0 the start of the longer side, at 1 its end; centred on the shorter side."""
     height, width = pixels.shape[1:]
     down, across = (place, 0.5) if height > width else (0.5, place)
     top, left = round(down * (height - side_px)), round(across * (width - side_px))

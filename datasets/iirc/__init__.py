@@ -1,1 +1,1 @@
-"""IIRC: label hierarchies, task configurations, and which sample is given under which label."""
+"""IIRC: label hierarchies, task configurations, and the assignment of samples to labels."""

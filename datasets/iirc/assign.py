@@ -1,7 +1,7 @@
-"""Which sample is given under which label: shares of every subclass in file order, as columns of one table.
+"""Assign samples to labels: shares of every subclass in file order, as columns of one table.
 
-Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. A share is a
-stretch of the samples of a subclass in the order of their files, or in one that is drawn. A sample may be given twice, under
+Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. A
+share is a range of the samples of a subclass in the order of their files, or in random order. A sample may be used twice, under
 its superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
 """
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
-"""``intask_valid`` is labelled as ``train`` is, and watched while a task is learned; ``posttask_valid`` as ``test`` is."""
+"""``intask_valid`` is labelled as ``train``, and monitored while a task is learned; ``posttask_valid`` as ``test``."""
 
 SPLITS = ("", "test", "train")
-"""What a source says of a row; "" if it does not say."""
+"""Splits of a source; "" if it has none."""
 
 Ints = NDArray[np.signedinteger[Any]]
 
@@ -41,7 +41,7 @@ _HELD_BYTES = 1 << 26  # rows that are put in order in memory; more go through a
 
 @dataclass(frozen=True)
 class Shares:
-    """What of a subclass goes where. A share of n samples is int(share * n) of them, in double precision.
+    """How the samples of a subclass are shared out. A share of n samples is int(share * n) of them, in double precision.
 
     Attributes:
         in_task, post_task: share of the training samples for this validation set: the first ones for in-task, the next ones for
@@ -90,11 +90,11 @@ class Proposal:
 def assigned_row(configurations: tuple[int, ...]) -> type:
     """Row dataclass of the columns that ``assign`` adds, for ``gives``.
 
-    ``subclass``, ``superclass`` (None of a lone subclass); ``role``, one of ``ROLES``; ``in_super`` and ``in_sub``: whether the
-    sample is given under its superclass, its subclass (evaluation is under both). For each configuration c
-    ``super_index<c>`` and ``sub_index<c>``: place of the class in the order of learning; ``super_task<c>``,
-    ``sub_task<c>``: the task that brings it; all None of a class that the configuration leaves out. ``part``: the task that
-    first gives the sample in the first configuration, as the shards are named; ``unused`` where none does.
+    ``subclass``, ``superclass`` (None for a lone subclass); ``role``, one of ``ROLES``; ``in_super`` and ``in_sub``: whether
+    the sample is used under its superclass and under its subclass (in evaluation under both). For each configuration c
+    ``super_index<c>`` and ``sub_index<c>``: position of the class in the order of learning; ``super_task<c>``,
+    ``sub_task<c>``: the task that introduces it; all None for a class that is not in the configuration. ``part``: the first
+    task with the sample in the first configuration, used in shard names; ``unused`` if there is none.
     """
     fields: list[tuple[str, Any]] = [("key", str), ("role", str), ("subclass", str), ("superclass", str | None)]
     fields += [("in_super", bool), ("in_sub", bool), ("part", str)]
@@ -103,7 +103,7 @@ def assigned_row(configurations: tuple[int, ...]) -> type:
 
 
 def configuration_columns(configuration: int) -> tuple[str, str, str, str]:
-    """Names of its columns: index and task of the superclass, index and task of the subclass."""
+    """Column names of a configuration: index and task of the superclass, index and task of the subclass."""
     return (
         f"super_index{configuration}",
         f"super_task{configuration}",
@@ -127,28 +127,28 @@ def assign(
     seed: int | None = None,
 ) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file, or
-    in the order that ``shares`` ask for.
+    in the order that ``shares`` defines.
 
-    Rejected: ``class_not_in_hierarchy``; of folders, what is next to those of subclasses. What is held of a row is a few
-    numbers; files and keys are sorted in stretches.
+    Rejected: ``class_not_in_hierarchy``; with folders, also files next to the folders of subclasses. Only a few numbers per row
+    are held in memory; files and keys are sorted in parts.
 
     Args:
-        rows: with ``key``, ``split``, ``class_name`` and ``file``.
-        hierarchy: a file of it, or itself; None: a class folder's superclass is the folder that it is in.
-        form: what the file is: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
-            that the rows have.
+        rows: rows with ``key``, ``split``, ``class_name`` and ``file``.
+        hierarchy: a file, or the hierarchy itself; None: the superclass is the folder that contains the class folder.
+        form: content of the file: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
+            of the rows.
         setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
         tasks: a file of official configurations, or how to draw them.
-        configurations: their numbers.
-        only_found: leave out the classes of the hierarchy, and of the configurations, that no row has. Otherwise they are an
+        configurations: numbers of the configurations.
+        only_found: leave out the classes of the hierarchy and of the configurations that have no row. Otherwise they are an
             error.
-        min_subclasses: with ``only_found``: superclasses with fewer go.
-        seed: of shares that are drawn.
+        min_subclasses: with ``only_found``: superclasses with fewer subclasses are removed.
+        seed: seed for shares in random order.
 
     Raises:
-        ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
-            a source with splits and a test share, or one without both, a configuration that there is not or that does not
-            fit the hierarchy.
+        ValueError: there is no row; no class is in the hierarchy, or one has no sample; a split is not ``train``, ``test`` or
+            ""; both or neither of splits and test share are given; or a configuration does not exist or does not fit the
+            hierarchy.
 
     >>> from benchwright.curation.store import Rows
     >>> splits, classes = ["train", "train", "test", "test"], ["cat", "dog", "cat", "dog"]
@@ -184,7 +184,7 @@ def assign(
     order, code, split = _in_order(rows, tree, seed if shares.order == "drawn" else None)
     role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
-    sort = np.argsort(role, kind="stable")  # they lie by class and file already
+    sort = np.argsort(role, kind="stable")  # they are sorted by class and file already
     order, code, role = order[sort], code[sort], role[sort]
     in_super, in_sub = in_super[sort], in_sub[sort]
     del sort
@@ -210,13 +210,13 @@ def _tree(hierarchy: str | Hierarchy, form: str, proposal: Proposal | None, foun
 
 
 def hierarchy_of_folders(rows: Rows) -> Hierarchy:
-    """The hierarchy of pictures in ``superclass/subclass/``, or ``subclass/`` of a lone one, below the folders of splits.
+    """The hierarchy of pictures in ``superclass/subclass/``, or ``subclass/`` for a lone one, below the folders of splits.
 
     Args:
-        rows: with ``split``, ``class_name`` and ``file``.
+        rows: rows with ``split``, ``class_name`` and ``file``.
 
     Raises:
-        ValueError: as ``hierarchy_of_places``.
+        ValueError: as for ``hierarchy_of_places``.
 
     >>> from benchwright.curation.store import Rows
     >>> files, classes = ["animal/cat/1.jpg", "animal/dog/1.jpg", "house/1.jpg"], ["cat", "dog", "house"]
@@ -233,16 +233,16 @@ def hierarchy_of_folders(rows: Rows) -> Hierarchy:
 def configurations_of(
     tasks: str | DrawnTasks, numbers: Sequence[int], tree: Hierarchy, only_found: bool = False
 ) -> dict[int, Tasks]:
-    """Configurations of a file, or as they are drawn, checked against the hierarchy, by their numbers.
+    """Configurations by number, read from a file or drawn, and checked against the hierarchy.
 
     Args:
         tasks: see ``assign``.
-        numbers: of the configurations.
+        numbers: numbers of the configurations.
         tree: the hierarchy.
         only_found: leave out labels of the file that the hierarchy does not have.
 
     Raises:
-        ValueError: there is none of that number, or it does not fit.
+        ValueError: a configuration does not exist, or does not fit the hierarchy.
 
     >>> configurations_of(DrawnTasks(first=1, later=2, seed=0), [0], Hierarchy((("animal", ("cat", "dog")),)))
     {0: (('animal',), ('cat', 'dog'))}
@@ -264,7 +264,7 @@ def configurations_of(
 
 
 def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
-    """``REJECTS`` of the rows whose class the hierarchy does not have."""
+    """``REJECTS`` for the rows whose class is not in the hierarchy."""
     classes = pa.array(tree.subclasses, pa.string())
     for batch in rows.batches(["key", "class_name"]):
         stranger = batch.filter(pc.invert(pc.is_in(batch["class_name"], value_set=classes)))  # type: ignore[attr-defined]
@@ -275,8 +275,8 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
 
 
 def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np.int64], Ints, Ints]:
-    """Numbers of known rows by (class, file, key), as sorted listings of class folders have them, or by class and what is drawn
-    from the seed and the key; place of each one's class in ``tree.subclasses``, and of its split in ``SPLITS``."""
+    """Numbers of known rows by (class, file, key), as in sorted listings of class folders, or by class and a draw from seed and
+    key; and for each of them the index of its class in ``tree.subclasses``, and of its split in ``SPLITS``."""
     splits, split = coded(rows, "split")
     if strange := [name for name in splits if name not in SPLITS]:
         raise ValueError(f"split {strange[0]!r}: expected 'train' and 'test', or none at all")
@@ -294,7 +294,7 @@ def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
-    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``.
+    """Position of each row in its group, in row order, and the size of its group: both (n,), of the type of ``group``.
 
     >>> place, size = ranks(np.array([7, 3, 7, 7]))
     >>> place, size
@@ -310,11 +310,11 @@ def ranks(group: Ints) -> tuple[Ints, Ints]:
 
 
 def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
-    """Place in ``ROLES`` of each row.
+    """Index in ``ROLES`` of each row's role.
 
     Args:
-        code: (n,) its class; rows of a class in file order.
-        split: (n,) place in ``SPLITS``.
+        code: (n,) class index; rows of a class in file order.
+        split: (n,) index in ``SPLITS``.
 
     >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
     >>> role = assign_roles(np.zeros(10, np.int64), np.full(10, SPLITS.index("train")), shares)
@@ -336,21 +336,21 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
 
 
 def check_test_share(shares: Shares, splits: Sequence[str]) -> None:
-    """Raise ``ValueError`` if both or neither of the source's splits and the shares say which samples test."""
+    """Raise ``ValueError`` if both or neither of the source's splits and the shares define the test samples."""
     if bool(splits) == (shares.test > 0):
         stated = f"has the splits {', '.join(splits)}" if splits else "has no splits"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: only one of them may define the test set")
 
 
 def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each row is given under its superclass, and under its subclass.
+    """Whether each row is used under its superclass, and under its subclass.
 
-    As in the released code, subclasses are counted in each role apart, among those that have samples in it; and where the
-    share of a subclass comes to no sample, it keeps all.
+    As in the released code, subclasses are counted separately in each role, among those that have samples in it; and if the
+    share of a subclass is less than one sample, it keeps all samples.
 
     Args:
-        code: (n,) place in ``tree.subclasses``; rows of a class in file order.
-        role: (n,) place in ``ROLES``.
+        code: (n,) index in ``tree.subclasses``; rows of a class in file order.
+        role: (n,) index in ``ROLES``.
 
     >>> tree = Hierarchy((("animal", ("cat", "dog")),), ())
     >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)

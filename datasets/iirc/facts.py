@@ -1,4 +1,4 @@
-"""The facts of IIRC, with the names that ``facts.toml`` gives them; the file says where each value comes from."""
+"""The facts of IIRC, with the names used in ``facts.toml``, which states the source of each value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...curation.package_data import published_facts
 
 @functools.cache
 def facts() -> SimpleNamespace:
-    """The tables ``shares``, ``training`` and ``confusion``; and ``sets``, the counts of each data set as attributes."""
+    """The tables ``shares``, ``training`` and ``confusion``; and ``sets``, the counts of each dataset as attributes."""
     raw = published_facts(__package__)
     rest = {name: raw.pop(name) for name in ("shares", "training", "confusion")}
     return SimpleNamespace(sets={name: SimpleNamespace(**table) for name, table in raw.items()}, **rest)

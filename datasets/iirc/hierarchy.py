@@ -1,9 +1,9 @@
-"""Label hierarchies of two levels: superclasses with subclasses, and lone subclasses; read, checked, cut down, proposed.
+"""Label hierarchies of two levels: superclasses with subclasses, and lone subclasses. Read, check, restrict and propose them.
 
-Forms of a file, by its ending:
+Forms of a file, by its extension:
 
-* ``.json``, the official one: ``{"super_classes": {name: [subclass, ...]}, "other_sub_classes": [subclass, ...]}``; or a list
-  of lone classes for the class-incremental set-up: ``{"classes": [class, ...]}``;
+* ``.json``, the official form: ``{"super_classes": {name: [subclass, ...]}, "other_sub_classes": [subclass, ...]}``; or a list
+  of lone classes for the class-incremental setup: ``{"classes": [class, ...]}``;
 * ``.toml``: a table ``[superclasses]`` of lists, and a list ``lone``;
 * ``.csv``: columns ``subclass`` and ``superclass``, the latter empty for lone ones.
 """
@@ -25,17 +25,17 @@ import fsspec
 from ...curation.bounded_reading import parse_json
 
 MAX_BYTES = 1 << 26
-"""Larger files are refused; the official ones have 30 kB at most."""
+"""Larger files are refused; the official ones have at most 30 kB."""
 
 _SPLIT_FOLDERS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Superclasses with their subclasses, and subclasses without one. The order is that of the file: rows are sorted by it.
+    """Superclasses with their subclasses, and lone subclasses. The order is that of the file: rows are sorted by it.
 
     Raises:
-        ValueError: a name twice, two parents, more than two levels, a circle, a superclass without subclass, an empty name.
+        ValueError: a repeated name, two parents, more than two levels, a cycle, a superclass without subclass, an empty name.
 
     >>> tree = Hierarchy((("animal", ("cat", "dog")),), ("house",))
     >>> tree.labels, tree.parents
@@ -86,7 +86,7 @@ class Hierarchy:
         return (*(name for name, _ in self.superclasses), *self.subclasses)
 
     def restricted(self, classes: Collection[str], *, min_subclasses: int = 1) -> Hierarchy:
-        """Only these subclasses; superclasses left with fewer than ``min_subclasses`` go, and what they had becomes lone.
+        """Keep only these subclasses. Superclasses with fewer than ``min_subclasses`` are removed, their subclasses made lone.
 
         Raises:
             ValueError: no class is left.
@@ -102,10 +102,10 @@ class Hierarchy:
 
 
 def read_hierarchy(path: str) -> Hierarchy:
-    """Read and check a file.
+    """Read and check a hierarchy file.
 
     Raises:
-        ValueError: not of one of the three forms, or against a rule of ``Hierarchy``; names the file.
+        ValueError: the file has none of the three forms, or breaks a rule of ``Hierarchy``; the message names the file.
     """
     readers = {".json": _official, ".toml": _toml, ".csv": _csv}
     ending = posixpath.splitext(path)[1].lower()
@@ -118,7 +118,7 @@ def read_hierarchy(path: str) -> Hierarchy:
 
 
 def read_utf8(path: str) -> str:
-    """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
+    """Text of a file without byte order mark. Raises ``ValueError`` beyond ``MAX_BYTES``, or if it is not UTF-8."""
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
     if len(data) > MAX_BYTES:
@@ -192,13 +192,13 @@ def _check_levels(parents: Mapping[str, str], tops: Iterable[str]) -> None:
 
 
 def hierarchy_of_places(places: Iterable[tuple[str, str, str]]) -> Hierarchy:
-    """The hierarchy of folders that hold pictures.
+    """The hierarchy given by folders of pictures.
 
     Args:
-        places: split, class and path of each. Pictures that are next to the folders of subclasses are of no class.
+        places: split, class and path of each folder. Pictures next to the folders of subclasses have no class.
 
     Raises:
-        ValueError: deeper folders; a class that its folder does not name; what ``Hierarchy`` does not allow.
+        ValueError: folders are deeper, a class is not named by its folder, or ``Hierarchy`` rejects the result.
 
     >>> hierarchy_of_places([("", "cat", "animal/cat"), ("", "animal", "animal"), ("", "house", "house")])
     Hierarchy(superclasses=(('animal', ('cat',)),), lone=('house',))
@@ -232,14 +232,14 @@ def hierarchy_of_places(places: Iterable[tuple[str, str, str]]) -> Hierarchy:
 
 
 def read_parents(path: str) -> dict[str, tuple[str, ...]]:
-    """Child -> its parents, of a file of two columns.
+    """Child -> its parents, from a file with two columns.
 
     Args:
-        path: ``.csv`` with columns ``child`` and ``parent``, or any other text with a parent and a child a line, as
-            ImageNet's ``wordnet.is_a.txt`` has.
+        path: ``.csv`` with columns ``child`` and ``parent``, or any other text with a parent and a child per line, such as
+            ImageNet's ``wordnet.is_a.txt``.
 
     Raises:
-        ValueError: a line without two names; names the file and the line.
+        ValueError: a line does not have two names; the message names the file and the line.
     """
     try:
         text = read_utf8(path)
@@ -262,15 +262,15 @@ def propose(
 ) -> Hierarchy:
     """A two-level hierarchy from a graph of any depth, in which a class may have several parents.
 
-    Ancestors become superclasses from the most specific on (fewest classes below them, then by name): one takes the classes
-    below it that none before has taken, where these are ``min_subclasses`` to ``max_subclasses``. The rule is ours.
+    Ancestors become superclasses in order from the most specific one (fewest classes below, then by name): each takes those
+    classes below it that are still free, if they are ``min_subclasses`` to ``max_subclasses``. The rule is ours.
 
     Args:
-        classes: the subclasses; each keeps its place.
+        classes: the subclasses; each keeps its position.
         parents: child -> parents. A class that is not in it is lone.
 
     Raises:
-        ValueError: limits that exclude each other, a circle, a class that is an ancestor of another.
+        ValueError: contradictory limits, a cycle, or a class that is an ancestor of another.
 
     >>> parents = {"cat": ["animal"], "dog": ["animal"], "animal": ["thing"], "house": ["thing"]}
     >>> propose(["cat", "dog", "house"], parents, min_subclasses=2, max_subclasses=2)

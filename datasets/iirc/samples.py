@@ -1,4 +1,4 @@
-"""The last steps before the shards: which shard every sample goes to, and what a sample holds."""
+"""The last steps before the shards: the meaning of the columns, and what a sample holds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MEANINGS = (
 
 
 def columns_of(configurations: Iterable[int]) -> dict[str, str]:
-    """``COLUMNS`` with those of each configuration."""
+    """``COLUMNS`` and the columns of each configuration."""
     told = {
         name: meaning.format(c=c)
         for c in configurations
@@ -62,5 +62,5 @@ class Sampled:
 
 
 def sample(row: Sampled) -> dict[str, Any]:
-    """Members of a sample: the picture as it was found, and its labels as JSON."""
+    """Members of a sample: the unchanged picture, and its labels as JSON."""
     return {row.extension: row.image.read(), "json": row_values(row, but=["extension", "image"])}

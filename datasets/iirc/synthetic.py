@@ -1,4 +1,4 @@
-"""Pictures drawn from a seed, for configurations that need no file: superclasses are shapes, their subclasses colours of it."""
+"""Generated pictures for configurations that need no files: superclasses are shapes, subclasses are their colours."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ _LONE = ("stripes", "checks", "noise")
 
 
 def drawn_hierarchy(*, shapes: int, colours: int, lone: int) -> Hierarchy:
-    """Superclasses ``disc``, ``square``, ... with subclasses ``red disc``, ...; lone textures.
+    """A hierarchy of superclasses ``disc``, ``square``, ... with subclasses ``red disc``, ..., and of lone textures.
 
     Args:
-        shapes: 1 to 5. colours: 1 to 6. lone: 0 to 3.
+        shapes: 1 to 5.
+        colours: 1 to 6.
+        lone: 0 to 3.
 
     Raises:
-        ValueError: for more than can be drawn.
+        ValueError: a number is out of its range.
     """
     for name, count, least, most in (("shapes", shapes, 1, 5), ("colours", colours, 1, 6), ("lone", lone, 0, 3)):
         if not least <= count <= most:
@@ -45,12 +47,13 @@ def drawn_hierarchy(*, shapes: int, colours: int, lone: int) -> Hierarchy:
 def draw_class_images(
     *, shapes: int, colours: int, lone: int, train_per_class: int, test_per_class: int, broken: int, seed: int
 ) -> Iterator[ClassImage]:
-    """Source step: pictures of ``SIDE_PX`` pixels a side, class by class.
+    """Source step: pictures of ``SIDE_PX`` x ``SIDE_PX`` pixels, class by class.
 
     Args:
-        train_per_class, test_per_class: of each subclass.
-        broken: further training files of the first class that end too early, and one of a class of no hierarchy.
-        seed: of places, sizes and noise.
+        train_per_class, test_per_class: pictures of each subclass.
+        broken: number of additional, truncated training files of the first class; if not 0, also adds one picture of a class
+            outside the hierarchy.
+        seed: seed for positions, sizes and noise.
     """
     tree = drawn_hierarchy(shapes=shapes, colours=colours, lone=lone)
     for name in tree.subclasses:

@@ -1,4 +1,4 @@
-"""Task configurations: which labels come in which task, official or drawn from a seed.
+"""Task configurations: which task introduces which labels, official or drawn from a seed.
 
 Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its files.
 """
@@ -19,11 +19,11 @@ Tasks = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class DrawnTasks:
-    """Configurations drawn from a seed. The rule is ours: the official ones are read from their files.
+    """Configurations drawn from a seed. The rule is ours; official configurations are read from their files.
 
     Attributes:
-        first: labels of the first task, superclasses alone; fewer where there are fewer. Without superclasses: any.
-        later: labels of every later task but the last.
+        first: maximum number of labels in the first task, which are superclasses, or any labels if there are no superclasses.
+        later: maximum number of labels in every later task.
         seed: configuration k is drawn from (seed, k).
     """
 
@@ -37,10 +37,10 @@ class DrawnTasks:
 
 
 def draw_tasks(hierarchy: Hierarchy, drawn: DrawnTasks, configuration: int) -> Tasks:
-    """One configuration: every label once, a superclass in a task before those of its subclasses.
+    """One configuration: every label once, and a superclass in an earlier task than its subclasses.
 
-    All labels but those of the first task get a random order; a task takes the first ``later`` of it whose superclass, if
-    they have one, came in an earlier task. Where fewer are ready the task is smaller.
+    The labels outside the first task are put in random order. Each task takes the first ``later`` labels of this order whose
+    superclass, if any, was in an earlier task. If fewer are available, the task is smaller.
 
     >>> tree = Hierarchy((("animal", ("cat", "dog")), ("vehicle", ("bus", "van"))), ())
     >>> draw_tasks(tree, DrawnTasks(first=2, later=2, seed=0), configuration=0)  # superclasses come before their subclasses
@@ -62,10 +62,10 @@ def draw_tasks(hierarchy: Hierarchy, drawn: DrawnTasks, configuration: int) -> T
 
 
 def read_tasks(path: str) -> dict[int, Tasks]:
-    """The configurations of an official file: ``{"configuration_<k>": {"task_<t>": [label, ...]}}``, by k.
+    """The configurations in an official file, ``{"configuration_<k>": {"task_<t>": [label, ...]}}``, by k.
 
     Raises:
-        ValueError: another structure; names the file.
+        ValueError: the file has another structure; the message names the file.
 
     >>> from pathlib import Path
     >>> _ = Path("orders.json").write_text('{"configuration_1": {"task_0": ["animal"], "task_1": ["dog", "cat"]}}')
@@ -105,7 +105,7 @@ def check_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> None:
     """Check a configuration; it may leave labels out, as IIRC-ImageNet-lite does.
 
     Raises:
-        ValueError: an empty task, a label that is not the hierarchy's or occurs twice, a superclass that comes after, or
+        ValueError: a task is empty, a label is not in the hierarchy or occurs twice, or a superclass comes after, or
             together with, one of its subclasses.
 
     >>> check_tasks([["cat"], ["animal"]], Hierarchy((("animal", ("cat", "dog")),), ()))
@@ -132,7 +132,7 @@ def check_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> None:
 
 
 def restricted_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> Tasks:
-    """A configuration without the labels that the hierarchy does not have, and without tasks that are empty then.
+    """A configuration without labels that are not in the hierarchy, and without tasks that are then empty.
 
     >>> restricted_tasks([["animal"], ["cat", "zebra"], ["yak"]], Hierarchy((("animal", ("cat", "dog")),), ()))
     (('animal',), ('cat',))

@@ -1,4 +1,4 @@
-"""What a learner may see in each task, and what it is tested on: rows of the table and their label sets. Needs no torch."""
+"""The samples and labels that a learner sees in each task, and those it is tested on, as rows of the table. Needs no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .assign import ROLES, configuration_columns
 
 ClassKind = Literal["superclass", "subclass_with", "subclass_without"]
-"""A superclass, a subclass that has one, a subclass that has none."""
+"""A superclass, a subclass with a superclass, a subclass without one."""
 
 Information = Literal["incomplete", "complete"]
 Reach = Literal["task", "so_far"]
@@ -26,8 +26,8 @@ class Given:
 
     Attributes:
         rows: (n,) int64 rows of the table, ascending.
-        labels: (n, 2) int64 class indices in the order of learning, the subclass before the superclass, -1 where there are
-            fewer; the first is never -1.
+        labels: (n, 2) int64 class indices in the order of learning, the subclass before the superclass, -1 if there are fewer;
+            the first is never -1.
     """
 
     rows: NDArray[np.int64]
@@ -39,15 +39,15 @@ class RefinedView:
 
     Args:
         table: an index, or any table with the columns of ``assign.assigned_row``.
-        configuration: its number.
-        joint: all classes in one task.
+        configuration: number of the configuration.
+        joint: put all classes in one task.
 
     Attributes:
-        tasks: names of the classes of each task; a class's index is its place in all of them joined.
-        parents: subclass -> superclass, of the classes that the configuration has both of.
+        tasks: class names of each task; a class index is the position in all tasks concatenated.
+        parents: subclass -> superclass, for pairs that are both in the configuration.
 
     Raises:
-        ValueError: the table has no such configuration, or its classes have gaps: a part of a data set.
+        ValueError: the table has no such configuration, or its classes have gaps because it is a part of a dataset.
     """
 
     def __init__(self, table: pa.Table, configuration: int, *, joint: bool = False) -> None:
@@ -65,17 +65,17 @@ class RefinedView:
         if joint:
             self._task = np.where(self._task >= 0, 0, -1)
             self.tasks = (tuple(itertools.chain.from_iterable(self.tasks)),)
-        # -1 stands for "never": no task number reaches it.
+        # Stands for "never": no task number reaches it.
         self._task = np.where(self._task >= 0, self._task, len(self.tasks))
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All names, in the order of learning."""
+        """All class names, in the order of learning."""
         return tuple(itertools.chain.from_iterable(self.tasks))
 
     @property
     def kinds(self) -> tuple[ClassKind, ...]:
-        """Of each class, in the order of learning. A subclass whose superclass the configuration leaves out has none."""
+        """Kind of each class, in the order of learning. A subclass whose superclass is not in the configuration has none."""
         tops = set(self.parents.values())
         return tuple(
             "superclass" if name in tops else "subclass_with" if name in self.parents else "subclass_without"
@@ -85,15 +85,15 @@ class RefinedView:
     def training(
         self, task: int, *, role: str = "train", information: Information = "incomplete", reach: Reach = "task"
     ) -> Given:
-        """What may be seen while ``task`` is learned.
+        """What a learner may see in ``task``.
 
         Args:
             role: ``train`` or ``intask_valid``.
-            information: ``incomplete``: only the labels that the task brings. ``complete``: all labels known by then.
-            reach: the samples of the task, or of all tasks ``so_far``, each once (incremental joint).
+            information: ``incomplete``: only the labels that the task introduces. ``complete``: all labels known by then.
+            reach: samples of the ``task``, or of all tasks ``so_far``, each once (incremental joint).
 
         Raises:
-            ValueError: a role that is for evaluation, or incomplete labels of all tasks so far.
+            ValueError: the role is for evaluation, or incomplete labels are requested for all tasks so far.
         """
         if role not in ("train", "intask_valid"):
             raise ValueError(f"role {role!r}: learners see only 'train' and 'intask_valid'")
@@ -105,12 +105,12 @@ class RefinedView:
         return self._labelled(rows, shown)
 
     def evaluation(self, role: str, *, known: int | None = None, task: int | None = None) -> Given:
-        """Samples with all their labels that are known after task ``known``; those with none yet are left out.
+        """Samples with all their labels that are known after task ``known``; samples without such labels are left out.
 
         Args:
             role: ``test`` or ``posttask_valid``.
-            known: None: after the last task.
-            task: only samples that have a label which this task brings.
+            known: number of a task; None: the last one.
+            task: only samples with a label that this task introduces.
         """
         if role not in ("test", "posttask_valid"):
             raise ValueError(f"role {role!r}: 'test' and 'posttask_valid' are evaluated")
@@ -133,7 +133,7 @@ def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
 def _classes(
     table: pa.Table, index: NDArray[np.int64], task: NDArray[np.int64]
 ) -> tuple[tuple[tuple[str, ...], ...], dict[str, str]]:
-    """Names of each task's classes, and the superclass of subclasses."""
+    """Class names of each task, and the superclasses of the subclasses."""
     names: dict[int, str] = {}
     of_task: dict[int, int] = {}
     parents: dict[str, str] = {}

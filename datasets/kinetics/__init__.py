@@ -1,1 +1,1 @@
-"""Kinetics: its lists in every form, and lists of what a copy holds."""
+"""Kinetics: its lists in every form, and lists of the videos in a copy."""

@@ -1,13 +1,13 @@
-"""What a user's copy of a video data set holds, or lacks, as downloaders and loaders list it; and the rows that go with it.
+"""Videos that a user's copy of a dataset has or lacks, as listed by downloaders and loaders; and the rows that match them.
 
-One video per line, in any of the forms in which such lists circulate::
+One video per line, in any of the usual forms of such lists::
 
     -3B32lodo2M_000059_000069          -3B32lodo2M            -3B32lodo2M_59_69.pt
     train/playing guitar/-3B32lodo2M_000059_000069.mp4        v_-3B32lodo2M.mkv
     abseiling/-3B32lodo2M_000059_000069.mp4 0                 abseiling,-3B32lodo2M,59,69,train,0
 
-``find videos -type f > held.txt`` makes one. A line without times stands for every clip of its video. Ids are those of YouTube,
-or of a pattern of your own: a line that it matches as a whole is an id, whatever is in it.
+``find videos -type f > held.txt`` creates one. A line without times refers to every clip of its video. Ids are YouTube ids, or
+match a pattern that you set: a line that matches it as a whole is an id.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEADER = r"^[A-Za-z_ ]+(?:,[A-Za-z_ ]+)+$"
 
 @dataclass(frozen=True)
 class Held:
-    """A line that names a video: ``key`` is its number from 1; the times (seconds) are None if it does not say them."""
+    """A line that names a video: ``key`` is its number from 1; the times (seconds) are None if the line has none."""
 
     key: str
     youtube_id: str
@@ -51,7 +51,7 @@ class Held:
 
 @dataclass(frozen=True)
 class HeldMoment:
-    """``Held`` of clips whose times may be fractions of seconds, with three decimals, ``000007.250``."""
+    """``Held`` for clips whose times may be fractions of seconds, with three decimals, ``000007.250``."""
 
     key: str
     youtube_id: str
@@ -61,15 +61,15 @@ class HeldMoment:
 
 def read_inventory(*, path: str, id_pattern: str = ID, fractions: bool = False) -> Iterator[Sifted]:
     """Source step: the lines of a text file. Rejected: ``blank_line``, ``header`` (a first line of words with commas), and
-    ``no_video_name``, such as other files.
+    ``no_video_name`` (such as other files).
 
     Args:
-        path: of the file.
-        id_pattern: regular expression of a whole id, without groups.
-        fractions: whether times may be fractions: then rows are those of ``HeldMoment``, else those of ``Held``.
+        path: path of the file.
+        id_pattern: regular expression for a whole id, without groups.
+        fractions: whether times may be fractions: rows are then ``HeldMoment``, else ``Held``.
 
     Raises:
-        ValueError: an ``id_pattern`` that is none.
+        ValueError: ``id_pattern`` is not a regular expression, or has groups.
     """
     check_id_pattern(id_pattern)
     for start, lines in text_blocks(path):
@@ -77,7 +77,7 @@ def read_inventory(*, path: str, id_pattern: str = ID, fractions: bool = False) 
 
 
 def check_id_pattern(pattern: str) -> None:
-    """Raise ``ValueError`` if a pattern is not a regular expression, or has groups of its own."""
+    """Raise ``ValueError`` if a pattern is not a regular expression, or has groups."""
     try:
         groups = re.compile(pattern).groups
     except re.error as error:
@@ -112,19 +112,19 @@ def _sifted(lines: list[str], start: int, id_pattern: str, fractions: bool) -> S
 def keep_held(
     rows: Rows, *, inventory: Rows, means: Literal["present", "missing"], reason: Literal["no_video", "no_feature"]
 ) -> Iterator[Sifted]:
-    """Whole step: reject the clips that a copy does not hold.
+    """Whole step: reject the clips that a copy does not contain.
 
     Args:
-        rows: with columns ``youtube_id``, ``time_start``, ``time_end``.
+        rows: rows with columns ``youtube_id``, ``time_start``, ``time_end``.
         inventory: rows of ``Held`` or ``HeldMoment``.
-        means: whether the inventory lists what is there or what is missing.
-        reason: of the rejects.
+        means: whether the inventory lists the videos that are present or those that are missing.
+        reason: reason of the rejects.
 
     Yields:
-        The rows in their order, part by part.
+        The rows in their order, batch by batch.
 
     Raises:
-        ValueError: for a ``means`` or ``reason`` that is not known.
+        ValueError: ``means`` or ``reason`` is unknown.
     """
     if means not in ("present", "missing") or reason not in ("no_video", "no_feature"):
         raise ValueError(f"means is {means!r} and reason {reason!r}: 'present' or 'missing', 'no_video' or 'no_feature'")
@@ -156,10 +156,10 @@ def as_clips(rows: Rows) -> Iterator[Sifted]:
     """Whole step (``expands``): columns of ``lists.Listed``, and those of ``videos.rows.ListedClip``.
 
     Keys are ``<id>_<start>_<end>`` with six digits each, as downloaders name clips. Rejected: ``no_label``, and
-    ``repeated_clip`` for a clip that came before, in any list.
+    ``repeated_clip`` for a clip that occurs earlier in any list.
 
     Yields:
-        The rows in their order, part by part.
+        The rows in their order, batch by batch.
     """
     again = repeated_keys(lambda: map(_keys, rows.batches(["youtube_id", "time_start", "time_end"])), rows.num_rows)
     first = 0
@@ -193,7 +193,7 @@ def _as_clips(lines: pa.Table, repeated: np.ndarray) -> Sifted:
     table: pa.Table = clips.to_arrow()
     for field in schema_of(KineticsClip):
         table = with_column(table, field.name, table[field.name].cast(field.type))
-    # Rejects go by the row's own key: two clips of one key could not be distinguished in a table of them.
+    # Rejects have the key of the listed row: two clips with one key could not be distinguished in a table of rejects.
     named = with_column(table.append_column("clip", table["key"]), "key", table["source_key"])
     kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": repeated}, detail="clip")
     return Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)

@@ -1,25 +1,25 @@
-"""The lists of Kinetics releases, and of any data set that is listed in the same way, as rows: a source read file by file.
+"""The lists of Kinetics releases, and of any dataset that is listed in the same way, as rows: a source read file by file.
 
-Read are CSV files (columns in any order, named by a header; or without a header, with or without a label before the id and
-a split and ``is_cc`` after the times; fields may be quoted; CRLF and a byte order mark are no matter) and the JSON files of
-the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``, or with label and
-segment in the entry itself; a name ``<id>_<start>_<end>`` will do for a segment. Either may be gzipped.
+Two kinds of files are read. CSV files have columns in any order, named by a header; or no header, with or without a label
+before the id and a split and ``is_cc`` after the times; fields may be quoted; CRLF and a byte order mark are accepted. JSON
+files are those of the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``, or
+have label and segment in the entry itself; a name ``<id>_<start>_<end>`` can replace a segment. Both may be gzipped.
 
-Every line (of a CSV file but its header) or entry (of a JSON file) becomes a row or a reject:
+Every line (of a CSV file except its header) or entry (of a JSON file) becomes a row or a reject:
 
 ====================  ==========================================================================================
-``blank_line``        nothing on it
+``blank_line``        an empty line
 ``malformed_row``     another number of fields than the file has, or an entry without a segment of two times
-``bad_utf8``          bytes that are no UTF-8, or in JSON half a surrogate pair
-``bad_id``            no id of that form: 11 letters, digits, ``-`` and ``_`` by default
+``bad_utf8``          bytes that are not UTF-8, or a lone surrogate in JSON
+``bad_id``            an id of another form: 11 letters, digits, ``-`` and ``_`` by default
 ``bad_time``          not two whole numbers of seconds (``10`` and ``10.0`` both are), 0 <= start < end <= 999999
-``bad_split``         no split that is known, in a file that does not stand for one split
-``other_split``       another split than the one that the file stands for
+``bad_split``         an unknown split, in a file with several splits
+``other_split``       another split than the one of the file
 ``empty_label``       no label in a list whose rows have labels
-``unknown_label``     not in the file of labels that was given
+``unknown_label``     a label that is not in the file of labels
 ====================  ==========================================================================================
 
-What takes more than one row to see (duplicates, conflicts) is for ``datasets.kowl.unify``.
+Faults that show only in several rows (duplicates, conflicts) are detected by ``datasets.kowl.unify``.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ class Listed:
     """A row of a list.
 
     Attributes:
-        key: ``<path>:<line>``, from 1, header included; of a JSON file the number of the entry.
+        key: ``<path>:<line>``, from 1, header included; for a JSON file, the number of the entry.
         release: name of the release.
         split: ``train``, ``validate`` or ``test``.
         label: None if the list has none.
-        youtube_id: of the video.
-        time_start: of the clip in its video, seconds.
-        time_end: likewise.
+        youtube_id: id of the video.
+        time_start: start of the clip in its video, seconds.
+        time_end: end of the clip in its video, seconds.
     """
 
     key: str
@@ -116,11 +116,11 @@ class Listed:
 
 
 def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
-    """The files, one piece each, in the order given, as JSON for ``read_kinetics_list``.
+    """The files, one piece each, in their order, as JSON for ``read_kinetics_list``.
 
     Raises:
-        ValueError: for a file named twice, a split that is not known, or a path that leaves ``root``.
-        FileNotFoundError: for a file that is not there.
+        ValueError: a file is named twice, a split is unknown, or a path leaves ``root``.
+        FileNotFoundError: a file does not exist.
     """
     fs, folder = fsspec.core.url_to_fs(root)
     seen: set[str] = set()
@@ -142,15 +142,15 @@ def read_kinetics_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterat
     """Videos of a Kinetics list, in its order.
 
     Args:
-        piece: what ``kinetics_lists`` gave.
+        piece: one result of ``kinetics_lists``.
         root: the same as for ``kinetics_lists``.
-        id_pattern: regular expression of a whole id, for data sets that are not on YouTube.
+        id_pattern: regular expression for a whole id, for datasets that are not on YouTube.
 
     Yields:
         Columns of ``Listed``, and the rejects.
 
     Raises:
-        ValueError: for a file that is no list at all: no header and no column of ids, or JSON of another form.
+        ValueError: the file is not a list: it has neither header nor column of ids, or is JSON of another form.
     """
     file = ListFile(**json.loads(piece))
     known = None if file.labels is None else _known(root, file.labels)
@@ -179,7 +179,7 @@ def _known(root: str, path: str) -> list[str]:
 
 
 def read_class_names(data: bytes) -> list[str]:
-    """Labels of a file: a JSON list, or one a line (quoted or not); in its order, blank lines left out."""
+    """Labels in a file, in its order: a JSON list, or one per line (quoted or not), without blank lines."""
     text = data.decode("utf-8-sig")
     if text.lstrip().startswith("["):
         return [str(label) for label in parse_json(text.encode())]
@@ -188,7 +188,7 @@ def read_class_names(data: bytes) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(root: str, path: str) -> Iterator[tuple[IO[bytes], str | None]]:
-    """A file of the folder, and how it is compressed."""
+    """A file of the folder, and its compression."""
     fs, folder = fsspec.core.url_to_fs(root)
     with fs.open(posixpath.join(folder, path), "rb") as stream:
         kind = "gzip" if stream.read(2) == b"\x1f\x8b" else None
@@ -197,7 +197,7 @@ def _opened(root: str, path: str) -> Iterator[tuple[IO[bytes], str | None]]:
 
 
 def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iterator[pl.DataFrame]:
-    """Text columns of ``_RAW``, with the line's number, the line, and what is wrong with the line as a whole."""
+    """Text columns of ``_RAW``, with the line's number, the line, and the fault of the line as a whole."""
     done = 0
     for lines in blocks:
         if any(line.strip() for line in lines):
@@ -212,7 +212,7 @@ def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iter
         if not some:
             continue
         block = _decoded(some)
-        # Most quotes enclose a field that needs none; a doubled one stands for itself.
+        # Most quotes enclose a field that needs none; a doubled quote is a literal quote.
         bare = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
         plain = pl.when(pl.col("seen").str.contains('""', literal=True)).then(pl.col("seen")).otherwise(bare)
         block = block.with_columns(number=pl.int_range(done + 1, done + 1 + pl.len()), plain=plain).with_columns(
@@ -237,7 +237,7 @@ def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iter
 
 
 def _decoded(lines: Sequence[bytes]) -> pl.DataFrame:
-    """The lines as text (``seen``), and which of them are no UTF-8 (``undecodable``)."""
+    """The lines as text (``seen``), and whether they are not UTF-8 (``undecodable``)."""
     try:
         return pl.Series("seen", lines, pl.Binary).cast(pl.String).to_frame().with_columns(undecodable=False)
     except pl.exceptions.ComputeError:
@@ -255,7 +255,7 @@ def _unquoted(block: pl.DataFrame, width: int) -> pl.DataFrame:
 
 
 def _cut(block: pl.DataFrame, places: Mapping[str, int | None]) -> pl.DataFrame:
-    """The columns of ``_RAW`` out of ``parts``, beside the line, its number and its number of fields."""
+    """The columns of ``_RAW`` from ``parts``, with the line, its number and its number of fields."""
     columns = {
         name: pl.lit(None, pl.String) if place is None else pl.col("parts").struct.field(f"field_{place}")
         for name, place in places.items()
@@ -268,8 +268,8 @@ def _stripped() -> pl.Expr:
 
 
 def _fields(line: str) -> list[str]:
-    """Fields of one line, none of one with a field of 131,072 characters. A quote that is never closed ends with the line, so
-    that it cannot swallow the next ones."""
+    """Fields of one line; none if a field exceeds 131,072 characters. A quote that is not closed ends with the line, so that it
+    cannot swallow the next lines."""
     try:
         return line.split(",") if '"' not in line else next(csv.reader([line]), [])
     except csv.Error:
@@ -350,7 +350,7 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
 
 
 def _noted(column: str, entry: Any) -> Any:
-    """What an entry of a JSON file says, in its annotations or beside them, under any name that the column has in CSV files."""
+    """Value in an entry of a JSON file, in its annotations or outside, under any name that the column has in CSV files."""
     facts = dict(entry.pairs) if isinstance(entry, _Pairs) else {}
     notes = facts.get("annotations")
     for place in (dict(notes.pairs) if isinstance(notes, _Pairs) else {}, facts):
@@ -361,7 +361,7 @@ def _noted(column: str, entry: Any) -> Any:
 
 
 def _what_lacks(video: str, entry: Any) -> str:
-    """What makes the first entry of a JSON file no clip."""
+    """Why the first entry of a JSON file is not a clip."""
     facts = dict(entry.pairs) if isinstance(entry, _Pairs) else {}
     notes = facts.get("annotations", entry)
     has = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
@@ -377,7 +377,7 @@ def _what_lacks(video: str, entry: Any) -> str:
 
 
 class _Pairs:
-    """A JSON object as it stands, with names that come twice."""
+    """A JSON object including repeated names."""
 
     __slots__ = ("pairs",)
 

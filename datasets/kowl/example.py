@@ -1,4 +1,4 @@
-"""A small open world of your own: two releases as lists of different forms, and features next to them. Everything is drawn."""
+"""A small generated example of your own open world: two releases as lists in different forms, and a file of features."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _WIDTH = 16
 def write_example(folder: str | Path, *, clips: int = 40) -> None:
     """Write ``2021.csv``, ``2023.json`` and ``features.parquet``, as preset ``own`` reads them.
 
-    The first release says its splits. The second is a JSON list of objects without any, in which columns have other names: a
-    third of the first release's clips is in it, four classes are new, and one has another name. Vectors lie around a centre a
-    class.
+    The first release lists its splits. The second is a JSON list of objects without splits and with other column names: it
+    contains a third of the first release's clips, four new classes, and one renamed class. The vectors of a class are
+    distributed around a centre.
 
     Args:
-        folder: is made where it is not there.
-        clips: of each class and release.
+        folder: destination; created if it does not exist.
+        clips: number of clips per class and release.
 
     >>> write_example("mine")
     >>> print(open("mine/2021.csv").readlines()[1], end="")

@@ -1,4 +1,4 @@
-"""The facts of KOWL-718: ``facts.toml``, which says where each value comes from."""
+"""The facts of KOWL-718: ``facts.toml``, which states the source of each value."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from ...curation.package_data import FactTable, published_facts
 
 @functools.cache
 def facts() -> FactTable:
-    """All of it. ``table_1`` and ``table_2`` give the published numbers by column, one an increment from 0 on."""
+    """All facts. ``table_1`` and ``table_2`` hold the published numbers by column, one per increment from 0."""
     return published_facts(__package__)

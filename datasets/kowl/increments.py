@@ -1,8 +1,8 @@
-"""Open-world increments: a data set's first release is known, and each later release brings its new classes bit by bit.
+"""Open-world increments: a dataset's first release is known, and each later release introduces its new classes in increments.
 
-Source: KOWL's paper, section 4, and ``get_increments`` of its released code. ``as_released`` gives the published Table 1: of
-each release the least frequent new classes come first, ``ceil(classes / increments)`` at a time, and equal counts as the
-sort of the authors' numpy leaves them. ``rarest_first`` is ours: the same with equal counts in the order of names.
+Source: KOWL's paper, section 4, and ``get_increments`` of its released code. ``as_released`` reproduces the published Table 1:
+the least frequent new classes of each release come first, ``ceil(classes / increments)`` at a time, with equal counts in the
+order of the sort in the authors' numpy. ``rarest_first`` is ours: the same with equal counts in the order of names.
 ``as_written`` follows the paper's text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in
 the last increment. The folds are the same in all three.
 """
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 IncrementPreset = Literal["as_released", "rarest_first", "as_written"]
 SampleOrder = Literal["as_released", "shuffled", "interleaved"]
 
-# Where a row is in its increment, by what it is; rows of one block keep the order of the unified table.
+# Position of a row's block in its increment; rows of one block keep the order of the unified table.
 _KNOWN_SMALL, _KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(6)
 
 
 @dataclass(frozen=True)
 class Later:
-    """How a later release comes.
+    """How a later release is divided.
 
     Attributes:
         release: name of the release.
@@ -59,14 +59,14 @@ class Incremented:
     """Columns that ``assign_increments`` adds.
 
     Attributes:
-        increment: from 0, which is all of the first release.
-        novel: whether the label is that of no training sample of an earlier increment (of increment 0, where there is no
-            earlier one). True for val and test rows of a class that is never trained.
-        position: place in the increment among the rows of the same role, from 0.
-        block: what decides the place: ``known_small`` (a known class with no more rows than its release has increments: all
-            are in the first); ``known``; ``never_trained`` (a class of val or test alone); ``novel`` (of this increment: its
-            fold); ``novel_small`` (of this increment: a class too small for folds); ``persisted`` (of a class that an earlier
-            increment of the same release brought).
+        increment: number of the increment, from 0, which is all of the first release.
+        novel: whether no training sample of an earlier increment (of increment 0, if there is no earlier one) has the label.
+            True for val and test rows of a class that is never trained.
+        position: position in the increment among the rows of the same role, from 0.
+        block: what determines the position: ``known_small`` (a known class with no more rows than its release has increments:
+            all are in the first); ``known``; ``never_trained`` (a class only in val or test); ``novel`` (new in this increment:
+            its fold); ``novel_small`` (new in this increment, and too small for folds); ``persisted`` (a class introduced by an
+            earlier increment of the same release).
     """
 
     key: str
@@ -81,14 +81,14 @@ BLOCKS = ("known_small", "known", "never_trained", "novel", "novel_small", "pers
 
 @dataclass(frozen=True)
 class Plan:
-    """Increments of all rows, in their order, and the classes that training brings.
+    """Increments of all rows, in their order, and the classes that training introduces.
 
     Attributes:
         increment: int32 (n,).
         novel: bool (n,).
         block: int8 (n,), index into ``BLOCKS``.
-        earlier: int32 (n,): the increment that brought a persisted row's class, 0 otherwise.
-        novel_classes: label codes that each increment brings to training, in the order in which they were chosen.
+        earlier: int32 (n,): the increment that introduced a persisted row's class, 0 otherwise.
+        novel_classes: label codes that each increment introduces to training, in the order in which they were chosen.
     """
 
     increment: np.ndarray
@@ -104,7 +104,7 @@ def increment_class_order(counts: np.ndarray, preset: IncrementPreset) -> np.nda
     Args:
         counts: training samples of each class, classes in the order of their names.
         preset: ``as_released`` and ``rarest_first``: rarest first; ``as_written``: most frequent first. Equal counts are taken
-            in the order of names, but ``as_released`` in that of the released code, see ``introsort``.
+            in the order of names; with ``as_released`` in the order of the released code, see ``introsort``.
 
     >>> counts = np.array([30, 10, 20])
     >>> increment_class_order(counts, "as_released"), increment_class_order(counts, "as_written")
@@ -119,8 +119,8 @@ def class_cuts(classes: int, increments: int, preset: IncrementPreset) -> np.nda
     """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released.
 
     Args:
-        classes, increments: how many.
-        preset: see the module.
+        classes, increments: numbers of classes and increments.
+        preset: see the docstring of the module.
 
     >>> class_cuts(227, 5, "as_released")
     array([  0,  46,  92, 138, 184, 227])
@@ -141,7 +141,7 @@ def plan_increments(
         role: index into ``splits.ROLES``, integers (n,).
         release: integers (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
         later: (increments, seed) of each later release.
-        preset: see the module.
+        preset: see the docstring of the module.
 
     >>> label = np.array([0, 0, 1, 2, 1])  # class 0 is known at the start; 1 and 2 come with the second release
     >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(2, 0)], preset="as_released")
@@ -204,7 +204,7 @@ class _Assign:
     def _never_trained(self, rows: np.ndarray, base: int, count: int, seed: int) -> None:
         self.novel[rows] = True
         self.block[rows] = _NEVER_TRAINED
-        # The released code makes folds of these whatever their counts, which scikit-learn refuses only where all are small.
+        # The released code makes folds of these regardless of their counts, which scikit-learn refuses only if all are small.
         if self._small(rows, count).all():
             self.increment[rows] = base
             return
@@ -231,7 +231,7 @@ class _Assign:
 
 
 def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
-    """Places of the rows of each of ``count`` stratified folds, int64, ascending in each; one fold takes all.
+    """Row numbers of each of ``count`` stratified folds, int64, ascending in each; a single fold has all rows.
 
     scikit-learn's ``StratifiedKFold(count, shuffle=True, random_state=seed)``, as the released code calls it.
 
@@ -249,17 +249,17 @@ def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
 
 
 def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callable[[], np.ndarray], seed: int) -> np.ndarray:
-    """Place of each row among those of its increment and role, int64 (n,).
+    """Position of each row among those of its increment and role, int64 (n,).
 
     Args:
         plan: increments of the rows.
         role: index into ``splits.ROLES``.
         order: ``as_released``: increment 0 in the order of the rows; the others block by block, and each block in the order of
             the rows: known classes that are too small for folds, other known ones, the new classes' fold, new ones that are too
-            small, and what earlier increments left. ``shuffled``: at random. ``interleaved``:
+            small, and the rest of what earlier increments introduced. ``shuffled``: at random. ``interleaved``:
             the blocks spread evenly over the increment, each in its own order. The last two are ours.
-        draws: gives a number in [0, 1) for each row; called for ``shuffled`` alone.
-        seed: where the blocks of ``interleaved`` begin.
+        draws: returns a number in [0, 1) for each row; called only for ``shuffled``.
+        seed: seed for the offsets of the blocks in ``interleaved``.
 
     >>> label = np.array([0, 0, 1, 2, 1])
     >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(1, 0)], preset="as_released")
@@ -269,7 +269,7 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
     group = plan.increment * len(ROLES) + role
     count = len(group)
     if order == "as_released":
-        # The classes of val and test alone are appended to the known part.
+        # The classes that are only in val and test are appended to the known part.
         block = np.where(plan.increment == 0, _KNOWN, plan.block)
         ranked = np.lexsort((np.arange(count), plan.earlier, block, group))
     elif order == "shuffled":
@@ -282,7 +282,7 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
 
 
 def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
-    """(place in its stretch + a draw for the stretch) / size of the stretch, float64 (n,)."""
+    """(position in its stretch + random offset of the stretch) / size of the stretch, float64 (n,)."""
     place = _ranks(stretch, np.lexsort((np.arange(len(stretch)), earlier, stretch)))
     size = np.bincount(stretch, minlength=1)
     start = uniform(seed, "interleave", [str(number) for number in range(len(size))])
@@ -290,7 +290,7 @@ def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _ranks(group: np.ndarray, ranked: np.ndarray) -> np.ndarray:
-    """Place of each row in its group, where ``ranked`` lists the rows group by group in their order."""
+    """Position of each row in its group; ``ranked`` lists the rows group by group in order."""
     sizes = np.bincount(group, minlength=1)
     starts = np.cumsum(sizes) - sizes
     places = np.empty(len(group), dtype=np.int64)
@@ -304,18 +304,18 @@ def assign_increments(
     """Whole step: add the columns of ``Incremented``, and put the rows in the order (increment, role, position).
 
     Args:
-        rows: with columns ``label_recent_first``, ``taken_release``, ``role``.
+        rows: rows with columns ``label_recent_first``, ``taken_release``, ``role``.
         first: name of the release that is known at the start.
         later: the other releases, in order.
-        preset: see the module.
-        order: of the rows within an increment and role; see ``positions``.
-        seed: of the orders that are ours. The folds have seeds of their own.
+        preset: see the docstring of the module.
+        order: order of the rows within an increment and role; see ``positions``.
+        seed: seed for the orders that are ours. The folds have their own seeds.
 
     Yields:
-        Tables of one increment and role each, or of a stretch of one.
+        Tables with rows of a single increment and role.
 
     Raises:
-        ValueError: for a release that is not named, fewer than one increment, or a preset that is not known.
+        ValueError: a row has a release that is not named, a release has no increment, or the preset is unknown.
 
     >>> from benchwright.curation.store import Rows
     >>> labels, releases = ["run", "jump", "dive", "run"], ["k400", "k400", "k600", "k600"]
@@ -349,7 +349,7 @@ def assign_increments(
 
 
 def _codes(rows: Rows, column: str, names: Sequence[str] = (), what: str = "") -> np.ndarray:
-    """Place of each row's value among ``names``, or if there are none among all values, sorted; int32 (n,)."""
+    """Index of each row's value in ``names``, by default all values, sorted; int32 (n,)."""
     values, codes = coded(rows, column)
     names = names or sorted(values)
     if strange := sorted(set(values) - set(names)):

@@ -1,7 +1,7 @@
-"""The order in which numpy 1.23 sorts: KOWL's authors take new classes in the order of ``numpy.argsort``, which is not stable.
+"""The sort order of numpy 1.23: KOWL's authors order new classes by ``numpy.argsort``, which is not stable.
 
-How equal counts lie then depends on the algorithm. Theirs is an introspective sort, the same on every machine; from numpy 1.25
-on processors with AVX-512, and later those with AVX2, sort with other ones, and equal counts come out elsewhere.
+The order of equal counts therefore depends on the algorithm. Theirs is introsort, the same on every machine; numpy 1.25 and
+later use other algorithms on processors with AVX-512, later also with AVX2, and order equal counts differently.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _SMALL = 15
 
 
 def introsort_order(values: Sequence[int] | np.ndarray) -> np.ndarray:
-    """What ``numpy.argsort(values)`` of numpy 1.23 gives for integers, int64 (n,).
+    """The result of ``numpy.argsort(values)`` in numpy 1.23 for integers, int64 (n,).
 
-    Quicksort with the median of three, stretches of 16 or fewer by insertion, and heapsort where the recursion is deeper than
-    twice the binary logarithm of the length.
+    Quicksort with the median of three, insertion sort for ranges of 16 or fewer, and heapsort where the recursion is deeper
+    than twice the binary logarithm of the length.
 
     >>> introsort_order([2, 1] * 9).tolist()
     [17, 1, 15, 3, 5, 13, 7, 9, 11, 14, 12, 0, 16, 6, 4, 2, 10, 8]
@@ -33,7 +33,7 @@ def introsort_order(values: Sequence[int] | np.ndarray) -> np.ndarray:
         while high - low > _SMALL:
             cut = _partition(v, at, low, high)
             depth -= 1
-            # The larger side waits, so that few wait at once.
+            # The larger side goes on the stack, so that the stack stays small.
             if cut - low < high - cut:
                 left.append((cut + 1, high, depth))
                 high = cut - 1
@@ -45,7 +45,7 @@ def introsort_order(values: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def _partition(v: list[int], at: list[int], low: int, high: int) -> int:
-    """Smaller values to the left of the place returned, larger ones to its right, and the median of three there."""
+    """Partition around the median of three: smaller values left of the returned position, larger ones right of it."""
     middle = low + ((high - low) >> 1)
     for a, b in ((low, middle), (middle, high), (low, middle)):
         if v[at[b]] < v[at[a]]:
@@ -88,7 +88,7 @@ def _heapsorted(v: list[int], some: list[int]) -> list[int]:
 
 
 def _sift(v: list[int], heap: list[int], root: int, size: int) -> None:
-    """Let the row at ``root`` sink until its children are no larger."""
+    """Sift the row at ``root`` down until its children are no larger."""
     row, child = heap[root], 2 * root + 1
     while child < size:
         if child + 1 < size and v[heap[child]] < v[heap[child + 1]]:

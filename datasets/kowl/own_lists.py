@@ -1,14 +1,14 @@
-"""Releases of your own: any number of CSV, Parquet and JSON files, whose columns the settings name.
+"""Your own releases: any number of CSV, Parquet and JSON files, with column names from the settings.
 
-A row is a sample of a release. What it needs is an id, of any form, and a label. A sample is known by its id, and by start and
-end where there are columns of these: the same id in two lists is the same sample. Read are
+A row is a sample of a release, and needs an id, of any form, and a label. A sample is identified by its id, and by start and
+end if there are columns for these: the same id in two lists is the same sample. These files are read:
 
 * ``.csv`` and ``.tsv``, with a header, also compressed (``.gz``, ``.bz2``, ``.xz``);
 * ``.parquet``;
 * ``.json``: a list of objects, or an object of objects, whose names are then ids (unless the objects have the column);
-* ``.jsonl`` and ``.ndjson``: an object a line.
+* ``.jsonl`` and ``.ndjson``: one object per line.
 
-Where a row says no split, ``draw_splits`` draws it by the id, or by a column of groups.
+For rows without a split, ``draw_splits`` draws it by the id, or by a column of groups.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MAX_TIME_S = 999_999
 
 @dataclass(frozen=True)
 class ListColumns:
-    """Names of columns.
+    """Column names of a list.
 
     Attributes:
         id: id of the sample, or of the video that contains the clip.
@@ -110,7 +110,7 @@ class SplitShares:
     Attributes:
         validate: share of the ids, over all releases, for validation, 0 to below 1. With ``columns.group``, whole groups that
             hold about this share of the samples.
-        test: likewise, share of the ids for testing; ``validate`` + ``test`` must be below 1.
+        test: share of the ids for testing, drawn in the same way; ``validate`` + ``test`` must be below 1.
         leave_out: whole classes and groups for testing only, in addition to the share of the others.
     """
 
@@ -126,7 +126,7 @@ class SplitShares:
 @dataclass(frozen=True)
 class OwnListed:
     """A row of a list, see ``kinetics.lists.Listed``; times are seconds, to the millisecond, or None if a list has none.
-    ``split`` is "" if a list says none; ``feature_key``: of its feature; ``group``: what splits must not share.
+    ``split`` is "" if the list has none; ``feature_key`` names the feature; ``group`` must not be divided between splits.
     """
 
     key: str
@@ -142,7 +142,7 @@ class OwnListed:
 
 @dataclass(frozen=True)
 class Split:
-    """Columns that ``draw_splits`` changes: no split is "" any more, and all rows of an id are of the same group."""
+    """Columns that ``draw_splits`` changes: every row has a split, and all rows of an id have the same group."""
 
     key: str
     split: str
@@ -150,11 +150,11 @@ class Split:
 
 
 def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns) -> Iterator[str]:
-    """The files, one piece each, in the order given, as JSON for ``read_table``.
+    """The files, one piece each, in their order, as JSON for ``read_table``.
 
     Raises:
-        ValueError: a file named twice, of another kind, of no release, or with a path that leaves ``root``.
-        FileNotFoundError: a file that is not there.
+        ValueError: a file is named twice, is of another kind, has no release, or has a path that leaves ``root``.
+        FileNotFoundError: a file does not exist.
     """
     fs, folder = fsspec.core.url_to_fs(root)
     seen: set[str] = set()
@@ -180,17 +180,17 @@ def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnLi
     """Rows of one file, in its order.
 
     Args:
-        piece: what ``listed_tables`` gave.
+        piece: one result of ``listed_tables``.
         root: the same as for ``listed_tables``.
-        columns: of files that have none of their own.
+        columns: column names for files that do not have their own.
 
     Yields:
         Rows, and as rejects ``malformed_row`` (a different number of fields than the header, or a value that is neither text
         nor a number), ``empty_id``, ``no_release``, ``bad_split``, ``bad_time`` (not two numbers of seconds, 0 <= start < end
-        <= 999999, or both of the same millisecond).
+        <= 999999, or both in the same millisecond).
 
     Raises:
-        ValueError: no table at all, or one without a column that the settings name.
+        ValueError: the file is not a table, or lacks a column that the settings name.
     """
     told = json.loads(piece)
     own = told.pop("columns")
@@ -228,7 +228,7 @@ def _listed(key: str, row: Mapping[str, Any] | str, file: TableFile, names: List
 
 
 def _text(value: Any) -> str | None:
-    """A value as text without spaces around it, "" for none; None for a list or an object, or half a surrogate pair."""
+    """A value as text without spaces around it, "" for no value; None for a list, an object, or a lone surrogate."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bytes | list | dict):
@@ -240,7 +240,7 @@ def _text(value: Any) -> str | None:
 
 
 def _seconds(text: str) -> float | None:
-    """To the millisecond: what differs by less is the same time."""
+    """A time to the millisecond: times that differ by less are equal."""
     with contextlib.suppress(ValueError):
         value = float(text)
         if 0 <= value <= _MAX_TIME_S:
@@ -251,23 +251,23 @@ def _seconds(text: str) -> float | None:
 def draw_splits(
     rows: Rows, *, shares: SplitShares, renames: Mapping[str, str] = MappingProxyType({}), seed: int
 ) -> Iterator[Sifted]:
-    """Whole step: a split for every row whose list says none.
+    """Whole step: draw a split for every row without one.
 
-    An id is of the group that any of its rows has. Ids without group are drawn one by one. Groups are taken whole, in an order
-    that is drawn, to train while it has less than its share of the rows, then to validate, then to test: shares are as near
-    as the groups allow, and each split that has a share has a group where there are as many.
+    An id has the group of any of its rows. Ids without group are drawn one by one. Groups are kept whole and assigned in random
+    order, to train while it has less than its share of the rows, then to validate, then to test: shares are as exact as the
+    groups allow, and each split with a share has a group if there are enough.
 
     Args:
-        rows: of ``OwnListed``.
-        shares: of the splits, and what is left out.
+        rows: rows of ``OwnListed``.
+        shares: shares of the splits, and what is left out of training.
         renames: old spelling -> new one, of labels.
-        seed: of the draws.
+        seed: seed for the random choice.
 
     Yields:
-        The rows in their order, with the columns of ``Split``, part by part.
+        The rows in their order, with the columns of ``Split``, batch by batch.
 
     Raises:
-        ValueError: a class or group left out that no row without a split has.
+        ValueError: no row without a split has a class or group that is to be left out.
     """
     frame = pl.DataFrame(pl.from_arrow(rows.table(["youtube_id", "label", "split", "group"])))
     frame = frame.with_columns(pl.col("group").drop_nulls().first().over("youtube_id"))
@@ -318,7 +318,7 @@ def _ending(path: str) -> str:
 
 
 def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    """Number of each row, from 1 (of text its line), and the row, or what is wrong with it."""
+    """Number of each row, from 1 (for text, of its line), and the row, or its fault."""
     ending = _ending(path)
     if ending in (".csv", ".tsv"):
         return _csv_rows(place, path, names, "\t" if ending == ".tsv" else ",")

@@ -1,4 +1,4 @@
-"""The last steps before the shards: which shard every row goes to, and what a sample holds."""
+"""The last steps before the shards: the meaning of the columns, and what a sample holds."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class Sampled:
 
 
 def sample(row: Sampled) -> dict[str, Any]:
-    """Members of a sample: its vector, and its place and label as JSON."""
+    """Members of a sample: its vector, and its place in the stream and label as JSON."""
     return {FEATURE: np.asarray(row.feature), "json": row_values(row, but=["feature"])}

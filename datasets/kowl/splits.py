@@ -1,8 +1,8 @@
-"""First come, first assigned: which release and split a sample is taken from, and what it is used for.
+"""First come, first assigned: the release and split from which a sample is taken, and its role.
 
-Source: KOWL's paper, section 4, and its released code. The turns are taken in order, and a sample belongs to the first one that
-holds it, whatever becomes of it there. KOWL's turns: train, validation and test of Kinetics-400, then of Kinetics-600, then
-train and validation of Kinetics-700-2020, whose validation rows are used as test; its test rows are not used.
+Source: KOWL's paper, section 4, and its released code. The turns are processed in order, and a sample belongs to the first turn
+whose list contains it, even if it is rejected later. KOWL's turns: train, validation and test of Kinetics-400, then of
+Kinetics-600, then train and validation of Kinetics-700-2020, with validation used as test; its test rows are not used.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 ROLES = ("train", "val", "test")
-"""What samples are used for, in the order in which tables show them."""
+"""Roles of samples, in the order of the tables."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn.
+    """One turn: a split of a release, and the role of the samples taken from it.
 
     Attributes:
         release: name of the release.
-        split: its ``train``, ``validate`` or ``test``.
+        split: ``train``, ``validate`` or ``test`` of the release.
         role: ``train``, ``val`` or ``test``.
-        held_out: share of the samples, drawn by key, that become ``test`` instead, 0 to 1; 0 in KOWL. For releases with only
-            one split available.
+        held_out: share of the samples, drawn by key, that become ``test`` instead, from 0 to below 1; 0 in KOWL. For releases
+            with only one split available.
     """
 
     release: str
@@ -58,18 +58,18 @@ class Assigned:
 
 
 def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[Sifted]:
-    """Whole step: give every sample to the first turn that holds it.
+    """Whole step: assign every sample to the first turn that contains it.
 
     Args:
-        rows: with columns ``split_<release>`` for every release that the turns name.
-        turns: in order.
-        seed: of what is held out.
+        rows: rows with columns ``split_<release>`` for every release in the turns.
+        turns: turns in order.
+        seed: seed for the held-out samples.
 
     Yields:
-        All columns and those of ``Assigned``, part by part; ``in_no_turn`` is rejected.
+        All columns and those of ``Assigned``, batch by batch; ``in_no_turn`` is rejected.
 
     Raises:
-        ValueError: for a role that is not known, a share outside 0 to 1, a turn named twice, or a release without a column.
+        ValueError: a role is unknown, a share is below 0 or not below 1, a turn is named twice, or a release has no column.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b"], "split_k400": ["train", None], "split_k600": ["test", "train"]}))

@@ -1,16 +1,16 @@
-"""Lists drawn from a seed, in place of files, and features in place of a backbone's.
+"""Lists drawn from a seed instead of files, and features instead of a backbone's.
 
-The lists are of releases that share samples, rename, split and drop labels, and lose videos.
+The generated releases share samples, rename, split and drop labels, and lose videos.
 
-A ``Drawing`` says what is drawn; ``synthetic.toml`` holds two. ``published`` follows KOWL's published counts: 840,213
-samples, 718 labels, and Tables 1 and 2 of the paper to the sample; what the counts leave open (which samples the releases
-share, how often each class comes within its group) is ours. ``tiny`` has the same shape in a thousand rows.
+A ``Drawing`` describes what is drawn; ``synthetic.toml`` holds two. ``published`` follows KOWL's published counts: 840,213
+samples, 718 labels, and Tables 1 and 2 of the paper exactly; what the counts leave open (which samples the releases share, how
+frequent each class is within its group) is ours. ``tiny`` has the same structure in a thousand rows.
 
-The labels, by the release that brings them: ``kept`` names of the first release that all later ones keep; ``renames``, given
-another name by the second release, and mapped to it by the protocol; ``changed``, given another name by the second release,
-so that both the old name (of samples that stay behind) and the new one are trained; names of the ``second`` release, the
-``dropped`` of which the third does not have; ``late`` names of the third release, found on samples of the second; and names
-of the ``third`` release alone.
+The labels by the release that introduces them: ``kept`` names of the first release that all later ones keep; ``renames``, given
+another name by the second release, to which the protocol maps them; ``changed``, given another name by the second release, so
+that both the old name (of samples only in the first release) and the new one are trained; names of the ``second`` release, of
+which the third lacks the ``dropped`` ones; ``late`` names of the third release, on samples of the second; and names of the
+``third`` release alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CLIP_S = 10
 
 
 class Group(NamedTuple):
-    """``classes`` classes with ``rows`` samples in all, the counts rising evenly by ``width`` about their mean both ways."""
+    """``classes`` classes with ``rows`` samples in total; the counts rise evenly from mean - ``width`` to mean + ``width``."""
 
     classes: int
     rows: int
@@ -50,16 +50,16 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Arrival:
-    """Samples that no earlier list holds.
+    """Samples that are in no earlier list.
 
     Attributes:
-        release: place of the release, 0 to 2.
+        release: index of the release, 0 to 2.
         split: the split that lists them.
-        known: samples of labels that earlier releases brought (all labels, for release 0).
-        novel: samples of labels that this release brings, rarest first.
-        strays: samples of the first label that the next release brings (one test sample, in KOWL).
-        missing: further samples whose video is not there.
-        unlabelled: further samples without a label.
+        known: samples of labels that earlier releases introduced (all labels, for release 0).
+        novel: samples of labels that this release introduces, rarest first.
+        strays: samples of the first label that the next release introduces (one test sample, in KOWL).
+        missing: additional samples whose video is missing.
+        unlabelled: additional samples without a label.
     """
 
     release: int
@@ -73,7 +73,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Samples of earlier lists (``sources``) that a list holds too: ``kept`` that are there and ``missing`` that are not."""
+    """Samples of earlier lists (``sources``) that a list repeats: ``kept`` with a video, and ``missing`` without."""
 
     release: int
     split: str
@@ -84,7 +84,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Drawing:
-    """See the module."""
+    """What is drawn; see the docstring of the module."""
 
     releases: tuple[str, str, str]
     renames: tuple[tuple[str, str], ...]
@@ -106,7 +106,7 @@ def drawing(name: str) -> Drawing:
 
 
 def ramp(group: Group) -> np.ndarray:
-    """Counts of the classes of a group, rising, int64 (classes,)."""
+    """Counts of the classes of a group, ascending, int64 (classes,)."""
     mean = group.rows / group.classes
     counts = np.floor(mean + np.linspace(-group.width, group.width, group.classes)).astype(np.int64)
     over = group.rows - int(counts.sum())
@@ -120,7 +120,7 @@ def ramp(group: Group) -> np.ndarray:
 def draw_lists(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
     """Source step: the rows of all lists, release by release and split by split, as ``kinetics.lists.Listed``.
 
-    Lists of the first two releases are sorted by label, as those of Kinetics-400 and -600 are; those of the third are not.
+    Lists of the first two releases are sorted by label, as for Kinetics-400 and -600; lists of the third are not.
     """
     space, samples = _Space(drawing), _drawn(drawing, seed)
     for age, release in enumerate(drawing.releases):
@@ -149,7 +149,7 @@ def draw_lists(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
 
 
 def draw_missing(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
-    """Source step: the clips whose video is not there, as ``kinetics.inventory.Held``."""
+    """Source step: the clips whose video is missing, as ``kinetics.inventory.Held``."""
     samples = _drawn(drawing, seed)
     gone = np.flatnonzero(samples.missing)
     yield pa.table(
@@ -163,7 +163,7 @@ def draw_missing(*, drawing: Drawing, seed: int) -> Iterator[pa.Table]:
 
 
 class _Space:
-    """Labels by number, their name in each release (None if it has none), and which numbers are of which kind."""
+    """Labels by number, their names in each release (None if it lacks the label), and the numbers of each kind of label."""
 
     def __init__(self, d: Drawing) -> None:
         kept = [f"action {n:03d}" for n in range(d.kept)]
@@ -194,13 +194,13 @@ class _Space:
         ]
         self.brought = [
             np.concatenate([self.kept, self.renamed, self.old, self.new]),
-            # Late labels stand among those of the second release, so that both are rare and frequent.
+            # Late labels are spread among those of the second release, so that there are rare and frequent ones.
             _mixed(self.second, self.late),
             self.third,
         ]
 
     def known(self, release: int) -> np.ndarray:
-        """Labels that earlier releases brought and that this one has; for release 0, its own."""
+        """Labels that earlier releases introduced and that this release has; for release 0, its own labels."""
         if release == 0:
             return self.brought[0]
         labels = np.concatenate(self.brought[:release])
@@ -214,7 +214,7 @@ def _mixed(many: np.ndarray, few: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass
 class _Samples:
-    """``label`` (-1: none), ``listed`` (n, 3: place of the split in each release, -1: not listed), ``missing``, identity."""
+    """``label`` (-1: none), ``listed`` (n, 3: index of the split in each release, -1: not listed), ``missing``, identity."""
 
     label: np.ndarray
     listed: np.ndarray
@@ -230,7 +230,7 @@ def _drawn(d: Drawing, seed: int) -> _Samples:
     generator = rng(seed, "draw_lists", "identity")
     ids = _LETTERS[generator.integers(0, 64, size=(len(label), 11))]
     start = generator.integers(0, 300, size=len(label))
-    # A few videos have two clips, which begin at different times.
+    # Some videos have two clips, which begin at different times.
     again = np.arange(1, len(label), 500)
     ids[again] = ids[again - 1]
     start[again] = start[again - 1] + 1 + start[again] % 20
@@ -243,7 +243,7 @@ def _arrivals(d: Drawing, space: _Space, seed: int) -> tuple[np.ndarray, np.ndar
     missing: list[np.ndarray] = []
     for arrival in d.arrivals:
         known = space.known(arrival.release)
-        # Names that all releases have, so that a missing sample may be in any of their lists.
+        # Names in all releases, so that a missing sample may be in any of their lists.
         plain = np.concatenate([space.kept, space.renamed])
         generator = rng(seed, "draw_arrivals", f"{arrival.release}/{arrival.split}")
         parts = [_dealt(known, arrival.known), _dealt(space.brought[arrival.release], arrival.novel)]
@@ -263,13 +263,13 @@ def _arrivals(d: Drawing, space: _Space, seed: int) -> tuple[np.ndarray, np.ndar
 
 
 def _dealt(labels: np.ndarray, groups: Sequence[Group]) -> np.ndarray:
-    """Labels repeated as the groups say, which take them in order."""
+    """Labels in order, each repeated by its count in the groups."""
     counts = np.concatenate([np.empty(0, dtype=np.int64), *(ramp(group) for group in groups)])
     return np.repeat(labels[: len(counts)], counts)
 
 
 def _repeats(d: Drawing, space: _Space, label: np.ndarray, listed: np.ndarray, missing: np.ndarray, seed: int) -> None:
-    """Enter samples in later lists, in place. Those that must be there for their label's sake come first."""
+    """List samples again in later lists, in place. Samples whose label needs a later list come first."""
     forced = {1: space.new, 2: space.late}
     first = np.where(listed >= 0, np.arange(3), 9).min(axis=1)
     split = listed[np.arange(len(label)), np.minimum(first, 2)]
@@ -296,28 +296,28 @@ def _repeats(d: Drawing, space: _Space, label: np.ndarray, listed: np.ndarray, m
 
 @dataclass(frozen=True)
 class Centred:
-    """Column that ``choose_centres`` adds: the label around whose centre the sample lies."""
+    """Column that ``choose_centres`` adds: the label whose centre the sample is drawn around."""
 
     key: str
     centre: str
 
 
 def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: float, seed: int) -> Iterator[pa.Table]:
-    """Whole step: the centre of every sample, around which its drawn feature lies.
+    """Whole step: choose the centre around which every sample's feature is drawn.
 
-    A sample is Gaussian, with standard deviation 1, around the centre of its label. Of the labels that later releases bring a
-    share is ``hidden``: each of their samples lies around the centre of a starting label that is drawn for it alone, so that
-    nothing but a label tells them from known samples.
+    A sample is Gaussian, with standard deviation 1, around the centre of its label. A share ``hidden`` of the labels that later
+    releases introduce has no centre: each of their samples is drawn around the centre of a random starting label, so that only
+    the label distinguishes it from known samples.
 
     Args:
-        rows: of ``unify.unify``: ``label_recent_first``, ``release``, ``split``.
+        rows: rows of ``unify.unify``: ``label_recent_first``, ``release``, ``split``.
         first: the release whose training labels are known at the start.
-        splits: those of its splits that train.
+        splits: training splits of this release.
         hidden: share in [0, 1] of the other labels, drawn label by label.
-        seed: of the draws.
+        seed: seed for all random draws.
 
     Raises:
-        ValueError: a share out of range, or no training sample of the first release.
+        ValueError: the share is out of range, or the first release has no training sample.
     """
     if not 0 <= hidden <= 1:
         raise ValueError(f"hidden {hidden}: a share in [0, 1]")
@@ -340,13 +340,13 @@ def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: flo
 
 
 def displace_features(rows: Sequence[WithFeature], *, kind: str, strength: float, seed: int) -> list[WithVector]:
-    """Drawn features as a visual transform would leave them: each moved by noise of its own, which the transform's name draws.
+    """Generated features as if after a visual transform: each is moved by its own noise, drawn by the transform's name.
 
     Args:
-        rows: keys and drawn features.
+        rows: keys and generated features.
         kind: name of the transform.
-        strength: standard deviation of the noise, that of a sample being 1.
-        seed: of the noise.
+        strength: standard deviation of the noise; that of a sample is 1.
+        seed: seed for the noise.
     """
     return [
         WithVector(
@@ -357,13 +357,13 @@ def displace_features(rows: Sequence[WithFeature], *, kind: str, strength: float
 
 
 def draw_features(rows: Sequence[Centred], *, width: int, distance: float, seed: int) -> list[WithFeature]:
-    """A vector for every sample.
+    """Draw a vector for every sample.
 
     Args:
         rows: keys and centres.
-        width: numbers of a vector.
-        distance: mean distance of two centres in standard deviations of a sample, about.
-        seed: of centres and samples.
+        width: length of a vector.
+        distance: approximate mean distance of two centres, in standard deviations of a sample.
+        seed: seed for centres and samples.
     """
     scale = distance / math.sqrt(2 * width)
     names = {row.centre for row in rows}

@@ -18,11 +18,11 @@ def increment_table(samples: pa.Table) -> pa.Table:
     """Table 2 of the paper: classes and samples of every increment, by role.
 
     Args:
-        samples: with columns ``increment``, ``role``, ``novel``, ``label_recent_first``.
+        samples: table with columns ``increment``, ``role``, ``novel``, ``label_recent_first``.
 
     Returns:
-        One row an increment, int64: ``increment``; ``known_classes``, those trained before it (in increment 0, those trained in
-        it); ``novel_classes``, those that it brings to training; and for each role ``<role>_known``, ``<role>_novel``
+        One row per increment, int64: ``increment``; ``known_classes``, trained before it (for increment 0, trained in it);
+        ``novel_classes``, introduced by it to training; and for each role ``<role>_known``, ``<role>_novel``
         (samples) and ``<role>_novel_classes``, which also counts classes that are never trained.
 
     >>> samples = pa.table(
@@ -59,7 +59,7 @@ def increment_table(samples: pa.Table) -> pa.Table:
 def published_table(table: pa.Table) -> pa.Table:
     """Table 1 of the paper from ``increment_table``: val and test of every increment but the first counted together as test.
 
-    Increment 0 shows its test samples alone, as the paper does.
+    Increment 0 shows only its test samples, as in the paper.
 
     >>> counts = {"known_classes": [1, 1], "novel_classes": [0, 1], "train_known": [8, 0], "train_novel": [0, 5]}
     >>> counts |= {"val_known": [2, 2], "val_novel": [0, 1], "test_known": [4, 3], "test_novel": [0, 6]}
@@ -76,7 +76,7 @@ def published_table(table: pa.Table) -> pa.Table:
 
 
 def class_density(samples: pa.Table) -> pa.Table:
-    """Numbers of Figure 3: how many samples each class has in each increment and role.
+    """Numbers of Figure 3: samples of each class in each increment and role.
 
     Args:
         samples: as for ``increment_table``.
@@ -119,13 +119,13 @@ def as_text(table: pa.Table) -> str:
 
 
 class Recordings(NamedTuple):
-    """What train shares with val and test.
+    """Recordings that train shares with val and test.
 
     Attributes:
-        clips: in all.
-        unknown: of these, how many are of a recording that is unknown.
-        tested: val and test clips of known recordings.
-        shared: of these, how many are of a recording of which there are training clips.
+        clips: number of clips.
+        unknown: number of clips whose recording is unknown.
+        tested: number of val and test clips with a known recording.
+        shared: number of these whose recording also has training clips.
     """
 
     clips: int
@@ -134,7 +134,7 @@ class Recordings(NamedTuple):
     shared: int
 
     def told(self) -> str:
-        """As a sentence or two."""
+        """The numbers in one or two sentences."""
         if self.shared:
             told = f"{self.shared:,} of {self.tested:,} val and test clips are of a recording that also has clips in train."
         elif self.unknown < self.clips:
@@ -148,14 +148,14 @@ class Recordings(NamedTuple):
 
 
 def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
-    """Whether roles share recordings.
+    """Count clips of val and test that share a recording with train.
 
-    A recording is what the column ``group`` says; else the video of a clip with times, or with a YouTube id. An id of any other
-    form, without times, names the clip alone.
+    A recording is the value in the column ``group``; else the video of a clip with times, or with a YouTube id. An id of any
+    other form, without times, identifies only the clip.
 
     Args:
         samples: columns ``youtube_id``, ``time_start``, ``role``, and ``group`` if there is one.
-        youtube: whether ids of 11 characters are YouTube's, and not somebody's own.
+        youtube: whether ids of 11 characters are YouTube ids rather than other ids.
 
     >>> ids, times = ["abcdefghijk", "abcdefghijk", "clip 1", "clip 2"], [0, 10, None, None]
     >>> found = recordings(pa.table({"youtube_id": ids, "time_start": times, "role": ["train", "test", "train", "test"]}))
@@ -179,33 +179,33 @@ def recordings(samples: pa.Table, *, youtube: bool = True) -> Recordings:
 
 
 KINDS = ("kept", "renamed", "split", "merged", "moved")
-"""What may become of a label; see ``transitions``."""
+"""Kinds of changes of a label; see ``transitions``."""
 
 
 def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool = True) -> pa.Table:
     """Labels of the same samples in two releases, counted.
 
-    A name belongs to a release where any of its samples has it. With *x* the earlier and *y* the later label, *y* is *x*'s main
-    successor where most samples of *x* that change go to *y*, and *x* is *y*'s main origin where most samples of *y* that
-    change come from *x* (equal counts: the first name). Then
+    A name belongs to a release if any of its samples has it. With *x* the earlier and *y* the later label, *y* is *x*'s main
+    successor if most samples of *x* that change go to *y*, and *x* is *y*'s main origin if most samples of *y* that
+    change come from *x* (for equal counts, the first name). Then
 
     * ``kept``: *x* is *y*;
     * ``renamed``: *x* is gone, *y* is new, each is the other's main, *x* is the main origin of no other new name and *y*
-      the main successor of no other gone one;
+      the main successor of no other name that is gone;
     * ``split``: *y* is new and *x* its main origin, but *x* stays, or has other new names as well;
-    * ``merged``: *x* is gone and *y* its main successor, but *y* is old, or takes in other names as well;
-    * ``moved``: any other: samples that were given another label while the classes stand.
+    * ``merged``: *x* is gone and *y* its main successor, but *y* is old, or absorbs other names as well;
+    * ``moved``: all others: samples with another label, while the classes remain.
 
     The paper names no rule; this one is ours.
 
     Args:
-        samples: with columns ``label_<release>``, None if a release has no label.
+        samples: table with columns ``label_<release>``, None if a release has no label.
         releases: names, oldest first.
-        consecutive: only a release and the next; else every pair.
+        consecutive: compare each release only with the next one; else every pair.
 
     Returns:
         ``from_release``, ``to_release``, ``from_label``, ``to_label``, ``samples`` (int64), ``kind``; by pair of releases, then
-        by kind in the order of ``KINDS``, falling counts and names.
+        by kind in the order of ``KINDS``, descending counts and names.
 
     >>> table = pa.table({"label_old": ["juggling", "juggling", "diving"], "label_new": ["juggling balls"] * 2 + ["diving"]})
     >>> [(row["from_label"], row["to_label"], row["kind"]) for row in transitions(table, ["old", "new"]).to_pylist()]
@@ -217,7 +217,7 @@ def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool
 
 
 def transition_counts(edges: pa.Table) -> pa.Table:
-    """Numbers for a picture of ``transitions``: for each pair of releases and kind, how many labels change to how many.
+    """Summary of ``transitions`` for a picture: for each pair of releases and kind, the numbers of old and new labels.
 
     Returns:
         ``from_release``, ``to_release``, ``kind``, and int64 ``from_labels``, ``to_labels``, ``samples``.

@@ -1,4 +1,4 @@
-"""One table over several releases of a data set: one row per sample, with its label in every release and the label used.
+"""One table of several releases of a dataset: one row per sample, with its label in every release and the label used.
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", and its released code: outer merge of the lists over
 the identity (youtube_id, time_start, time_end); ``label_recent_first`` is the label of the most recent release that has
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 IDENTITY = ("youtube_id", "time_start", "time_end")
 _TIMES = IDENTITY[1:]
 _OPTIONAL = ("feature_key", "group")
-"""Columns of lists of your own that are carried along."""
+"""Columns of own lists that are kept."""
 
 ROWS_AT_ONCE = 1 << 17
-"""Most rows of a table in the output."""
+"""Maximum number of rows of a table in the output."""
 
 HELD_ROWS = 1 << 21
-"""Listed rows that are merged in memory at once. More are divided into ranges of ids, which take turns."""
+"""Maximum number of listed rows merged at once in memory. If there are more, ranges of ids are merged one after another."""
 
 _DRAWN = 64
-"""Ids that are drawn for each range, to find its limits."""
+"""Number of ids sampled for each range to find its limits."""
 
 Normalisation = Literal["case", "spaces", "punctuation", "brackets"]
 
 
 @functools.cache
 def unified_row(releases: tuple[str, ...]) -> type:
-    """Row dataclass of the columns that ``unify`` adds, for ``gives``: they are named by the releases.
+    """Row dataclass of the columns that ``unify`` adds, for ``gives``; their names depend on the releases.
 
-    ``key`` is the sample's uid (of lists of your own, what cannot be in the name of a sample is written as in URLs:
-    ``clip%2Emp4``); ``source_key`` the listed row that stands for it; ``label_<release>`` and ``split_<release>`` are None
-    where a release does not hold the sample, or gives no label; ``label_recent_first`` is the label used and
-    ``label_release`` the release that it comes from. The columns of the listed row (``release``, ``split``,
-    ``label``, the identity) are carried along: they are those of the first release and split that hold the sample.
+    ``key`` is the sample's uid (for own lists, characters that are invalid in sample names are percent-encoded:
+    ``clip%2Emp4``); ``source_key`` is the listed row that represents it; ``label_<release>`` and ``split_<release>`` are None
+    if a release does not contain the sample, or has no label for it; ``label_recent_first`` is the label used and
+    ``label_release`` the release that it comes from. The other columns of the listed row (``release``, ``split``,
+    ``label``, the identity) are kept: they are those of the first release and split that contain the sample.
     """
     if len(set(releases)) < len(releases):
         raise ValueError(f"releases {', '.join(releases)}: each may be named once")
@@ -63,16 +63,16 @@ def unified_row(releases: tuple[str, ...]) -> type:
 
 
 _NO_TIME = -1
-"""Stands for the times of a sample without any while samples are joined by them; others are milliseconds."""
+"""Replaces missing times while samples are joined by times; other times are milliseconds."""
 
 
 def uid_of(youtube_id: pl.Expr, time_start: pl.Expr, time_end: pl.Expr) -> pl.Expr:
-    """``<id>_<start, six digits>_<end, six digits>``, as files and features are named; the id alone of one without times.
+    """``<id>_<start, six digits>_<end, six digits>``, as files and features are named; only the id for samples without times.
 
     Args:
-        youtube_id: of any form.
+        youtube_id: id in any form.
         time_start: milliseconds, or ``_NO_TIME``. A time that is not a whole second has three decimals, ``000007.250``.
-        time_end: likewise.
+        time_end: milliseconds, or ``_NO_TIME``.
     """
     times = (_named(time) for time in (time_start, time_end))
     return pl.when(time_start == _NO_TIME).then(youtube_id).otherwise(pl.concat_str([youtube_id, *times], separator="_"))
@@ -85,7 +85,7 @@ def _named(time: pl.Expr) -> pl.Expr:
 
 
 def _seconds(time: pl.Expr, *, floating: bool) -> pl.Expr:
-    """Milliseconds as they were listed: doubles, or whole seconds; null for ``_NO_TIME``."""
+    """Milliseconds converted to the listed type: doubles, or whole seconds; null for ``_NO_TIME``."""
     return pl.when(time != _NO_TIME).then(time / 1000 if floating else (time // 1000).cast(pl.Int64))
 
 
@@ -93,7 +93,7 @@ _NOT_IN_NAMES = {char: f"%{ord(char):02X}" for char in ["%", ".", "/", "\\", *ma
 
 
 def _member_name(key: pl.Expr) -> pl.Expr:
-    """A key that can name a sample in a shard: what cannot stand there is written as in URLs, ``clip%2Emp4``."""
+    """A key that can name a sample in a shard: invalid characters are percent-encoded, ``clip%2Emp4``."""
     return key.str.replace_many(_NOT_IN_NAMES)
 
 
@@ -108,25 +108,25 @@ def unify(
     """Whole step (``expands``): merge the rows of lists into samples.
 
     Args:
-        rows: columns of ``kinetics.lists.Listed``, or of ``own_lists.OwnListed``, whose times may be missing, or fractions.
-        releases: names, oldest first; every row must be of one of them.
+        rows: columns of ``kinetics.lists.Listed``, or of ``own_lists.OwnListed``, whose times may be missing or fractional.
+        releases: names, oldest first; every row must belong to one of them.
         renames: old spelling -> new one, for samples that only the oldest release labels (six in KOWL).
-        normalise: further differences between spellings that do not count; all labels that differ by no more are given
-            the spelling of the most recent release that has one of them. None of this is KOWL's: its labels keep case
-            and punctuation. ``brackets`` leaves out what is in brackets, and so merges classes.
-        order: of the samples: ``listed``: by the first release, split and line that hold them, as the authors' outer merge
-            leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
+        normalise: differences between spellings to ignore; labels that differ only in these get the spelling of the most
+            recent release that has one of them. KOWL does none of this: its labels keep case and punctuation. ``brackets``
+            removes text in brackets, and so merges classes.
+        order: order of the samples: ``listed``: by the first release, split and line that list them, as the authors' outer
+            merge leaves them (pandas 1.5 does not sort it); ``identity``: by id and times.
 
     Yields:
         Columns of ``unified_row(releases)`` and those of the listed row. Rejected, with the sample's uid:
 
-        * ``conflicting_labels``: all rows of a sample that one release gives two labels;
-        * ``duplicate_row``: a row of a sample that its release lists before (or lists with a label elsewhere);
-        * ``merged``: a row of a sample for which a row of an earlier release or split stands;
-        * ``unlabelled``: no release gives a label (the test rows of Kinetics-700-2020).
+        * ``conflicting_labels``: all rows of a sample to which one release gives two labels;
+        * ``duplicate_row``: a row of a sample that the same release lists earlier (or lists elsewhere with a label);
+        * ``merged``: a row of a sample that is represented by a row of an earlier release or split;
+        * ``unlabelled``: no release has a label (the test rows of Kinetics-700-2020).
 
     Raises:
-        ValueError: for a row of a release that is not named, or a name twice.
+        ValueError: a row belongs to a release that is not named, or a name occurs twice.
     """
     if len(set(releases)) != len(releases) or not releases:
         raise ValueError(f"releases {list(releases)}: expected one name or more, each once")
@@ -180,7 +180,7 @@ def _finished(table: pa.Table, releases: Sequence[str], spellings: Mapping[str, 
 
 
 def _ranges(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """All listed rows, those of one id together; ids come in ascending order from table to table."""
+    """All listed rows, in tables that hold all rows of their ids; ids ascend from table to table."""
     if rows.num_rows <= HELD_ROWS:
         yield pl.concat(_numbered(rows, releases))
         return
@@ -209,8 +209,8 @@ def _limits(rows: Rows) -> pl.Series:
 
 
 def _numbered(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """All rows in tables, with times in milliseconds, ``age``, the number of the release, ``place``, that of the split, and
-    ``rank``, the place of the row in the order of releases, splits and lines.
+    """All rows in tables, with times in milliseconds and the columns ``age`` (index of the release), ``place`` (index of the
+    split) and ``rank``, the position of the row in the order (release, split, line).
     """
     ages, places = {name: age for age, name in enumerate(releases)}, {name: place for place, name in enumerate(SPLITS)}
     counts = collections.Counter[tuple[str, str]]()
@@ -237,7 +237,7 @@ def _numbered(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
 
 
 def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFrame, list[tuple[int, pl.DataFrame, str]]]:
-    """The rows that stand for their samples in their releases; and the others, with the number of their kind and a reason."""
+    """The rows that represent their samples in their releases, and the others: number of the kind, rows, reason."""
     kept: list[pl.DataFrame] = []
     rejects: list[tuple[int, pl.DataFrame, str]] = []
     for age in range(releases):
@@ -249,7 +249,7 @@ def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFram
         labels = again.group_by(IDENTITY).agg(several=pl.col("label").drop_nulls().n_unique() > 1)
         again = again.join(labels, on=IDENTITY, how="left", maintain_order="left")
         rejects.append((2 * age, again.filter("several"), "conflicting_labels"))
-        # A labelled row stands before one that has no label: a list and its unlabelled form may both be given.
+        # A labelled row precedes one without a label: both a list and its unlabelled form may be provided.
         agreed = again.filter(~pl.col("several")).sort(pl.col("label").is_null(), "rank")
         first = agreed.unique(IDENTITY, keep="first", maintain_order=True)
         rejects.append((2 * age + 1, agreed.join(first.select("rank"), on="rank", how="anti"), "duplicate_row"))
@@ -258,7 +258,7 @@ def _one_row_a_release(listed: pl.DataFrame, releases: int) -> tuple[pl.DataFram
 
 
 def _merged(kept: pl.DataFrame, releases: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One row per sample, the first, with columns for every release; and the other rows."""
+    """One row per sample (the first), with columns for every release; and the other rows."""
     first = kept.sort("rank").unique(IDENTITY, keep="first", maintain_order=True)
     merged = kept.join(first.select("rank"), on="rank", how="anti")
     samples = first.rename({"key": "source_key"})
@@ -282,7 +282,7 @@ def _labelled(samples: pl.DataFrame, releases: Sequence[str], renames: Mapping[s
 
 
 def _spellings(used: set[tuple[str, str]], releases: Sequence[str], normalise: Sequence[Normalisation]) -> dict[str, str]:
-    """Label -> the spelling of the most recent release that has one like it, of pairs of a label and its release."""
+    """Label -> its spelling in the most recent release with a label of the same form; ``used`` are pairs of label and release."""
     if not normalise:
         return {}
     ages = {release: age for age, release in enumerate(releases)}

@@ -1,1 +1,1 @@
-"""Reads published datasets: the index, samples in any order, whole feature matrices, and torch loaders."""
+"""Readers of published datasets: the index, samples in any order, whole feature matrices, and torch loaders."""

@@ -16,7 +16,7 @@ def picture(sample: Mapping[str, Any]) -> Any:
     """The only picture of a sample, in any format: the value of ``jpg``, ``png``, ``webp``, ...
 
     Raises:
-        ValueError: it has none, or several.
+        ValueError: the sample has no picture, or several.
 
     >>> picture({"__key__": "a", "png": "pixels", "label": 3})
     'pixels'
@@ -82,7 +82,7 @@ class Collate:
     def _given(self, array: np.ndarray) -> Any:
         if not self.tensors or array.dtype.kind not in "biuf":
             return array
-        import torch  # those who want numpy need none
+        import torch  # not needed where numpy arrays are wanted
 
         return torch.from_numpy(np.ascontiguousarray(array))
 

@@ -1,9 +1,9 @@
-"""Samples of a published dataset for torch: streamed in an order independent of the number of workers, or by row.
+"""Samples of a published dataset for torch: streamed in an order independent of the number of workers, or read by row.
 
 The order of an epoch is a function of (seed, epoch, place in the index). It is cut into global steps of
 ``world_size * batch_size`` samples; node r of R takes the r-th batch of each step, and DataLoader worker w of W on that
 node takes the node's steps w, w + W, ... . DataLoader asks its workers in turn, so batches arrive in the same order for
-every number of workers, and what all nodes have consumed after s steps is a prefix of the order: one number resumes it.
+every number of workers, and what all nodes have consumed after s steps is a prefix of the order: one number resumes an epoch.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .samples import Sample, Samples
 def global_steps(
     samples: int, *, start: int, batch_size: int, rank: int, world_size: int, drop_last: bool
 ) -> Iterator[tuple[int, int]]:
-    """Stretches [begin, end) of an epoch's order that one node takes, a batch each.
+    """Ranges [begin, end) of an epoch's order that one node takes, one per batch.
 
-    Every sample from ``start`` on belongs to exactly one node. Where the last step has fewer than
-    ``world_size * batch_size`` samples, the nodes share them evenly: sizes differ by one at most, and nodes get none only
-    where there are fewer samples than nodes. So all nodes have the same number of batches save in that last case;
-    ``drop_last`` leaves out the last incomplete step on all nodes, which is the one way in which samples are lost.
+    Every sample from ``start`` on belongs to exactly one node. If the last step has fewer than
+    ``world_size * batch_size`` samples, the nodes share them evenly: batch sizes differ by at most one, and a node gets none
+    only if there are fewer samples than nodes. Except in that case all nodes have the same number of batches.
+    ``drop_last`` drops the last incomplete step on all nodes; samples are lost in no other way.
 
     >>> [list(global_steps(10, start=0, batch_size=2, rank=rank, world_size=2, drop_last=False)) for rank in (0, 1)]
     [[(0, 2), (4, 6), (8, 9)], [(2, 4), (6, 8), (9, 10)]]
@@ -48,26 +48,26 @@ def global_steps(
 
 
 class ShardDataset(IterableDataset[Sample]):
-    """Decoded samples: iterate in the order of an epoch, or access by row with ``dataset[i]``.
+    """Decoded samples: iterate over an epoch in its order, or access a row with ``dataset[i]``.
 
     A sample is a dict: ``__key__``, each member by its extension (decoded), and the ``columns`` of the index.
-    For random access through DataLoader's own samplers wrap it: ``torch.utils.data.Subset(dataset, range(n))``.
+    To use DataLoader's own samplers, wrap the dataset: ``torch.utils.data.Subset(dataset, range(n))``.
 
     Args:
-        index: the rows; or the dataset's folder or URL, for all of them.
+        index: the rows; or the dataset's folder or URL, for all rows.
         extensions: members to decode; None for all.
         columns: columns of the index to add to each sample.
-        decode: last part of the extension, or all of it -> decoder; ``{}`` leaves bytes.
+        decode: decoder for each extension or last part of an extension; with ``{}`` all members stay bytes.
         transform: called with each sample, in the worker; its result replaces the sample.
         seed: seed of the shuffle, which differs in each epoch; None for the order of the index.
-        batch_size: of the DataLoader. The order of batches is the same for any number of workers only if the two agree,
-            which ``loader`` sees to.
+        batch_size: batch size of the DataLoader. The order of batches is the same for any number of workers only if the two
+            agree, which ``loader`` ensures.
         node: (rank, world size).
         drop_last: drop the last incomplete step on all nodes (see ``global_steps``).
 
     Raises:
         ShardError: a shard that the rows name is missing or too short.
-        ValueError: an unknown column, one that is named as a member, or a rank outside the world.
+        ValueError: an unknown column, a column with the name of a member, or a rank outside the world.
 
     >>> dataset = ShardDataset("out/dataset", extensions=["embedding.npy"], columns=["class_name"], seed=0)
     >>> sample = dataset[0]
@@ -97,7 +97,7 @@ class ShardDataset(IterableDataset[Sample]):
         self.node = node
         self.drop_last = drop_last
         self._transform = transform
-        # (epoch, start) in shared memory: workers that outlive an epoch see where the next one begins.
+        # (epoch, start) in shared memory: persistent workers see where the next epoch begins.
         self._cursor = torch.zeros(2, dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int, consumed: int = 0) -> None:
@@ -144,7 +144,7 @@ class ShardDataset(IterableDataset[Sample]):
         return next(self._samples(self._stored.places([row])))
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
-        """Several samples at once; ``torch.utils.data.Subset`` asks for batches so."""
+        """Several samples at once; ``torch.utils.data.Subset`` reads its batches this way."""
         return list(self._samples(self._stored.places(rows)))
 
     def _samples(self, rows: np.ndarray) -> Iterator[Any]:
@@ -155,8 +155,8 @@ class ShardDataset(IterableDataset[Sample]):
         """A loader over this dataset that counts what it delivers.
 
         Args:
-            options: of ``torch.utils.data.DataLoader`` (``num_workers``, ``collate_fn``, ``pin_memory``, ...), save
-                ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset settles, and ``in_order``:
+            options: options of ``torch.utils.data.DataLoader`` (``num_workers``, ``collate_fn``, ``pin_memory``, ...), except
+                ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset determines, and ``in_order``:
                 batches out of order could not be counted.
 
         >>> dataset = ShardDataset("out/dataset", extensions=["embedding.npy"], seed=0, batch_size=64)
@@ -169,8 +169,8 @@ class ShardDataset(IterableDataset[Sample]):
 class ShardLoader(Iterable[Any]):
     """Batches of a ``ShardDataset``, epoch after epoch, with a state that fits in a checkpoint.
 
-    It is at (epoch, samples consumed by all nodes). Iterating continues from there to the end of the epoch and leaves it at
-    the start of the next; after a ``break``, or ``load_state_dict``, the rest of the epoch comes.
+    Its position is (epoch, samples consumed by all nodes). Iterating continues from the position to the end of the epoch and
+    leaves it at the start of the next epoch; after a ``break`` or ``load_state_dict`` the rest of the epoch follows.
 
     >>> loader = ShardDataset("out/dataset", extensions=[], seed=0, batch_size=64).loader(collate_fn=list)
     >>> first = next(iter(loader))
@@ -190,7 +190,7 @@ class ShardLoader(Iterable[Any]):
 
     def __len__(self) -> int:
         """Batches that this node will see in the next iteration."""
-        # Not by way of the dataset's cursor: workers that start late read it while the epoch runs.
+        # Not from the dataset's cursor: workers that start late read it while the epoch runs.
         _, start = self._place()
         return sum(1 for _ in self.dataset._steps(start))  # pyright: ignore[reportPrivateUsage] (one module)
 
@@ -199,7 +199,7 @@ class ShardLoader(Iterable[Any]):
         dataset = self.dataset
         left = len(dataset.index) - self._consumed
         done = left == 0 or (dataset.drop_last and left < dataset.batch_size * dataset.node[1])
-        # An epoch that has no batch from its start on is one all the same: else it would never end.
+        # An epoch without any batch from its start counts all the same: otherwise it would never end.
         return (self.epoch + 1, 0) if done and self._consumed else (self.epoch, self._consumed)
 
     def __iter__(self) -> Iterator[Any]:
@@ -213,7 +213,7 @@ class ShardLoader(Iterable[Any]):
             try:
                 batch = next(batches, None)
             except ShardError as error:
-                # A worker's error comes wrapped in the text of its traceback: the last line is the message.
+                # The message of a worker's error is its traceback: the last line is the original message.
                 raise ShardError(str(error).strip().rsplit("ShardError: ", 1)[-1]) from None
             if batch is None:
                 break
@@ -222,9 +222,10 @@ class ShardLoader(Iterable[Any]):
         self.epoch, self._consumed = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands, as JSON values: the epoch, the samples consumed by all nodes, and what they were counted in.
+        """Position of the loader as JSON values: epoch, samples consumed by all nodes, and what identifies the order.
 
-        Nodes in step have the same state; it may be loaded with any other number of nodes, workers or batch size.
+        The state is the same on all nodes that have done the same steps, and can be loaded with another number of nodes or
+        workers, or another batch size.
 
         >>> import json
         >>> loader = ShardDataset("out/dataset", seed=0, batch_size=64).loader(collate_fn=list)
@@ -242,10 +243,10 @@ class ShardLoader(Iterable[Any]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Stand where ``state`` says.
+        """Continue from the position in ``state``.
 
         Raises:
-            ValueError: the state was counted in another order: other rows, or another seed.
+            ValueError: the state belongs to another order: other rows, or another seed.
         """
         dataset = self.dataset
         for name, own in (("seed", dataset.seed), ("rows", len(dataset.index)), ("index", dataset.index.fingerprint())):

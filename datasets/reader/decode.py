@@ -1,4 +1,4 @@
-"""From the bytes of a member to arrays and values."""
+"""Decode the bytes of members into arrays and values."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 
 MAX_PIXELS = 1 << 28
-"""Largest image that is decoded, in pixels: a small file can ask for many gigabytes."""
+"""Largest image that is decoded, in pixels: a small file can expand to many gigabytes."""
 
 _FORMATS = (*PILLOW_NAMES.values(), "PPM")
-"""Pillow's names of the formats that are read: whatever a member is called, it gets to no plugin that starts a program."""
+"""Pillow's names of the formats that are read: no member, whatever its name, reaches a plugin that starts a program."""
 
 
 def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
     """Pixels as stored, uint8 RGB of shape (height, width, 3), 0-255; EXIF orientation and colour profile are not applied.
 
-    JPEG goes through libjpeg-turbo (the same pixels as Pillow, in less time); what that refuses, such as CMYK, and every
-    other format through Pillow.
+    JPEG is decoded by libjpeg-turbo (the same pixels as Pillow, in less time). JPEGs that it rejects, such as CMYK, and all
+    other formats are decoded by Pillow.
 
     Args:
         data: the file.
-        min_side_px: a JPEG may be decoded at a smaller scale, in eighths, with sides at least this long; 0: as stored.
+        min_side_px: decode a JPEG at a reduced scale, in eighths, with sides at least this long; 0: at the stored size.
 
     Raises:
-        ValueError: no image, a broken one, one of more than ``MAX_PIXELS`` pixels, or a JPEG of more than ``MAX_SCANS`` scans.
+        ValueError: not an image, a broken image, more than ``MAX_PIXELS`` pixels, or more than ``MAX_SCANS`` scans in a JPEG.
 
     >>> import numpy as np
     >>> from benchwright.curation.png import stored_png
@@ -51,7 +51,7 @@ def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
             if space in ("YCbCr", "Gray", "RGB") and int(width) * int(height) <= MAX_PIXELS:
                 return simplejpeg.decode_jpeg(data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px)
         except ValueError:
-            pass  # Pillow has the last word, and the better message
+            pass  # Pillow decides, and its message is better
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
@@ -63,15 +63,15 @@ def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _npy_head(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """See ``read_npy_head``. Heads of a dataset rarely differ."""
+    """Cached ``read_npy_head``: the heads of a dataset's arrays rarely differ."""
     return read_npy_head(io.BytesIO(head))
 
 
 def decode_npy(data: bytes) -> np.ndarray:
-    """The array of an .npy file, of any shape and plain dtype; a copy that may be written to.
+    """The array of an .npy file, of any shape and plain dtype, as a writable copy.
 
     Raises:
-        ValueError: not .npy, cut short, longer than its head says, or an array of objects.
+        ValueError: not .npy, truncated, longer than its head says, or an array of objects.
     """
     length = 10 + int.from_bytes(data[8:10], "little") if data[6:7] == b"\x01" else 12 + int.from_bytes(data[8:12], "little")
     shape, fortran, dtype, start = _npy_head(data[: min(length, MAX_HEAD_BYTES)])
@@ -99,14 +99,14 @@ DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "txt": _text,
     "cls": int,
 }
-"""Last part of the extension -> decoder, by default. What is not named stays bytes."""
+"""Default decoders by the last part of the extension. Members of other extensions stay bytes."""
 
 
 def decode_member(extension: str, data: bytes, decoders: Mapping[str, Callable[[bytes], Any]], *, key: str, place: str) -> Any:
-    """Decode by the whole extension (``seg.png``) or else by its last part (``png``); bytes stay where neither is named.
+    """Decode by the whole extension (``seg.png``) or else its last part (``png``); without a decoder the bytes stay.
 
     Raises:
-        ShardError: the decoder refuses the bytes.
+        ShardError: the decoder rejects the bytes.
     """
     decoder = decoders.get(extension) or decoders.get(extension.rpartition(".")[2])
     if decoder is None:

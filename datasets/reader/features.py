@@ -1,4 +1,4 @@
-"""Feature matrices: straight from the shards, or of the feature sets that are next to them."""
+"""Feature matrices, read from the shards or from the feature sets stored next to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .decode import decode_npy
 from .index import DatasetIndex, ShardFiles
 
 FEATURES = "features"
-"""Folder of a dataset that holds its feature sets, and their table in ``dataset.json``."""
+"""Folder of a dataset that holds its feature sets, and key of their table in ``dataset.json``."""
 
 
 def read_features(
@@ -29,19 +29,19 @@ def read_features(
 ) -> tuple[np.ndarray, pa.Table]:
     """One array member of every row, stacked.
 
-    Memory is the result (or nothing, with ``into``); local shards are mapped, remote ones fetched one at a time.
+    The result is held in memory, or in a file with ``into``; local shards are mapped, remote ones fetched one at a time.
 
     Args:
         index: the rows, in the order of the result.
-        extension: the member; an .npy of one shape in all rows.
-        dtype: of the result; stored values are cast.
-        into: a .npy file that is written, in place of memory: the values are a mapping of it, which only reads.
+        extension: the member: an .npy with the same shape in all rows.
+        dtype: dtype of the result; stored values are cast.
+        into: .npy file to write the result to instead of memory; the returned values are a read-only mapping of it.
 
     Returns:
         The values, (n, *shape), and the table of the index, row for row.
 
     Raises:
-        ShardError: a shard is missing or broken, a sample lacks the member, or its shape is another.
+        ShardError: a shard is missing or broken, or a sample lacks the member or has it in another shape.
     """
     index.check()
     files = ShardFiles(index.url)
@@ -85,18 +85,18 @@ def _member(span: Any, key: str, extension: str, place: str, base: int) -> np.nd
 
 
 def feature_file(name: str) -> str:
-    """Where a feature set of that name is in its dataset; "" if none can have it."""
+    """Path of a feature set within its dataset; "" if the name is not valid."""
     return f"{FEATURES}/{name}.npy" if SNAKE_CASE.match(name) else ""
 
 
 def feature_sets(dataset: str | Path) -> dict[str, dict[str, Any]]:
-    """The feature sets of a dataset: name -> ``file``, ``dtype``, ``shape``, ``encoder`` or ``released`` (their name in the
-    release that was read), ``checkpoint`` (SHA-256 of the file of weights; of stretches of it where it is above 256 MiB) and
-    ``digest``, of keys and vectors.
+    """The feature sets of a dataset: name -> ``file``, ``dtype``, ``shape``, ``encoder`` or ``released`` (the name in the
+    release that was read), ``checkpoint`` (SHA-256 of the weights file; of parts of it if it is larger than 256 MiB) and
+    ``digest`` (of keys and vectors).
 
     Raises:
-        FileNotFoundError: there is no ``dataset.json``.
-        ShardError: it is damaged.
+        FileNotFoundError: the dataset has no ``dataset.json``.
+        ShardError: ``dataset.json`` is damaged.
 
     >>> feature_sets("out/dataset")  # the tiny configuration has none
     {}
@@ -115,19 +115,19 @@ def feature_sets(dataset: str | Path) -> dict[str, dict[str, Any]]:
 def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.ndarray, pa.Table]:
     """A feature set, memory-mapped, and the table of the index, row for row.
 
-    Of a URL the file is fetched into a temporary one. Of some rows of a dataset (``DatasetIndex.select``) the values are a copy
-    where these do not stand together.
+    From a URL, the file is fetched into a temporary file. For a selection of rows (``DatasetIndex.select``) that are not
+    contiguous, the values are a copy.
 
     Args:
         dataset: folder, URL, or the index of some of its rows.
-        name: of the feature set.
+        name: name of the feature set.
 
     Returns:
-        The values, (n, d), which only can be read, and the table.
+        The values, (n, d), read-only unless they are a copy, and the table.
 
     Raises:
         ValueError: the dataset has no such feature set.
-        ShardError: its file is missing, or not what ``dataset.json`` says; ``benchwright verify`` compares every byte.
+        ShardError: the file is missing, or differs from ``dataset.json``; ``benchwright verify`` compares every byte.
     """
     index = dataset if isinstance(dataset, DatasetIndex) else DatasetIndex.open(dataset)
     known = feature_sets(index.url)
@@ -144,7 +144,7 @@ def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.nda
 
 
 def _mapped(url: str, file: str, told: dict[str, Any], total: int) -> np.ndarray:
-    """The values of all rows. A file elsewhere is fetched, and is gone when nobody maps it any more."""
+    """The values of all rows. A remote file is fetched into a temporary file that disappears when it is no longer mapped."""
     fs, root = url_to_fs(url)
     path, place = f"{root.rstrip('/')}/{file}", f"{url.rstrip('/')}/{file}"
     if not file or not fs.isfile(path):

@@ -1,4 +1,4 @@
-"""The index of a published dataset, and the bytes that it points to.
+"""The index of a published dataset, and access to the bytes that it points to.
 
 A dataset is a folder, or an fsspec URL, with ``*.tar``, ``index.parquet`` (key, shard, offset, size, labels),
 ``README.md`` and ``dataset.json``. Needs no torch.
@@ -41,9 +41,9 @@ class DatasetIndex:
     Attributes:
         url: folder or fsspec URL.
         table: one row per sample: key, shard, offset, size (bytes) and the label columns.
-        positions: place of each row in the whole index, int64 (n,). Shuffling goes by it, so that a sample's place in
-            the order of an epoch, relative to another's, does not change with the selection.
-        total: rows of the whole index.
+        positions: place of each row in the whole index, int64 (n,). Shuffling depends on it, so that the relative order of
+            two samples in an epoch does not change with the selection.
+        total: number of rows of the whole index.
 
     >>> index = DatasetIndex.open("out/dataset")
     >>> len(index), len(index.select({"class_name": "red", "bucket": [1, 2]}))
@@ -60,9 +60,9 @@ class DatasetIndex:
         """Read ``index.parquet``, and keep the rows that ``where`` names (see ``select``).
 
         Raises:
-            FileNotFoundError: there is no index.
-            ShardError: the index is not a Parquet file, or lacks one of key, shard, offset, size, or a value of them.
-            ValueError: ``where`` names no such column, or no row.
+            FileNotFoundError: the folder has no index.
+            ShardError: the index is not a Parquet file, lacks one of key, shard, offset, size, or has nulls in one of them.
+            ValueError: ``where`` names a column that does not exist, or matches no row.
 
         >>> train = DatasetIndex.open("out/dataset", where={"iid_seed0": "train", "bucket": 3})
         >>> train.table.select(["bucket", "iid_seed0"]).to_pylist()[0]
@@ -83,12 +83,12 @@ class DatasetIndex:
 
     @classmethod
     def scan(cls, url: str | Path) -> DatasetIndex:
-        """Index of a folder of tars that has none, such as webdataset's own: every header is read, no payload is decoded.
+        """Index a folder of tars that has no index, such as webdataset's own: every header is read, no payload is decoded.
 
-        Rows come by the name of the shard, then in its order. A remote shard is read whole.
+        Rows are in the order of shard names, then in the order within the shard. A remote shard is read whole.
 
         Raises:
-            FileNotFoundError: no ``*.tar``.
+            FileNotFoundError: the folder has no ``*.tar``.
             ShardError: a shard breaks a rule (``curation.ustar.iter_members``).
         """
         files = ShardFiles(str(url))
@@ -105,15 +105,15 @@ class DatasetIndex:
         return _index(str(url), pa.table(dict(zip(_PLACE_COLUMNS, arrays, strict=True))))
 
     def select(self, where: Mapping[str, Any]) -> DatasetIndex:
-        """The rows whose columns have the given values, all of them, in the same order.
+        """The rows that match all of the values, in the same order.
 
         Args:
             where: column -> a value, a list, tuple or set of accepted values, or None for null:
                 ``{"iid_seed0": "train", "bucket": [3, 4]}``.
 
         Raises:
-            ValueError: no such column; a value of another type than the column's; or no row is left, which is nearly
-                always a mistake.
+            ValueError: a column does not exist, a value does not have the column's type, or no row is left, which is
+                nearly always a mistake.
 
         >>> DatasetIndex.open("out/dataset").select({"class_name": "read"})
         Traceback (most recent call last):
@@ -143,10 +143,10 @@ class DatasetIndex:
         return self.table.num_rows
 
     def order(self, *, seed: int | None, epoch: int) -> np.ndarray:
-        """Rows in the order of an epoch, int64 (n,): sorted by a random word that belongs to (seed, epoch, position).
+        """Rows in the order of an epoch, int64 (n,): sorted by a random word for each (seed, epoch, position).
 
-        The words are the raw output of Philox, whose n-th value is a function of its key and n alone; ``seed=None``
-        gives the order of the index.
+        The words are the raw output of Philox, whose n-th value depends only on its key and n. ``seed=None`` returns the
+        order of the index.
 
         >>> index = DatasetIndex.open("out/dataset", where={"class_name": "red", "bucket": 1})
         >>> index.order(seed=0, epoch=0)[:5], index.order(seed=0, epoch=1)[:5]
@@ -160,14 +160,14 @@ class DatasetIndex:
         return np.argsort(words[self.positions], kind="stable")
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that change with the rows, their order or their places."""
+        """Sixteen hexadecimal digits that change with the rows, their order or their offsets."""
         digest = hashlib.sha256(np.ascontiguousarray(self.positions).tobytes())
         for column in ("offset", "size"):
             digest.update(np.ascontiguousarray(self.table[column].to_numpy()).tobytes())
         return digest.hexdigest()[:16]
 
     def check(self) -> None:
-        """Raise ``ShardError`` unless every shard that the rows name is there and long enough. Lists the folder once."""
+        """Raise ``ShardError`` unless every shard of the rows exists and is long enough. Lists the folder once."""
         sizes = ShardFiles(self.url).sizes()
         needed = self.table.select(["shard"]).append_column("end", pc.add(self.table["offset"], self.table["size"]))
         for row in needed.group_by("shard").aggregate([("end", "max"), ("end", "count")]).to_pylist():
@@ -185,7 +185,7 @@ def _index(url: str, table: pa.Table) -> DatasetIndex:
 
 
 def _instead(url: str) -> str:
-    """What to do where a folder has no index: it may be that of a run, or the run has not made one yet."""
+    """Advice for a folder without an index: it may be the folder of a run, or the run has not written one yet."""
     if Store(f"{url}/dataset").exists("index.parquet"):
         return f": did you mean {url}/dataset?"
     for run in (Store(url), Store(url.rstrip("/").rpartition("/")[0] or ".")):
@@ -196,7 +196,7 @@ def _instead(url: str) -> str:
 
 
 def _checked(table: pa.Table, place: str) -> pa.Table:
-    """The table with places as text and 64-bit numbers. Raises ``ShardError`` if they are not."""
+    """The table with keys and shards as text, offsets and sizes as int64. Raises ``ShardError`` if they cannot be."""
     for name in _PLACE_COLUMNS:
         kind = pa.string() if name in ("key", "shard") else pa.int64()
         same = pa.types.is_string if name in ("key", "shard") else pa.types.is_integer
@@ -213,9 +213,9 @@ def _checked(table: pa.Table, place: str) -> pa.Table:
 
 
 class ShardFiles:
-    """Bytes of the shards of one folder or URL. Pickles, and may be used from several processes and threads.
+    """Bytes of the shards of one folder or URL. Can be pickled, and used from several processes and threads.
 
-    Local shards are read by ``pread`` and held open, 64 at most; remote ones by ranges, fetched side by side.
+    Local shards are read with ``pread`` and kept open, 64 at most; remote ones are read by ranges, fetched in parallel.
     """
 
     def __init__(self, url: str) -> None:
@@ -223,7 +223,7 @@ class ShardFiles:
         self._connect()
 
     def _connect(self) -> None:
-        # fsspec's file systems must not cross a fork: each process makes its own.
+        # fsspec's file systems must not cross a fork: each process creates its own.
         self._pid = os.getpid()
         self._fs, self._root = url_to_fs(self._url)
         self._local = isinstance(self._fs, LocalFileSystem)
@@ -237,7 +237,7 @@ class ShardFiles:
         self._connect()
 
     def place(self, shard: str) -> str:
-        """The shard's path or URL, as errors name it."""
+        """The shard's path or URL, as used in error messages."""
         return f"{self._url.rstrip('/')}/{shard}.tar"
 
     def sizes(self) -> dict[str, int]:
@@ -250,10 +250,10 @@ class ShardFiles:
         return {name.removesuffix(".tar"): size for name, size in tars if name.endswith(".tar") and name[0] != "."}
 
     def read(self, ranges: Sequence[tuple[str, int, int]]) -> Iterator[bytes]:
-        """Bytes of each (shard, offset, size), in the order given.
+        """Bytes of each (shard, offset, size), in the order of ``ranges``.
 
         Raises:
-            ShardError: the shard is missing, or ends before the range does.
+            ShardError: a shard is missing, or ends before the range does.
         """
         if self._pid != os.getpid():
             self._connect()
@@ -282,7 +282,7 @@ class ShardFiles:
         return file
 
     def _fetch(self, ranges: Sequence[tuple[str, int, int]]) -> Iterator[bytes]:
-        # Neighbours in one shard become one request: reading in index order then fetches long runs.
+        # Adjacent ranges of one shard become one request: reading in index order then fetches long runs.
         runs: list[tuple[str, int, int]] = []
         owner: list[int] = []
         for shard, offset, size in ranges:
@@ -312,7 +312,7 @@ class ShardFiles:
         return ShardError(f"{self.place(shard)}: the shard is missing; the index has samples in it")
 
     def mapped(self, shard: str) -> mmap.mmap | _Held:
-        """A whole shard as bytes that can be sliced: mapped where it is local, fetched where it is not."""
+        """A whole shard as bytes that can be sliced: mapped if local, else fetched."""
         if not self._local:
             return _Held(self._fs.cat_file(f"{self._root}/{shard}.tar"))
         with open(f"{self._root}/{shard}.tar", "rb") as file:
@@ -322,7 +322,7 @@ class ShardFiles:
 
 
 class _Held(bytes):
-    """Bytes that a ``with`` statement takes, as it takes a mapping."""
+    """Bytes that work in a ``with`` statement, as an mmap does."""
 
     def __enter__(self) -> _Held:
         return self

@@ -1,4 +1,4 @@
-"""Samples of a published dataset by their rows, decoded: for those who need no torch."""
+"""Samples of a published dataset by row, decoded, without torch."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Sample = dict[str, Any]
 
 
 class Samples:
-    """Decoded samples, taken by row.
+    """Decoded samples, accessed by row.
 
     A sample is a dict: ``__key__``, each member by its extension (decoded), and the ``columns`` of the index.
 
     Args:
-        index: the rows; or the dataset's folder or URL, for all of them.
+        index: the rows; or the dataset's folder or URL, for all rows.
         extensions: members to decode; None for all.
         columns: columns of the index to add to each sample.
-        decode: last part of the extension, or all of it -> decoder; ``{}`` leaves bytes.
+        decode: decoder for each extension or last part of an extension; with ``{}`` all members stay bytes.
 
     Raises:
         ShardError: a shard that the rows name is missing or too short.
-        ValueError: an unknown column, or one that is named as a member.
+        ValueError: an unknown column, or a column with the name of a member.
 
     >>> samples = Samples("out/dataset", extensions=["embedding.npy"], columns=["class_name"])
     >>> len(samples), sorted(samples[0])
@@ -63,7 +63,7 @@ class Samples:
         return next(self.read(self.places([row])))
 
     def places(self, rows: Sequence[int]) -> np.ndarray:
-        """The rows counted from the start of the index; negative numbers count from its end."""
+        """Row numbers from the start of the index; negative numbers count from its end."""
         for row in rows:
             if not -len(self) <= row < len(self):
                 raise IndexError(f"row {row} of {len(self)}")

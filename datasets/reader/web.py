@@ -1,4 +1,4 @@
-"""A published dataset as a pipeline of the ``webdataset`` library, with the index to choose samples and to label them."""
+"""A published dataset as a pipeline of the ``webdataset`` library; the index selects and labels the samples."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def web_dataset(
     epoch: int = 0,
     shuffle: int = 1000,
 ) -> WebPipeline:
-    """The samples of a dataset as a ``webdataset`` pipeline, to be extended with further stages: ``.map(...).batched(64)``.
+    """The samples of a dataset as a ``webdataset`` pipeline, to which stages can be added: ``.map(...).batched(64)``.
 
     Shards without a selected sample are not opened; the others are read completely, so ``ShardDataset`` is faster for few
     samples per shard. Nodes and DataLoader workers take whole shards, as in ``webdataset``, so their numbers of samples
-    differ; ``ShardDataset`` splits exactly. Samples are those of ``ShardDataset``, with an additional ``__url__``.
+    differ; ``ShardDataset`` splits exactly. Samples are those of ``ShardDataset`` with an additional ``__url__``.
 
     Args:
         index: the rows; or the dataset's folder or URL.
         where: rows to keep, as for ``DatasetIndex.open``: ``{"iid_seed0": "train", "bucket": [3, 4]}``.
         extensions: members to read; None for all.
         columns: columns of the index to add to each sample.
-        decode: last part of the extension, or all of it -> decoder; ``{}`` leaves bytes.
-        seed: of the shuffles, that of shards and that of samples; None for the order of the index.
-        epoch: the first iteration has the order of this epoch, the next one that of the next. DataLoader's workers begin
-            again with it at each iteration, unless they are persistent.
-        shuffle: samples that are held to shuffle them, where there is a seed.
+        decode: decoder for each extension or last part of an extension; with ``{}`` all members stay bytes.
+        seed: seed for shuffling the shards and the samples; None for the order of the index.
+        epoch: epoch of the first iteration; each further iteration is the next epoch. DataLoader's workers start from it
+            again at each iteration, unless they are persistent.
+        shuffle: size of the buffer in which samples are shuffled, if there is a seed.
 
     Raises:
         ShardError: a shard is missing or broken, or lacks a sample that the index has.
-        ValueError: ``where`` names no column or no row, or a column is unknown.
+        ValueError: ``where`` names a column that does not exist or matches no row, or a column is unknown.
 
     >>> train = web_dataset("out/dataset", where={"iid_seed0": "train", "bucket": 3}, columns=["label"], seed=0)
     >>> sample = next(iter(train))
@@ -75,7 +75,7 @@ def web_dataset(
     if extensions is not None and not extensions:
         raise ValueError("extensions is empty: name the members to read, or leave it out for all")
     shards = SimpleShardList(pc.unique(index.table["shard"]).to_pylist())
-    # webdataset adds seed and epoch, so that epoch 1 of seed 0 would be epoch 0 of seed 1.
+    # webdataset adds seed and epoch, so that epoch 1 of seed 0 would equal epoch 0 of seed 1.
     word = None if seed is None else int(rng(seed, "reader.web").integers(1 << 62))
     by_shard, by_sample = (
         None if word is None else detshuffle(size, size, seed=word, epoch=epoch - 1)  # each iteration is one more
@@ -88,7 +88,7 @@ def web_dataset(
 
 @dataclasses.dataclass(frozen=True)
 class _Samples:
-    """The stage that opens shards and gives their samples."""
+    """The stage that opens shards and yields their samples."""
 
     index: DatasetIndex
     extensions: frozenset[str] | None
@@ -111,7 +111,7 @@ class _Samples:
                 raise ShardError(f"{place}: the shard has no sample {next(iter(rows))!r}, which the index has in it")
 
     def _read(self, stream: Any, place: str, rows: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Samples of a shard; takes their rows out of ``rows``."""
+        """Samples of a shard; removes their rows from ``rows``."""
 
         def wanted(name: str) -> bool:
             key, extension = base_plus_ext(name)

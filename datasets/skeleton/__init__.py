@@ -1,1 +1,1 @@
-"""Sequences of skeletons as graph tensors: N-UCLA, NTU RGB+D, arrays in circulation, and anyone's own joints."""
+"""Skeleton sequences as graph tensors: N-UCLA, NTU RGB+D, common array files, and your own joints."""

@@ -1,8 +1,8 @@
 """Files of many sequences of different lengths: .npz archives, and the pickles of pyskl, MMPose and MMAction2.
 
-An .npz file holds an array a sequence, or one array of objects with the labels beside it. A pickle is a list of annotations, or
-a table with ``annotations`` and ``split``. Objects and pickles are read as plain values: no code in them runs. A pickle, or an
-array of objects, is in memory as a whole.
+An .npz file holds one array per sequence, or one array of objects with the labels in another. A pickle is a list of
+annotations, or a table with ``annotations`` and ``split``. Objects and pickles are read as plain values: no code in them runs.
+A pickle or an array of objects is held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .own_labels import Known
 from .rows import OwnSequence, npy_of
 
 MAX_PICKLE_BYTES = 1 << 32
-"""Larger pickles are refused; those of pyskl have up to a gigabyte."""
+"""Larger pickles are refused; those of pyskl are up to a gigabyte large."""
 
 
 def read_npz(
@@ -40,18 +40,18 @@ def read_npz(
 ) -> Iterator[OwnSequence | Rejected]:
     """Source step: the sequences of an .npz file, each (T, V, C) or (T, M, V, C).
 
-    Rejected: ``not_an_array``, ``no_frames``, ``bad_label``; and as ``Known.of``.
+    Rejected: ``not_an_array``, ``no_frames``, ``bad_label``; and as for ``Known.of``.
 
     Args:
         path: the file.
-        sequences: the array of objects that holds them; None: every array is one, and what is before the first ``/`` of its
-            name is its class.
-        classes: with ``sequences``, the array of their classes: names, or numbers.
-        names: of the classes by number; None: ``class000`` and so on.
-        labels, pattern: what is known of the sequences beside that; see ``known.Known``.
+        sequences: name of an array of objects that holds the sequences; None: every array is a sequence, and the part of its
+            name before the first ``/`` is its class.
+        classes: with ``sequences``, name of the array of their classes: names or numbers.
+        names: class names by number; None: ``class000`` and so on.
+        labels, pattern: other labels of the sequences; see ``own_labels.Known``.
 
     Raises:
-        FileNotFoundError, ValueError: no such file or array, a damaged one, other objects than arrays.
+        FileNotFoundError, ValueError: the file or array does not exist or is damaged, or objects are not arrays.
     """
     known, file = Known.read(labels, pattern), posixpath.basename(path)
     if sequences is not None:
@@ -74,7 +74,7 @@ def read_npz(
 
 
 def _objects(path: str, entry: str) -> np.ndarray:
-    """An array of an .npz file, of plain values or of objects."""
+    """An array in an .npz file, of plain values or of objects."""
     with fsspec.open(path, "rb") as stream, open_zip(cast("IO[bytes]", stream), path, "npz file") as archive:
         if f"{entry}.npy" not in archive.namelist():
             available = ", ".join(name.removesuffix(".npy") for name in archive.namelist())
@@ -103,7 +103,7 @@ def _own(
     known: Known,
     said: Mapping[str, str] | None = None,
 ) -> OwnSequence | Rejected:
-    """The row of one sequence; a ``label`` that is a number is that of ``names``."""
+    """The row of one sequence; a numeric ``label`` is an index of ``names``."""
     try:
         if isinstance(label, (int, float, np.integer, np.floating)):
             if label % 1 or label < 0 or (names is not None and label >= len(names)):
@@ -112,7 +112,7 @@ def _own(
                 )
             label = f"class{int(label):03d}" if names is None else names[int(label)]
         of = known.of(name, {**(said or {}), "class": None if label is None else str(label)})
-        if isinstance(joints, np.ndarray) and joints.dtype.hasobject:  # sequences of one length, made an array of objects
+        if isinstance(joints, np.ndarray) and joints.dtype.hasobject:  # sequences of one length, stored as one array of objects
             joints = joints.tolist()
         array = np.asarray(joints) if isinstance(joints, (list, np.ndarray)) else np.empty(0, dtype=object)
         values = joints_of_array(array)
@@ -131,17 +131,17 @@ def read_pyskl(
 
     ``keypoint_score``, (M, T, V), becomes the last axis of the joints.
 
-    Rejected: ``not_an_annotation``, ``not_an_array``, ``bad_label``, ``no_frames``; and as ``Known.of``.
+    Rejected: ``not_an_annotation``, ``not_an_array``, ``bad_label``, ``no_frames``; and as for ``Known.of``.
 
     Args:
         path: the pickle.
-        names: of the classes by number; None: ``class000`` and so on.
+        names: class names by number; None: ``class000`` and so on.
         sides: ``train``, ``val`` or ``test`` -> name of a list in the pickle's ``split``, such as ``xsub_train``.
-        labels, pattern: what is known of the sequences beside that; see ``known.Known``.
+        labels, pattern: other labels of the sequences; see ``own_labels.Known``.
 
     Raises:
-        FileNotFoundError, ValueError: no such file, a pickle of anything but plain values, one without annotations or without a
-            list that is named.
+        FileNotFoundError, ValueError: the file does not exist, holds anything but plain values, or lacks annotations or one of
+            the named lists.
     """
     known, file = Known.read(labels, pattern), posixpath.basename(path)
     with fsspec.open(path, "rb") as stream:
@@ -164,7 +164,7 @@ def read_pyskl(
     annotations = cast("list[Any]", found)
     for number, annotation in enumerate(annotations):
         yield _annotated(annotation, f"{file}#{number}", names, known, side_of)
-        annotations[number] = None  # what is written needs no second place in memory
+        annotations[number] = None  # frees the memory of what is written
 
 
 def _annotated(

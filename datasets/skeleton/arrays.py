@@ -1,6 +1,6 @@
-"""Arrays in circulation: ST-GCN's .npy (N, C, T, V, M) with a pickle of names and labels, CTR-GCN's .npz with x_train, y_train.
+"""Common array files: ST-GCN's .npy (N, C, T, V, M) with a pickle of names and labels, CTR-GCN's .npz with x_train, y_train.
 
-A sequence in them is padded with zeros: it ends with the last frame that has a body. Nothing is unpickled as code.
+Their sequences are padded with zeros: a sequence ends with its last frame with a body. Nothing is unpickled as code.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class ArrayFile:
     """One file of sequences.
 
     Attributes:
-        data: path in the root. ``.npy``: (N, C, T, V, M), as in ST-GCN and PaddleVideo. ``.npz``: ``x_train`` and ``x_test``
-            (N, T, M * V * 3); ``y_train`` and ``y_test``, one-hot rows (N, classes) as in CTR-GCN, or numbers, (N,) or (N, 1);
-            optionally ``x_val`` and ``y_val``.
+        data: path relative to the root. ``.npy``: (N, C, T, V, M), as in ST-GCN and PaddleVideo. ``.npz``: ``x_train`` and
+            ``x_test`` (N, T, M * V * 3); ``y_train`` and ``y_test``, one-hot rows (N, classes) as in CTR-GCN, or numbers, (N,)
+            or (N, 1); optionally ``x_val`` and ``y_val``.
         labels: for an ``.npy`` file: a pickle of two lists, names and numbers, or an ``.npy`` file in the form of ``y_train``.
-        side: for an ``.npy`` file: the side of a protocol or split that it holds, if it holds one.
+        side: for an ``.npy`` file: the side of a protocol or split that it holds, if any.
     """
 
     data: str
@@ -54,22 +54,23 @@ def list_arrays(
     labels: str | None = None,
     pattern: str | None = None,
 ) -> Iterator[ListedArray | Rejected]:
-    """Source step: the sequences of the files, in their order. A name such as NTU's says what it says.
+    """Source step: the sequences of the files, in their order. A name of NTU's form is parsed.
 
-    A sequence without a name is called by its file, side and place: ``file-train-000000``.
+    A sequence without a name is named by its file, side and number: ``file-train-000000``.
 
-    Rejected: ``bad_label``: a number that has no name or is not whole, a one-hot row that is not zeros and a single 1; and as
+    Rejected: ``bad_label``: a number without a name or not whole, a one-hot row that is not zeros and a single 1; and as for
     ``Known.of``.
 
     Args:
         root: folder of the files, local or an fsspec URL.
-        files: to be read.
-        protocol: which one their sides belong to: ``x_sub``, ``x_view`` or ``x_set``; None: that of the names alone counts.
-        names: of the classes, by number; None: ``class000`` and so on.
-        labels, pattern: what is known of the sequences beside that; see ``known.Known``.
+        files: files to read.
+        protocol: protocol to which the sides of the files belong: ``x_sub``, ``x_view`` or ``x_set``; None: sides in protocols
+            come only from the names.
+        names: class names by number; None: ``class000`` and so on.
+        labels, pattern: other labels of the sequences; see ``own_labels.Known``.
 
     Raises:
-        FileNotFoundError, ValueError: a file that is missing, or not of its form, or labels of another length or kind.
+        FileNotFoundError, ValueError: a file is missing or has another form, or labels have another length or kind.
     """
     known = Known.read(labels, pattern)
     for file in files:
@@ -99,7 +100,7 @@ def list_arrays(
 
 
 Label = int | float | str
-"""A number as its file has it, not checked yet; or, in words, what is wrong with a one-hot row."""
+"""A number as in the file, not yet checked; or a message that describes an invalid one-hot row."""
 
 
 def _fault(label: Label, names: Sequence[str] | None) -> str:
@@ -111,7 +112,7 @@ def _fault(label: Label, names: Sequence[str] | None) -> str:
 
 
 def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[str], list[Label]]]:
-    """Each array of a file: its entry, side, the names and the labels of its rows."""
+    """Each array of a file: its entry, its side, and the names and labels of its rows."""
     shapes = array_shapes(root, file.data)
     if not file.data.endswith(".npz"):
         samples, labels = _labels(root, file, shapes[""][0] if shapes[""] else 0)
@@ -130,7 +131,7 @@ def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[s
 
 
 def _numbers(labels: np.ndarray, place: str) -> list[Label]:
-    """Numbers of classes, from an array of them or of one-hot rows. A single column holds numbers."""
+    """Class numbers from an array of numbers or of one-hot rows. A single column holds numbers."""
     if labels.dtype.kind not in "biuf" or labels.ndim > 2 or 0 in labels.shape[1:]:
         raise ValueError(f"{place} holds {labels.dtype} {labels.shape}: expected numbers (n,) or one-hot rows (n, classes)")
     if labels.ndim < 2 or labels.shape[1] == 1:
@@ -175,9 +176,9 @@ def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
 
 
 def read_arrays(rows: list[InFile], *, root: str, layout: Layout, form: TensorForm) -> list[TensorRow | Rejected]:
-    """Batch step: the tensors of rows that ``list_arrays`` listed; neighbours are read at once.
+    """Batch step: the tensors of rows that ``list_arrays`` listed; adjacent rows are read together.
 
-    Rejected: as ``tensor_of`` and ``missing.completed`` do.
+    Rejected: as for ``tensor_of`` and ``missing.completed``.
     """
     made: list[TensorRow | Rejected] = []
     for (path, entry, _), group in itertools.groupby(enumerate(rows), key=_stretch):
@@ -198,13 +199,13 @@ def _place(file: str) -> tuple[str, str, int]:
 
 
 def _stretch(item: tuple[int, InFile]) -> tuple[str, str, int]:
-    """The same for rows that lie one after another in one array."""
+    """A key that is equal for consecutive rows of one array."""
     path, entry, number = _place(item[1].file)
     return path, entry, number - item[0]
 
 
 def _joints(values: np.ndarray, joints: int, axes: int) -> NDArray[Any]:
-    """(T, M, V, C) up to the last frame that has a body."""
+    """(T, M, V, C) up to the last frame with a body."""
     if values.dtype.kind not in "fiu":
         raise Reject("not_an_array", f"{values.dtype}: expected numbers")
     if values.ndim == 4:

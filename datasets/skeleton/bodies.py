@@ -1,4 +1,4 @@
-"""Which bodies of a file make the sequence: the cleaning that the field does, where a sensor saw several or lost some."""
+"""Select the bodies of a file that form the sequence: the usual cleaning if a sensor saw several bodies or lost some."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ PRESETS = {
     "longest": BodyRule("identity", 100, "longest", 2),
     "most_moving": BodyRule("identity", 100, "most_moving", 2),
 }
-"""Rules by name. ``st_gcn``, ``two_s_agcn``, ``ctr_gcn``: as the released code of these papers does; the others are ours."""
+"""Rules by name. ``st_gcn``, ``two_s_agcn``, ``ctr_gcn``: as in the released code of these papers; the others are ours."""
 
 
 @dataclass
@@ -105,7 +105,7 @@ def sequence_of_bodies(parsed: ParsedBodies, rule: BodyRule) -> Sequence:
     """The sequence of a file, (T, M, V, 3) float32 with M at most ``rule.bodies``; zeros where a body is missing.
 
     Raises:
-        Reject: ``no_body``: none in any frame, only zeros, or none left; ``too_long``: more than ``MAX_FRAMES``.
+        Reject: ``no_body``: there is no body in any frame, only zeros, or none remains; ``too_long``: more than ``MAX_FRAMES``.
     """
     if parsed.frames > MAX_FRAMES:
         raise Reject("too_long", f"{parsed.frames} frames: at most {MAX_FRAMES} are read")
@@ -135,7 +135,7 @@ def _tracks(parsed: ParsedBodies, frame: NDArray[np.int64], rule: BodyRule) -> l
     tracks: list[_Track] = []
     for each in range(min(int(number.max(initial=-1)) + 1, rule.most_tracks)):
         mine = np.flatnonzero(number == each)
-        # A body that appears twice in a frame: the last one counts.
+        # If a body appears twice in a frame, the last one counts.
         at, last = np.unique(frame[mine][::-1], return_index=True)
         place = np.arange(len(at)) + at[0] if rule.close_gaps else at
         tracks.append(_Track(parsed.joints[mine[::-1][last]], place))

@@ -1,9 +1,10 @@
-"""BVH: a hierarchy of joints and their rotations over time, as the positions of the joints (forward kinematics).
+"""BVH: a hierarchy of joints and their rotations over time, converted to joint positions (forward kinematics).
 
-A file is ``HIERARCHY``: a tree of ``ROOT``, ``JOINT`` and ``End Site``, each with its ``OFFSET`` from the one above it and
-its ``CHANNELS``; and ``MOTION``: the number of frames, the time of one, and a line of numbers for each, all channels in the
-order of the file. Rotations are in degrees, and turn in the order of the channels, each about the axes that those before it
-left. Positions of the root are added to its offset; those of another joint take its offset's place, as exporters write them.
+A file has two parts. ``HIERARCHY`` is a tree of ``ROOT``, ``JOINT`` and ``End Site``, each with its ``OFFSET`` from its parent
+and its ``CHANNELS``. ``MOTION`` has the number of frames, the frame time, and a line of numbers per frame, all channels in the
+order of the file. Rotations are in degrees and are applied in the order of the channels, each about the axes that result from
+the previous ones. Positions of the root are added to its offset; those of another joint replace its offset, as exporters write
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .layouts import MAX_JOINTS, Layout
 from .rows import MAX_FRAMES
 
 MAX_PLACES = 1 << 23
-"""Most joints times frames: lines without numbers cost a file next to nothing."""
+"""Maximum number of joints times frames: lines without numbers cost almost nothing in a file."""
 
 _CHANNELS = {f"{axis}{kind}": (kind, number) for number, axis in enumerate("xyz") for kind in ("position", "rotation")}
 _END = " end"
@@ -28,7 +29,7 @@ _END = " end"
 
 @dataclass
 class BvhJoint:
-    """A joint of the hierarchy. ``parent`` is -1 of the root; ``channels`` are (position or rotation, axis) as in the file."""
+    """A joint of the hierarchy. ``parent`` is -1 for the root; ``channels`` are (position or rotation, axis) as in the file."""
 
     name: str
     parent: int
@@ -37,15 +38,16 @@ class BvhJoint:
 
 
 def sequence_of_bvh(data: bytes, joints: Sequence[str], *, leave_out: bool = False) -> NDArray[np.float64]:
-    """The places of some joints, (T, 1, V, 3), in the unit of the file.
+    """Positions of some joints, (T, 1, V, 3), in the unit of the file.
 
     Args:
         data: the file.
-        joints: names, in the order that is wanted; the end of a joint without others is called by its name and ``" end"``.
-        leave_out: whether the file may have more joints than these; ends may always be left out.
+        joints: names in the requested order; an end site is named by its joint and ``" end"``.
+        leave_out: whether the file may have other joints; end sites may always be left out.
 
     Raises:
-        Reject: ``wrong_joint_count``: a joint that the file does not have, or one that is not asked for; and as ``parse_bvh``.
+        Reject: ``wrong_joint_count``: a joint is not in the file, or the file has one that is not requested; ``too_large``:
+            more than ``MAX_PLACES``; and as for ``parse_bvh``.
     """
     hierarchy, motion = parse_bvh(data)
     place = {joint.name: number for number, joint in enumerate(hierarchy)}
@@ -61,7 +63,7 @@ def sequence_of_bvh(data: bytes, joints: Sequence[str], *, leave_out: bool = Fal
 
 
 def layout_of_bvh(data: bytes, name: str) -> Layout:
-    """The joints of a file without ends, an edge from each to the one above it, the root as centre. Raises ``Reject``."""
+    """The joints of a file without end sites, an edge from each to its parent, the root as centre. Raises ``Reject``."""
     hierarchy, _ = parse_bvh(data)
     kept = [number for number, joint in enumerate(hierarchy) if not joint.name.endswith(_END)]
     edges = tuple((new, kept.index(hierarchy[old].parent)) for new, old in enumerate(kept) if new)
@@ -69,7 +71,7 @@ def layout_of_bvh(data: bytes, name: str) -> Layout:
 
 
 def positions(hierarchy: Sequence[BvhJoint], motion: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Places of all joints, (T, joints, 3), from the channels, (T, channels)."""
+    """Positions of all joints, (T, joints, 3), from the channels, (T, channels)."""
     found = np.zeros((len(motion), len(hierarchy), 3))
     turned: list[NDArray[np.float64]] = []
     first = 0
@@ -95,7 +97,7 @@ def positions(hierarchy: Sequence[BvhJoint], motion: NDArray[np.float64]) -> NDA
 
 
 def _rotations(axis: int, angle: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Matrices (T, 3, 3) of turns about x, y or z, counter-clockwise as seen from its tip."""
+    """Matrices (T, 3, 3) of rotations about x, y or z, counter-clockwise as seen from the axis's tip."""
     one, other = (axis + 1) % 3, (axis + 2) % 3
     found = np.tile(np.eye(3), (len(angle), 1, 1))
     found[:, one, one] = found[:, other, other] = np.cos(angle)
@@ -108,8 +110,9 @@ def parse_bvh(data: bytes) -> tuple[list[BvhJoint], NDArray[np.float64]]:
     """The joints in the order of the file, a parent before its children, and the channels, (T, channels).
 
     Raises:
-        Reject: ``empty``; ``not_bvh``: no text, or a hierarchy that is none, of more than ``MAX_JOINTS``; ``truncated``;
-            ``no_frames``; ``too_long``; ``bad_frame``: another number of numbers than there are channels; ``not_finite``.
+        Reject: ``empty``; ``not_bvh``: not text, an invalid hierarchy, or more than ``MAX_JOINTS``; ``truncated``;
+            ``trailing_lines``; ``no_frames``; ``too_long``; ``bad_frame``: the number of values is not the number of channels;
+            ``not_a_number``; ``not_finite``.
     """
     if not data.strip():
         raise Reject("empty", f"{len(data)} bytes")
@@ -128,7 +131,7 @@ def parse_bvh(data: bytes) -> tuple[list[BvhJoint], NDArray[np.float64]]:
 
 def _hierarchy(head: str) -> list[BvhJoint]:
     joints: list[BvhJoint] = []
-    above: list[int] = []  # the joints whose braces are open
+    above: list[int] = []  # joints whose braces are open
     words = iter(head.replace("{", " { ").replace("}", " } ").split()[1:])
     try:
         for word in words:

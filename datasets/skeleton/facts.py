@@ -1,5 +1,5 @@
-"""The facts of the skeleton benchmarks: ``facts.toml``, which says where each value comes from; and Tables 2 to 5 of
-the paper on the order sensitivity of continual graph learning: ``published.toml``."""
+"""The facts of the skeleton benchmarks: ``facts.toml``, which states the source of each value; and Tables 2 to 5 of
+the paper on the order sensitivity of continual graph learning: ``paper_tables.toml``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...curation.package_data import FactTable, package_toml, published_facts
 
 @functools.cache
 def facts() -> FactTable:
-    """All of it, read once a process. ``ntu.classes`` are those of the 120, of which the first ``classes_60`` are the 60."""
+    """All facts, read once per process. ``ntu.classes`` are the 120 classes; the first ``classes_60`` are the 60."""
     return published_facts(__package__)
 
 
@@ -33,7 +33,7 @@ def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> di
 
 
 def table_3(dataset: Literal["ucla", "ntu"]) -> Mapping[str, Mapping[str, float]]:
-    """Table 3: method -> the settings that the paper's grid search chose. Those without settings are not in it."""
+    """Table 3: method -> settings chosen by the paper's grid search. Methods without settings are left out."""
     return _read()["best"][dataset]
 
 
@@ -48,7 +48,7 @@ def table_5() -> Mapping[str, Mapping[str, Sequence[float]]]:
 
 
 def published_training() -> Mapping[str, float]:
-    """How the paper trains: ``width``, ``depth``, ``epochs``, ``learning_rate``, ``repeats``, ``task_orders``,
+    """The paper's training settings: ``width``, ``depth``, ``epochs``, ``learning_rate``, ``repeats``, ``task_orders``,
     ``class_orders``."""
     return _read()["training"]
 

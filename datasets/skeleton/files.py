@@ -1,4 +1,4 @@
-"""Files of one sequence each: NTU's text, JSON, .npy, BVH; and folders of them that are named by their class."""
+"""Files of one sequence each: NTU's text, JSON, .npy, BVH; and folders of them, named by class."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def list_class_folders(
 ) -> Iterator[SequenceFile | Rejected]:
     """Source step: the files of class folders, ``<class>/.../<file>``, folder by folder, in the order of the names.
 
-    Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed; and as
-    ``Known.of`` does.
+    Rejected: ``unknown_format``: an extension that is not in ``EXTENSIONS``; ``no_class_folder``; entries that cannot be
+    listed; and as for ``Known.of``.
 
     Args:
         root: the folder.
-        labels, pattern: what is known of the files next to their folders; see ``known.Known``.
+        labels, pattern: labels of the files in addition to their folders; see ``own_labels.Known``.
     """
     known = Known.read(labels, pattern)
     for at, entries in walk(open_folder(root)):
@@ -62,15 +62,15 @@ def read_sequence(
     """Each step: the tensor of a file.
 
     Args:
-        row: a listed file; its ending says what it is.
+        row: a listed file; its extension determines the format.
         root: folder of the files.
         layout: joints that every body must have.
-        form: of the tensor.
-        bodies: of NTU's text.
+        form: form of the tensor.
+        bodies: rule for the bodies in NTU's text.
         leave_out: whether a BVH file may have other joints than the layout.
 
     Raises:
-        Reject: as the readers of the formats, ``completed`` and ``tensor_of`` do; ``missing_file``, ``too_large`` and the like.
+        Reject: as for the readers of the formats, ``completed`` and ``tensor_of``; ``missing_file``, ``too_large`` and others.
     """
     data = open_folder(root).read(row.file, max_bytes=MAX_BYTES)
     match posixpath.splitext(row.file)[1].lower():
@@ -85,12 +85,12 @@ def read_sequence(
 
 
 def tensor_of_joints(row: WithJoints, *, layout: Layout, form: TensorForm) -> TensorRow:
-    """Each step: the tensor of a sequence whose joints its source gives. Raises ``Reject`` as ``row_of_joints`` does."""
+    """Each step: the tensor of a sequence whose joints are in its row. Raises ``Reject`` as ``row_of_joints`` does."""
     return row_of_joints(InFile(row.key, row.file, row.class_name), row.joints, layout, form)
 
 
 def tensor_of_npy(row: WithNpy, *, layout: Layout, form: TensorForm) -> TensorRow:
-    """Each step: the same of joints as the bytes of an .npy file. Raises ``Reject`` as ``joints_from_npy``, too."""
+    """Each step: the tensor of joints in the bytes of an .npy file. Raises ``Reject`` also as ``joints_from_npy`` does."""
     return row_of_joints(InFile(row.key, row.file, row.class_name), joints_from_npy(row.joints.read()), layout, form)
 
 
@@ -98,7 +98,7 @@ def json_values(data: bytes) -> dict[str, Any]:
     """The JSON object of a file.
 
     Raises:
-        Reject: ``empty``, ``not_json`` (none, cut short, or nested too deep), ``no_skeletons``: no object that has them.
+        Reject: ``empty``, ``not_json`` (invalid, truncated, or nested too deep), ``no_skeletons``: no object with skeletons.
     """
     if not data.strip():
         raise Reject("empty", f"{len(data)} bytes")
@@ -117,13 +117,13 @@ def sequence_from_json(values: dict[str, Any]) -> Sequence:
 
 
 def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
-    """The numbers of ``skeletons``, [T][V][C] of one body or [T][M][V][C], as (T, M, V, C).
+    """The numbers in ``skeletons``, [T][V][C] for one body or [T][M][V][C], as (T, M, V, C).
 
     Raises:
-        Reject: ``not_an_array``: frames or joints of different lengths, or no numbers; ``no_frames``.
+        Reject: ``not_an_array``: frames or joints of different lengths, or values that are not numbers; ``no_frames``.
     """
     try:
-        # As objects: an array of texts would make as much room for each of them as for the longest.
+        # As objects: an array of texts would take as much memory for each of them as for the longest.
         nested = np.asarray(values["skeletons"], dtype=object)
         if odd := {type(value).__name__ for value in nested.ravel().tolist()} - {"int", "float"}:
             message = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
@@ -135,10 +135,10 @@ def joints_from_json(values: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def joints_from_npy(data: bytes) -> NDArray[np.float64]:
-    """The numbers of an .npy file, (T, V, C) of one body or (T, M, V, C), as (T, M, V, C).
+    """The numbers of an .npy file, (T, V, C) for one body or (T, M, V, C), as (T, M, V, C).
 
     Raises:
-        Reject: ``empty``, ``not_npy`` (none, cut short, or of objects), ``not_an_array``, ``no_frames``.
+        Reject: ``empty``, ``not_npy`` (invalid, truncated, or of objects), ``not_an_array``, ``no_frames``.
     """
     if not data:
         raise Reject("empty", "0 bytes")
@@ -155,6 +155,6 @@ def joints_of_array(joints: np.ndarray) -> NDArray[np.float64]:
         raise Reject("no_frames", "0 frames: expected at least 1")
     if joints.dtype.kind not in "fiu" or joints.ndim not in (3, 4):
         raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: expected numbers, (frames, [bodies,] joints, axes)")
-    with np.errstate(invalid="ignore"):  # what is no number is rejected later
+    with np.errstate(invalid="ignore"):  # NaN is handled later
         whole = joints.astype(np.float64, copy=False)
     return whole[:, None] if whole.ndim == 3 else whole

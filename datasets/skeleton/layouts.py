@@ -16,16 +16,16 @@ MAX_JOINTS = 1000
 
 @dataclass(frozen=True)
 class Layout:
-    """Joints and the bones between them. A value that is checked when it is made.
+    """Joints and the bones between them. The values are checked on creation.
 
     Attributes:
-        name: of the layout.
-        joints: name of each, in the order of the data.
+        name: name of the layout.
+        joints: names of the joints, in the order of the data.
         edges: pairs of joints, numbered from 0, in either direction, each once; they connect all joints.
         centre: joint from which distances are counted.
 
     Raises:
-        ValueError: a name twice, an edge that leaves the joints, a loop, an edge twice, joints that no path connects.
+        ValueError: a repeated name, an edge with an unknown joint, a loop, a repeated edge, or joints that are not connected.
     """
 
     name: str
@@ -53,33 +53,33 @@ class Layout:
             raise ValueError(f"{where}: no path of edges leads from joint {self.joints[int(apart[0])]!r} to the centre")
 
     def adjacency(self) -> NDArray[np.float32]:
-        """Which joints share an edge, (V, V) float32 of 0 and 1, symmetric, without self-loops."""
+        """Adjacency matrix, (V, V) float32 of 0 and 1, symmetric, without self-loops."""
         found = np.zeros((len(self.joints), len(self.joints)), dtype=np.float32)
         for one, other in self.edges:
             found[one, other] = found[other, one] = 1
         return found
 
     def hops(self) -> NDArray[np.float64]:
-        """Edges on the shortest way between two joints, (V, V) float64; infinite if there is none."""
+        """Number of edges on the shortest path between two joints, (V, V) float64; infinite if there is none."""
         found = np.where(self.adjacency() > 0, 1.0, np.inf)
         np.fill_diagonal(found, 0)
-        for via in range(len(self.joints)):  # Floyd and Warshall
+        for via in range(len(self.joints)):  # Floyd-Warshall
             found = np.minimum(found, found[:, via, None] + found[via])
         return found
 
     def parents(self) -> NDArray[np.int64]:
-        """The next joint on the shortest way to the centre, (V,) int64, the lowest of several; the centre's is itself."""
+        """The next joint on the shortest path to the centre, (V,) int64, the lowest of several; the centre's is itself."""
         hops = self.hops()
         nearer = (hops == 1) & (hops[self.centre][None] == hops[self.centre][:, None] - 1)
         return np.where(hops[self.centre] == 0, self.centre, nearer.argmax(1)).astype(np.int64)
 
     def partitions(self, preset: Literal["as_released", "as_written"] = "as_released") -> NDArray[np.float32]:
-        """The spatial configuration of ST-GCN (Yan et al., AAAI 2018, section 3.3): three parts of one matrix with self-loops.
+        """The spatial partitioning of ST-GCN (Yan et al., AAAI 2018, section 3.3): three parts of one matrix with self-loops.
 
         Args:
-            preset: ``as_written``: (itself and those equally far from the centre, those nearer, those further);
-                ``as_released``: (itself, those further or equally far, those nearer), and the released code cuts distances
-                off after one edge: joints two edges or more from the centre count as equally far.
+            preset: ``as_written``: (the joint itself and neighbours equally far from the centre, nearer ones, further ones);
+                ``as_released``: (the joint itself, further or equally far ones, nearer ones). The released code also cuts
+                distances off after one edge: joints two or more edges from the centre count as equally far.
 
         Returns:
             (3, V, V) float32; entry [k, v, w] weighs what joint v gives to joint w: ``y[..., w] = sum_v x[..., v] A[k, v, w]``.
@@ -107,14 +107,14 @@ class Layout:
 
 
 def layout_from_values(values: dict[str, Any]) -> Layout:
-    """The layout whose ``as_values`` these are. Raises ``ValueError`` as ``Layout`` does."""
+    """The layout for the values of ``as_values``. Raises ``ValueError`` as ``Layout`` does."""
     edges = tuple((int(one), int(other)) for one, other in values["edges"])
     return Layout(str(values["name"]), tuple(map(str, values["joints"])), edges, int(values["centre"]))
 
 
 @functools.cache
 def packaged() -> dict[str, Layout]:
-    """The layouts of ``layouts.toml`` by name."""
+    """The layouts in ``layouts.toml`` by name."""
     return {
         name: layout_from_values({"name": name, **values}) for name, values in package_toml(__package__, "layouts.toml").items()
     }

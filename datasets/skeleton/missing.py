@@ -1,4 +1,4 @@
-"""Joints that are not there: axes of space told from confidence, and the places of what is missing filled in, or not."""
+"""Missing joints: separate coordinates from confidences, and fill in or reject missing values."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .tensors import TensorForm, tensor_row
 
 
 def row_of_joints(row: InFile, joints: NDArray[Any], layout: Layout, form: TensorForm) -> TensorRow:
-    """The row of joints that a source of your own gives. Raises ``Reject`` as ``completed`` and ``tensor_of`` do."""
+    """The row for joints from an own source. Raises ``Reject`` as ``completed`` and ``tensor_of`` do."""
     return tensor_row(row, completed(joints, layout, form), layout, form)
 
 
 def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequence:
-    """A sequence from (T, M, V, axes) numbers, with what is missing filled in as ``form`` says.
+    """A sequence from (T, M, V, axes) numbers, with missing joints filled in as ``form`` says.
 
-    A joint is missing in a frame where one of its coordinates is NaN, or its confidence NaN or less than ``least_confidence``.
-    A body whose coordinates are all 0 in a frame, or NaN in all frames, is not missing there but absent; with a
-    ``least_confidence`` it is missing between its first and its last frame, as trackers write 0 of what they lose.
+    A joint is missing in a frame if one of its coordinates is NaN, or its confidence is NaN or less than ``least_confidence``.
+    A body whose coordinates are all 0 in a frame, or NaN in all frames, is absent rather than missing. With a
+    ``least_confidence`` it is missing between its first and its last frame, because trackers write 0 when they lose it.
 
     Raises:
         Reject: ``wrong_joint_count``, ``wrong_axis_count``; ``not_finite``: an infinity; ``missing_joint``, ``low_confidence``:
-            where nothing is filled in; ``never_seen``: a joint that is in no frame; ``too_many_missing``: see ``max_missing``;
-            ``no_frames``, ``no_body``.
+            if nothing is filled in; ``never_seen``: a joint is missing in all frames; ``too_many_missing``: see
+            ``max_missing``; ``no_frames``, ``no_body``.
     """
     frames, _, count, axes = joints.shape
     if not frames:
@@ -80,7 +80,7 @@ def completed(joints: NDArray[Any], layout: Layout, form: TensorForm) -> Sequenc
 
 
 def _fill(track: NDArray[np.float64], lost: NDArray[np.int64], there: NDArray[np.int64], hold: bool) -> None:
-    """Fill the frames ``lost`` of one joint (T, C) in place, from the frames in which it is ``there``."""
+    """Fill the frames ``lost`` of one joint (T, C) in place, from the frames ``there`` in which it is present."""
     if hold:
         track[lost] = track[there[np.maximum(np.searchsorted(there, lost) - 1, 0)]]
         return

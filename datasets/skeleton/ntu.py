@@ -1,6 +1,6 @@
 """NTU RGB+D 60 and 120 (Shahroudy et al., CVPR 2016; Liu et al., TPAMI 2020): names, protocols, the list of missing skeletons.
 
-A name ``S001C002P003R002A013`` says setup, camera, performer, replication and action.
+A name ``S001C002P003R002A013`` consists of setup, camera, performer, replication and action.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
 
 
 def list_ntu(*, root: str) -> Iterator[ListedSequence | Rejected]:
-    """Source step: the ``.skeleton`` files of a folder by their names, folder by folder, in the order of the names.
+    """Source step: the ``.skeleton`` files of a folder by name, folder by folder, in the order of the names.
 
-    Rejected: ``not_skeleton``: other files; ``bad_name``: a name that does not say all five numbers, or one out of range;
-    what cannot be listed.
+    Rejected: ``not_skeleton``: other files; ``bad_name``: a name without all five numbers, or with one out of range;
+    entries that cannot be listed.
     """
     for at, entries in walk(open_folder(root)):
         for entry in entries:
@@ -36,7 +36,7 @@ def list_ntu(*, root: str) -> Iterator[ListedSequence | Rejected]:
 
 
 def list_ntu_names(*, path: str) -> Iterator[ListedSequence | Rejected]:
-    """Source step: the names of a text file, one per line, with or without ``.skeleton``. There are no files to read.
+    """Source step: the names in a text file, one per line, with or without ``.skeleton``. There are no files to read.
 
     Rejected: ``bad_name``.
     """
@@ -52,7 +52,7 @@ def _bad_name(key: str, name: str) -> Rejected:
 
 
 def listed_by_name(name: str, file: str) -> ListedSequence | None:
-    """The sequence of a name, with its sides in X-Sub, X-View and X-Set; None for a name that is none of NTU's."""
+    """The sequence with this name, with its sides in X-Sub, X-View and X-Set; None if the name is not one of NTU's."""
     fact = facts().ntu
     found = _NAME.fullmatch(name)
     if found is None:
@@ -69,10 +69,10 @@ def listed_by_name(name: str, file: str) -> ListedSequence | None:
 
 @functools.lru_cache(maxsize=2)
 def read_missing(path: str) -> frozenset[str]:
-    """Names of a list of missing skeletons: the first one of every line; lines without one, such as headings, say nothing.
+    """Names in a list of missing skeletons: the first one in every line; lines without one, such as headings, are ignored.
 
     Raises:
-        ValueError: there is no name in it.
+        ValueError: the list has no name.
     """
     lines = (line.decode("utf-8", "replace") for line in read_lines(path))
     names = frozenset(found[0] for line in lines if (found := _NAME.search(line)))

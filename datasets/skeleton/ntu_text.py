@@ -1,10 +1,10 @@
 """The text of NTU RGB+D's ``.skeleton`` files (Shahroudy et al., CVPR 2016).
 
 A file is: the number of frames; for each frame the number of bodies; for each body a line that begins with its identity, the
-number of joints, and a line per joint: x, y, z in metres, and nine more values (places in the pictures, orientation, state).
+number of joints, and a line per joint: x, y, z in metres, and nine more values (positions in the pictures, orientation, state).
 
-Only x, y, z are read: where these three words begin and end is found for all lines at once, and Arrow makes numbers of them
-where they lie. The values are those of Python's ``float``.
+Only x, y, z are read. The start and end of these three words are located for all lines at once, and Arrow converts them to
+numbers without copying them. The values are the same as those of Python's ``float``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 from ...curation.rows import Reject
 
 MAX_LINES = 1 << 22
-"""Of a file; the longest of the data set has 20,000 or so."""
+"""Maximum number of lines of a file; the longest in the dataset has about 20,000."""
 
 AXES = 3
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _NUMBER = r"^-?\d+(\.\d*)?([eE][+-]?\d+)?$"
-_WIDTHS = (40, 1000)  # bytes in which the first three numbers of a line end: nearly always, and at most
+_WIDTHS = (40, 1000)  # bytes within which the first three numbers of a line end: nearly always, and at most
 
 
 @dataclass(frozen=True)
 class ParsedBodies:
-    """What a file says of bodies, one block a body and frame, in the order of the file.
+    """The bodies of a file, one block per body and frame, in the order of the file.
 
     Attributes:
-        frames: that the file has, those without a body too.
+        frames: number of frames of the file, including those without a body.
         joints: (n, V, 3) float64, metres.
         frame: (n,) int64, frame of the block.
-        place: (n,) int64, place of the block within its frame.
+        place: (n,) int64, position of the block within its frame.
         body: (n,) int64, number of its body by first appearance.
     """
 
@@ -47,15 +47,15 @@ class ParsedBodies:
 
 
 def parse_skeleton(data: bytes, *, joints: int) -> ParsedBodies:
-    """Read a file. Work and memory are bounded by its size, whatever its numbers claim.
+    """Parse a file. Time and memory are bounded by its size, whatever numbers it claims.
 
     Args:
         data: the file.
-        joints: that every body must have.
+        joints: number of joints that every body must have.
 
     Raises:
         Reject: ``empty``; ``not_text``: a NUL, or bytes beyond ASCII; ``no_frames``; ``bad_count``: a line that should be a
-            count is none; ``truncated``: fewer lines than the counts ask for; ``trailing_lines``: more;
+            count is not a number; ``truncated``: fewer lines than the counts require; ``trailing_lines``: more;
             ``wrong_joint_count``; ``not_a_number``; ``not_finite``; ``too_large``: more than ``MAX_LINES``.
     """
     if not data.strip():
@@ -72,12 +72,12 @@ def parse_skeleton(data: bytes, *, joints: int) -> ParsedBodies:
 
 
 class _Lines:
-    """The lines of a file, not cut apart.
+    """Access to the lines of a file, without splitting it.
 
     Attributes:
-        data: the file, which ends a line.
-        ends: (lines,) int64, places of the ends of lines.
-        count: of the lines.
+        data: the file; it ends with a newline.
+        ends: (lines,) int64, positions of the newlines.
+        count: number of lines.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class _Lines:
         return self.data[self._ends[line - 1] + 1 : self._ends[line]]
 
     def number(self, line: int, what: str) -> int:
-        """The count that a line holds."""
+        """The count in a line."""
         if line >= self.count:
             raise Reject("truncated", f"{self.count} lines: a number of {what} should follow")
         text = self[line].rstrip()
@@ -100,7 +100,7 @@ class _Lines:
 
 
 def _blocks(lines: _Lines, joints: int) -> tuple[int, list[tuple[int, int, int, int]]]:
-    """The number of frames, and of each block (first line of its joints, frame, place, body): follows the counts."""
+    """Follow the counts; return the number of frames, and (first line of its joints, frame, place, body) of each block."""
     blocks: list[tuple[int, int, int, int]] = []
     bodies: dict[bytes, int] = {}
     frames, at = lines.number(0, "frames"), 1
@@ -112,7 +112,7 @@ def _blocks(lines: _Lines, joints: int) -> tuple[int, list[tuple[int, int, int, 
         for place in range(count):
             if (found := lines.number(at + 1, "joints")) != joints:
                 raise Reject("wrong_joint_count", f"line {at + 2}: {found} joints, expected {joints}")
-            # The identity has more digits than a double holds: it is compared as text.
+            # The identity has more digits than a double can hold, so it is compared as text.
             identity = lines[at].partition(b" ")[0]
             blocks.append((at + 2, frame, place, bodies.setdefault(identity, len(bodies))))
             at += 2 + joints
@@ -124,14 +124,14 @@ def _blocks(lines: _Lines, joints: int) -> tuple[int, list[tuple[int, int, int, 
 
 
 def _first_three(text: _Lines, lines: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The first three numbers of ``lines``, (n, 3), none of which is the first. Raises ``Reject``."""
+    """The first three numbers of ``lines``, (n, 3); line 0 must not be among them. Raises ``Reject``."""
     starts, ends = text.ends[lines - 1] + 1, text.ends[lines]
     stops = starts[:, None] + _three_blanks(text.data, starts)
     # A line that is too short ends before its third number does.
     wrong = stops[:, -1] > ends
     if wrong.any():
         raise _not_numbers(text, int(lines[wrong.argmax()]))
-    # A string array over the file's own bytes, in which every second string is what lies between two numbers, and null.
+    # A string array over the file's own bytes: every second string is the text between two numbers, and null.
     offsets = np.stack([np.column_stack([starts, stops[:, :-1] + 1]), stops], axis=-1).ravel()
     count = max(len(offsets) - 1, 0)
     valid = pa.py_buffer(b"\x55" * (count // 8 + 1))
@@ -143,17 +143,17 @@ def _first_three(text: _Lines, lines: NDArray[np.int64]) -> NDArray[np.float64]:
     except pa.ArrowInvalid:
         numbers = pc.if_else(pc.match_substring_regex(words, _NUMBER), 0.0, None)
     values = numbers.to_numpy(zero_copy_only=False)[::2].reshape(-1, AXES)
-    wrong = ~np.isfinite(values).all(1)  # what is no number is null, and so NaN
+    wrong = ~np.isfinite(values).all(1)  # words that are not numbers are null, which becomes NaN
     if wrong.any():
         raise _not_numbers(text, int(lines[wrong.argmax()]))
     return values
 
 
 def _three_blanks(data: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes from each of ascending starts to the first three blanks after it, (n, 3); far beyond a line that has fewer."""
+    """Offsets from each of the ascending starts to the first three blanks after it, (n, 3); far too large for shorter lines."""
     found = np.empty((len(starts), AXES), dtype=np.int64)
     for width in _WIDTHS if len(starts) else ():
-        if starts[-1] + width > len(data):  # the last line is a short one: a copy only then
+        if starts[-1] + width > len(data):  # the last line is short: copy only in this case
             data += b"_" * width
         buffer = np.frombuffer(data, dtype=np.uint8)
         windows = np.lib.stride_tricks.sliding_window_view(buffer, width)[starts]

@@ -1,4 +1,4 @@
-"""Northwestern-UCLA Multiview Action 3D (Wang et al., CVPR 2014), as the JSON files ``all_sqe`` that circulate with CTR-GCN.
+"""Northwestern-UCLA Multiview Action 3D (Wang et al., CVPR 2014), as the JSON files ``all_sqe`` distributed with CTR-GCN.
 
 A file ``a01_s02_e03_v01.json`` (action, subject, repetition, view) has ``file_name``, ``label`` (1 to 10) and ``skeletons``,
 T frames of 20 joints of x, y, z in metres.
@@ -26,16 +26,16 @@ _NAME = re.compile(r"a(\d\d)_s(\d\d)_e(\d\d)_v(\d\d)", re.ASCII)
 def list_nwucla(*, root: str, lists: str | None = None) -> Iterator[ListedSequence | Rejected]:
     """Source step: the sequences of a folder, in the order of their names, or of CTR-GCN's lists.
 
-    Rejected: ``not_json``: a file of another ending; ``bad_name``: a name that does not say action, subject, repetition and
-    view; ``unknown_action``; what cannot be listed; ``not_in_lists``, ``no_file``: of the lists and the folder one has it.
+    Rejected: ``not_json``: another extension; ``bad_name``: a name without action, subject, repetition and view;
+    ``unknown_action``; entries that cannot be listed; ``not_in_lists``: only in the folder; ``no_file``: only in the lists.
 
     Args:
         root: the folder.
         lists: JSON file, ``{"train": [{"file_name": "a05_s04_e02_v01"}, ...], "val": [...]}``: the lists of CTR-GCN's feeder,
-            which are shuffled. Sequences come in their order, those that train (views 1 and 2) first.
+            which are shuffled. Sequences are in the order of the lists, training (views 1 and 2) first.
 
     Raises:
-        ValueError: the lists are no such file.
+        ValueError: the file of lists has another form.
     """
     if lists is None:
         yield from _in_folder(root)
@@ -84,10 +84,10 @@ def _in_folder(root: str) -> Iterator[ListedSequence | Rejected]:
 
 
 def read_nwucla(row: InFile, *, root: str, layout: Layout, form: TensorForm) -> TensorRow:
-    """Each step: the tensor of a file that ``list_nwucla`` listed.
+    """Each step: the tensor of a file listed by ``list_nwucla``.
 
     Raises:
-        Reject: as ``files.read_sequence`` does, and ``label_differs`` where file and name disagree.
+        Reject: as for ``files.read_sequence``, and ``label_differs`` if file and name disagree.
     """
     values = json_values(open_folder(root).read(row.file, max_bytes=MAX_BYTES))
     wanted = facts().nwucla.classes.index(row.class_name) + 1

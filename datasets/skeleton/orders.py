@@ -1,7 +1,7 @@
-"""Orders in which tasks and classes are learned: all of the tasks, seeded ones of the classes; as columns of a table.
+"""Orders in which tasks and classes are learned, as columns of a table: all orders of the tasks, random orders of the classes.
 
 Source: Wei, De Schepper and Mets, arXiv:2401.18054, section 4.4 and Table 2: all 120 orders of five tasks, and random orders of
-the classes. How they are drawn is ours.
+the classes. The way they are drawn is ours.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 MAX_TASKS = 7
-"""Orders of more tasks than these are drawn: 8 tasks have 40,320."""
+"""Up to this number of tasks, all orders can be listed; for more they are drawn: 8 tasks have 40,320."""
 
 
 def task_orders(tasks: int = 5, n: int | None = None, *, seed: int | None = None) -> NDArray[np.int64]:
     """Orders of the tasks, (n, tasks) int64, the default order first.
 
     Args:
-        tasks: how many there are.
-        n: None: all tasks! orders, in lexicographic order; otherwise the default order and n - 1 drawn ones, no two alike.
-        seed: of the drawn ones.
+        tasks: number of tasks.
+        n: number of orders: the default order and n - 1 random ones, all different. None: all tasks! orders, in lexicographic
+            order.
+        seed: seed for the random orders; required with ``n``.
 
     Raises:
-        ValueError: for all orders of more than ``MAX_TASKS``, or more orders than there are.
+        ValueError: all orders of more than ``MAX_TASKS`` tasks, or more orders than exist, are requested, or ``n`` has no seed.
 
     >>> task_orders(3)
     array([[0, 1, 2],
@@ -62,10 +63,10 @@ def task_orders(tasks: int = 5, n: int | None = None, *, seed: int | None = None
 
 
 def class_orders(classes: int = 10, n: int = 100, *, seed: int) -> NDArray[np.int64]:
-    """Random orders of the classes, (n, classes) int64, no two alike and none the default order; order i does not depend on n.
+    """Random orders of the classes, (n, classes) int64, all different and not the default order; order i does not depend on n.
 
     Raises:
-        ValueError: for more orders than there are.
+        ValueError: more orders than exist are requested.
 
     >>> class_orders(4, 2, seed=0)
     array([[0, 3, 1, 2],
@@ -88,7 +89,7 @@ def _drawn(items: int, n: int, seed: int, stage: str) -> NDArray[np.int64]:
 
 
 def order_columns(task_count: int, class_count: int) -> tuple[list[str], list[str]]:
-    """Names of the columns of so many task orders and class orders: ``task_order000``, ..., ``class_order000``, ...
+    """Names of the columns of task orders and class orders: ``task_order000``, ..., ``class_order000``, ...
 
     >>> order_columns(2, 1)
     (['task_order000', 'task_order001'], ['class_order000'])
@@ -100,9 +101,9 @@ def order_columns(task_count: int, class_count: int) -> tuple[list[str], list[st
 def orders_row(task_count: int, class_count: int) -> type:
     """Row dataclass of ``list_orders``, for ``gives``.
 
-    ``key``; ``label`` and ``class_name``; ``task``: of the class in the default order; and for each order a column: the place
-    of the class among all as they are learned, from 0. In a task order the classes of a task stay in label order. Of the same
-    numbers it is the same type, so that plans of the same settings are equal.
+    The columns are ``key``; ``label`` and ``class_name``; ``task``, the task of the class in the default order; and one column
+    for each order: the position of the class in the order of learning, from 0. In a task order the classes of a task stay in
+    label order. The same numbers give the same type, so that plans with the same settings are equal.
 
     >>> [field.name for field in dataclasses.fields(orders_row(2, 1))]
     ['key', 'label', 'class_name', 'task', 'task_order000', 'task_order001', 'class_order000']
@@ -116,14 +117,14 @@ def list_orders(*, rows: Rows, tasks: int, of_tasks: int | None, of_classes: int
     """Source step: one row per class, in label order; see ``orders_row``.
 
     Args:
-        rows: with ``label``, ``class_name`` and ``task``.
-        tasks: how many the rows have.
-        of_tasks: how many orders of the tasks; None: all.
-        of_classes: how many orders of the classes.
-        seed: of those that are drawn.
+        rows: rows with ``label``, ``class_name`` and ``task``.
+        tasks: number of tasks in the rows.
+        of_tasks: number of task orders; None: all.
+        of_classes: number of class orders.
+        seed: seed for the random orders.
 
     Raises:
-        ValueError: the rows have another number of tasks; or as ``task_orders`` and ``class_orders`` do.
+        ValueError: the rows have another number of tasks; or as for ``task_orders`` and ``class_orders``.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"label": [0, 1, 2], "class_name": ["wave", "sit", "stand"], "task": [0, 0, 1]}))

@@ -1,4 +1,4 @@
-"""What is known of sequences of your own beside their joints: class, camera, performer, side and role, of tables or names."""
+"""Labels of your own sequences: class, camera, performer, side and role, from tables or file names."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ...curation.rows import Reject
 from .rows import ROLES
 
 FIELDS = ("class", "camera", "performer", "side")
-"""Names of columns of a table of labels, and of groups of a pattern."""
+"""Column names in a table of labels, and group names in a pattern."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What a table says of sequences by their names, and what a pattern finds in the names.
+    """Labels of sequences from a table by name, and from a pattern that matches names.
 
     Attributes:
-        labels: name of a sequence -> field -> value.
+        labels: name of a sequence -> field -> value; None: no table.
         pattern: regular expression, searched in the name, with groups such as ``(?P<performer>s\\d+)``; None: none.
     """
 
@@ -36,10 +36,10 @@ class Known:
 
     @staticmethod
     def read(labels: str | None, pattern: str | None) -> Known:
-        """From a file of labels, see ``read_labels``, and a regular expression.
+        """Read a file of labels, see ``read_labels``, and compile a regular expression.
 
         Raises:
-            ValueError: no such file, or expression; one with a group that is none of ``FIELDS``.
+            ValueError: the file or the expression is invalid, or the expression has no groups or one that is not in ``FIELDS``.
         """
         try:
             compiled = None if pattern is None else re.compile(pattern)
@@ -50,10 +50,10 @@ class Known:
         return Known(None if labels is None else read_labels(labels), compiled)
 
     def of(self, name: str, said: Mapping[str, str | None]) -> tuple[str, str | None, str | None, str | None]:
-        """Class, camera, performer and side of a sequence: of the table first, then of the pattern, then what is ``said``.
+        """Class, camera, performer and side of a sequence: from the table, else from the pattern, else from ``said``.
 
         Raises:
-            Reject: ``bad_name``: the pattern is not in it; ``no_class``; ``bad_side``: none of train, val and test.
+            Reject: ``bad_name``: the pattern does not match; ``no_class``; ``bad_side``: not train, val or test.
         """
         found = {field: value for field, value in said.items() if value}
         if self.pattern is not None:
@@ -71,11 +71,11 @@ class Known:
 
 
 def read_labels(path: str) -> dict[str, dict[str, str]]:
-    """A table, CSV or Parquet, with a column ``sequence`` and some of ``FIELDS``: name -> field -> value. Others are not read.
+    """A table, CSV or Parquet, with a column ``sequence`` and some of ``FIELDS``: name -> field -> value. Others are ignored.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: no such table, or a sequence that appears twice.
+        FileNotFoundError: the file does not exist.
+        ValueError: the table lacks these columns, or a sequence appears twice.
     """
     table = read_small_table(path)
     columns = [name for name in FIELDS if name in table.column_names]
@@ -92,12 +92,12 @@ def read_labels(path: str) -> dict[str, dict[str, str]]:
 
 
 def read_roles(path: str) -> dict[str, str]:
-    """A list of roles: a table, CSV or Parquet, with the columns ``sequence`` and ``role``, or a JSON object of lists of names
-    by ``train``, ``val`` and ``test``.
+    """Roles by name of a sequence, from a table, CSV or Parquet, with columns ``sequence`` and ``role``, or from a JSON object
+    of lists of names by ``train``, ``val`` and ``test``.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: no such list, another role, or a sequence of two roles.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file has another form, a role is unknown, or a sequence has two roles.
     """
     if path.endswith(".json"):
         values: Any = parse_json(read_file(path))
@@ -123,10 +123,10 @@ def read_roles(path: str) -> dict[str, str]:
 
 
 def read_small_table(path: str) -> pa.Table:
-    """A CSV (tab-separated where it ends in .tsv) or Parquet file of texts, read whole; spaces around them do not count.
+    """A CSV (tab-separated for .tsv) or Parquet file of texts, read whole; spaces around the texts are removed.
 
     Raises:
-        FileNotFoundError, ValueError: it is not there, too large, or no table.
+        FileNotFoundError, ValueError: the file does not exist, is too large, or is not a table.
     """
     data = read_file(path)
     try:

@@ -1,4 +1,4 @@
-"""Rows of skeleton sequences, as every source of them gives them, and a sequence in memory."""
+"""Rows of skeleton sequences, common to all sources, and a sequence in memory."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MAX_FRAMES = 100_000
 
 @dataclass(frozen=True)
 class ListedSequence:
-    """A sequence that is known by name, not yet read.
+    """A sequence known by name, not yet read.
 
     Attributes:
         key: unique; letters, digits, ``_`` and ``-``.
         file: path within the source, or place in an array; "" if only the name is known.
-        class_name: its action.
-        setup, camera, performer, replication: as the name says; None if it does not.
+        class_name: the action.
+        setup, camera, performer, replication: from the name; None if it does not contain them.
         x_sub, x_view, x_set: ``train`` or ``test`` in the published protocol of that name; None if there is none.
     """
 
@@ -44,11 +44,11 @@ class ListedSequence:
 
 @dataclass(frozen=True)
 class ListedArray:
-    """``ListedSequence`` of an array, of which more may be known than its name says.
+    """``ListedSequence`` for an array, for which more may be known than from the name.
 
     Attributes:
-        camera, performer: in the words of the source; as the name says where the source does not; else None.
-        side: ``train``, ``val`` or ``test`` in the source; None if it does not say.
+        camera, performer: as written in the source, else from the name; None if unknown.
+        side: ``train``, ``val`` or ``test`` in the source; None if the source has no sides.
     """
 
     key: str
@@ -66,7 +66,7 @@ class ListedArray:
 
 @dataclass(frozen=True)
 class InFile:
-    """What a reading step needs of a listed sequence."""
+    """Columns of a listed sequence that a reading step needs."""
 
     key: str
     file: str
@@ -75,18 +75,18 @@ class InFile:
 
 @dataclass(frozen=True)
 class WithJoints(InFile):
-    """``InFile`` of a source that gives joints and no files: (T, M, V, axes), of one T in all rows; else see ``WithNpy``."""
+    """``InFile`` with joints instead of a file: (T, M, V, axes), with the same T in all rows; else use ``WithNpy``."""
 
     joints: Annotated[np.ndarray, Shape((-1, -1, -1, -1), "float32")]
 
 
 @dataclass(frozen=True)
 class SequenceFile(InFile):
-    """A sequence of your own, not yet read, and what is known of it.
+    """A sequence of an own source, not yet read, with its labels.
 
     Attributes:
-        camera, performer: in the words of the source; None if it does not say.
-        side: ``train``, ``val`` or ``test`` in the source; None if it does not say.
+        camera, performer: as written in the source; None if unknown.
+        side: ``train``, ``val`` or ``test`` in the source; None if unknown.
     """
 
     camera: str | None = None
@@ -98,18 +98,18 @@ class SequenceFile(InFile):
 class WithNpy(InFile):
     """``InFile`` with its joints as the bytes of an .npy file, (T, V, axes) or (T, M, V, axes), NaN where one is missing.
 
-    Sequences may have any number of frames, while arrays of rows all have one shape.
+    Sequences may differ in their number of frames, while arrays in rows have one shape.
     """
 
     joints: Blob
 
     def read(self) -> NDArray[Any]:
-        """The joints. Raises ``ValueError`` if they are no array."""
+        """The joints. Raises ``ValueError`` if they are not an array."""
         return decode_npy(self.joints.read())
 
 
 def npy_of(joints: NDArray[Any]) -> Blob:
-    """Joints as ``WithNpy`` has them."""
+    """Joints in the form of ``WithNpy``."""
     stream = io.BytesIO()
     np.save(stream, np.ascontiguousarray(joints), allow_pickle=False)
     return Blob(stream.getvalue())
@@ -129,9 +129,9 @@ class TensorRow:
     """A sequence as a tensor.
 
     Attributes:
-        x: (C, T, V, M): axes of space, frames, joints, bodies; zeros where a body or frame is missing.
-        source_frames: frames that the source has, of which a tensor may hold more or fewer.
-        bodies: bodies that the tensor holds.
+        x: (C, T, V, M): coordinates, frames, joints, bodies; zeros where a body or frame is missing.
+        source_frames: number of frames in the source, which may differ from T.
+        bodies: number of bodies in the tensor.
     """
 
     key: str
@@ -144,11 +144,11 @@ class TensorRow:
 
 @dataclass(frozen=True)
 class CompletedRow(TensorRow):
-    """A tensor of joints some of which may have been missing.
+    """A tensor from joints of which some may have been missing.
 
     Attributes:
-        missing: joints that were, of all frames and bodies of the source.
-        confidence: (T, V, M) of the tensor: that of the source; where it has none 1, and 0 of joints that were missing.
+        missing: number of missing joints, over all frames and bodies of the source.
+        confidence: (T, V, M) for the tensor: from the source; if it has none, 1, and 0 for missing joints.
     """
 
     missing: int
@@ -157,13 +157,13 @@ class CompletedRow(TensorRow):
 
 @dataclass(frozen=True)
 class Sequence:
-    """Joints over time, of one body or several.
+    """Joints over time, of one or several bodies.
 
     Attributes:
         joints: (T, M, V, C) float32 or float64, in the units of the source; zeros where a body is not in a frame.
         present: (T, M) bool: whether the body is in the frame.
-        missing: joints that were missing, and are filled in.
-        confidence: (T, M, V), see ``CompletedRow``; None: 1 of all that are present.
+        missing: number of joints that were missing and have been filled in.
+        confidence: (T, M, V), see ``CompletedRow``; None: 1 for all present joints.
     """
 
     joints: NDArray[Any]
@@ -173,10 +173,10 @@ class Sequence:
 
 
 def sequence_of(joints: NDArray[Any]) -> Sequence:
-    """A sequence from (T, M, V, C) numbers: a body is in a frame where not all of its numbers are 0.
+    """A sequence from (T, M, V, C) numbers: a body is in a frame if its numbers are not all 0.
 
     Raises:
-        Reject: ``no_frames``: T is 0; ``not_finite``: NaN or an infinity; ``no_body``: nothing but zeros.
+        Reject: ``no_frames``: T is 0; ``not_finite``: NaN or an infinity; ``no_body``: only zeros.
     """
     if not joints.shape[0]:
         raise Reject("no_frames", "0 frames: expected at least 1")

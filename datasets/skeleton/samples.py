@@ -1,4 +1,4 @@
-"""The last steps before the shards: which shard every sequence goes to, and what a sample holds."""
+"""The last steps before the shards: the meaning of the columns, and what a sample holds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ...curation.shards import row_values
 from .layouts import Layout
 
 TENSOR = "x.npy"
-"""Extension of the tensor's member."""
+"""Extension of the member that holds the tensor."""
 
 CONFIDENCE = "confidence.npy"
-"""Extension of the member of confidences, where joints may be missing."""
+"""Extension of the member that holds the confidences, for sources with missing joints."""
 
 COLUMNS = {
     "class_name": "the action",
@@ -55,19 +55,19 @@ class Sampled:
 
 
 def sample(row: Sampled, *, layout: Layout) -> dict[str, Any]:
-    """Members of a sample: the tensor, and JSON with its labels and its graph."""
+    """Members of a sample: the tensor, and JSON with its labels and its layout."""
     return {TENSOR: row.x, "json": {**row_values(row, but=["x"]), "layout": layout.as_values()}}
 
 
 @dataclass(frozen=True)
 class CompletedSampled(Sampled):
-    """``Sampled`` of a sequence of which joints may have been missing."""
+    """``Sampled`` for a sequence that may have had missing joints."""
 
     missing: int
     confidence: Annotated[np.ndarray, Shape((-1, -1, -1), "float32")]
 
 
 def completed_sample(row: CompletedSampled, *, layout: Layout) -> dict[str, Any]:
-    """Members of a sample with confidences, (T, V, M), beside its tensor."""
+    """Members of a sample: the tensor, the confidences, (T, V, M), and JSON with its labels and its layout."""
     told = {**row_values(row, but=["x", "confidence"]), "layout": layout.as_values()}
     return {TENSOR: row.x, CONFIDENCE: row.confidence, "json": told}

@@ -1,4 +1,4 @@
-"""Which sequences take part, what they are for, and in which task their class comes."""
+"""Select sequences, and assign their roles and the tasks of their classes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SelectedSequence:
     """Columns that ``select_sequences`` adds.
 
     Attributes:
-        label: place of the class in the published order, from 0.
-        position: place of the sequence in the source's order among those that are kept.
+        label: class index in the published order, from 0.
+        position: position of the sequence in the source's order among the selected ones.
     """
 
     key: str
@@ -45,7 +45,7 @@ class RoleAndTask:
 
     Attributes:
         role: ``train``, ``val`` or ``test``.
-        task: of its class in label order, from 0.
+        task: task of the class in label order, from 0.
     """
 
     key: str
@@ -63,18 +63,18 @@ def select_sequences(
 ) -> Iterator[Sifted]:
     """Whole step: keep the sequences of some classes and of one side of published protocols.
 
-    Rejected: ``missing_skeleton``: the list ``missing`` has it; ``other_class``; ``outside_subset``; ``not_in_list``: the list
-    ``roles`` does not have it.
+    Rejected: ``missing_skeleton``: in the list ``missing``; ``other_class``; ``outside_subset``; ``not_in_list``: not in the
+    list ``roles``.
 
     Args:
-        rows: with the columns of ``ListedSequence``.
-        classes: names in the order of their labels; None: all that there are, by name.
+        rows: rows with the columns of ``ListedSequence``.
+        classes: class names in the order of their labels; None: all classes, by name.
         only: protocol -> side, such as ``{"x_sub": "train"}``; all of them must hold.
         missing: list of names without skeletons; see ``ntu.read_missing``.
-        roles: list of the roles of sequences, of which those take part that it has; see ``known.read_roles``.
+        roles: list of the roles of sequences; only those in the list are kept; see ``own_labels.read_roles``.
 
     Raises:
-        ValueError: a class twice, or of which no sequence is left; a protocol that the source does not have.
+        ValueError: a class is named twice or has no sequence left, or the source has no sides in a protocol.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "class_name": ["wave", "sit", "wave"], "name": ["a", "b", "c"]}))
@@ -129,20 +129,20 @@ def split(
     """Whole step: a role for every sequence, and the task of its class.
 
     Args:
-        rows: with ``label``, in the order of the source, which is kept.
-        rule: ``shares``: of the n sequences of a class the last ``int(test_share * n)`` test and as many before them as
-            ``val_share`` says validate, at least one each, but none for 0; the rest, the first, train. ``performer``,
-            ``camera``: those of ``test_groups`` test. ``source``: the side that the source says. ``list``: that of ``roles``.
-            Otherwise the protocol whose column says what tests. Where none of these says what validates, it is of those that
-            train in a class the last ``int(val_share * n)``, none for 0.
-        val_share, test_share: see ``rule``; the second counts for ``shares`` alone.
-        classes_per_task: classes that a task brings, in the order of their labels; the last task may have fewer.
+        rows: rows with ``label``, in the order of the source, which is kept.
+        rule: ``shares``: of the n sequences of a class, the last ``int(test_share * n)`` are test and the
+            ``int(val_share * n)`` before them val, at least one each, but none for a share of 0; the rest are train.
+            ``performer``, ``camera``: sequences of ``test_groups`` are test. ``source``: the side in the source. ``list``: the
+            role in ``roles``. Otherwise the sides of a protocol. If none of these defines val, it is the last
+            ``int(val_share * n)`` of the n training sequences of each class, none for 0.
+        val_share, test_share: see ``rule``; ``test_share`` is used only by ``shares``.
+        classes_per_task: number of classes per task, in the order of their labels; the last task may have fewer.
         val_groups, test_groups: performers or cameras.
-        roles: list of the roles of sequences; see ``known.read_roles``.
+        roles: list of the roles of sequences; see ``own_labels.read_roles``.
 
     Raises:
-        ValueError: a class too small to have a sequence of each role, a sequence that is given no side, a performer or camera
-            of which there is no sequence, or nothing that trains or tests.
+        ValueError: a class is too small to have a sequence of each role, a sequence gets no side, a performer or camera has no
+            sequence, or nothing is left to train or test on.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": list("abcdefgh"), "label": [0, 0, 0, 0, 1, 1, 1, 1]}))
@@ -177,7 +177,7 @@ def _place_of(side: str | None) -> int:
 
 
 def _by_share(rows: Rows, val: float, test: float) -> NDArray[np.int8]:
-    """Place in ``ROLES`` of each row."""
+    """Index in ``ROLES`` of each row's role."""
     roles = np.zeros(rows.num_rows, dtype=np.int8)
     for mine in _by_label(rows):
         n = len(mine)
@@ -193,7 +193,7 @@ def _by_share(rows: Rows, val: float, test: float) -> NDArray[np.int8]:
 
 
 def _by_side(rows: Rows, roles: NDArray[np.int8], val: float) -> NDArray[np.int8]:
-    """Place in ``ROLES`` of each row, from that of its side, or -1."""
+    """Index in ``ROLES`` of each row's role, from the index of its side, or -1."""
     if (unknown := np.flatnonzero(roles < 0)).size:
         key = _value(rows, "key", unknown[0])
         raise ValueError(f"sequence {key!r}: split.rule assigns it to neither train nor test")
@@ -205,7 +205,7 @@ def _by_side(rows: Rows, roles: NDArray[np.int8], val: float) -> NDArray[np.int8
 
 
 def _by_label(rows: Rows) -> list[NDArray[np.int64]]:
-    """Numbers of the rows of each label that there is, in their order."""
+    """Row numbers of each label that occurs, in their order."""
     label = rows.table(["label"])["label"].to_numpy()
     groups = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
     return [group for group in groups if len(group)]
@@ -222,7 +222,7 @@ def _coded(rows: Rows, name: str) -> tuple[list[Any], NDArray[np.int32]]:
 
 
 def _sides_of_groups(rows: Rows, column: str, val_groups: Sequence[str], test_groups: Sequence[str]) -> NDArray[np.int8]:
-    """Sides by the performers or cameras that validate and test, as places in ``ROLES``."""
+    """Sides by the performers or cameras for validation and test, as indices in ``ROLES``."""
     values, group = _coded(rows, column)
     if None in values:
         key = _value(rows, "key", np.flatnonzero(group == values.index(None))[0])
@@ -239,7 +239,7 @@ def _sides_of_groups(rows: Rows, column: str, val_groups: Sequence[str], test_gr
 
 
 def _names_of(table: pa.Table) -> list[set[str]]:
-    """What a list may call each sequence: its key, its file, and the file without its folder or ending."""
+    """Names by which a list may refer to each sequence: its key, its file, and the file without folder or extension."""
     found: list[set[str]] = []
     for key, file in zip(table["key"].to_pylist(), table["file"].to_pylist(), strict=True):
         stem = posixpath.splitext(file)[0]

@@ -1,7 +1,7 @@
-"""Sequences drawn from a seed, for configurations that need no file: a body of 20 joints that does one of ten things.
+"""Generated sequences for configurations that need no files: a body of 20 joints that performs one of ten actions.
 
-Every person has other proportions, stands otherwise, and moves faster or slower, more or less; what they do differs in which
-limb moves, how far and how often, so that classes are distinguished by their motion and not by how a body stands.
+Every person has different proportions, stands differently, and moves at a different speed and amplitude. The actions differ in
+which limb moves, how far and how often, so that classes are distinguished by motion and not by posture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POSE = np.asarray(
 _ACROSS, _UP, _DEEP = np.eye(3)
 
 Rotation = tuple[int, NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]
-"""A joint whose limb turns about it, the axis, and the angle in radians over the time, [0, 1]."""
+"""The joint about which a limb rotates, the axis, and the angle in radians as a function of time, [0, 1]."""
 
 
 def _once(t: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -62,7 +62,7 @@ ACTIONS: dict[str, tuple[Rotation, ...]] = {
     "march": ((_LEFT_LEG, _ACROSS, lambda t: 0.6 * _often(t)), (_RIGHT_LEG, _ACROSS, lambda t: -0.6 * _often(t))),
     "swing both arms": ((_LEFT_ARM, _ACROSS, lambda t: 0.9 * _often(t)), (_RIGHT_ARM, _ACROSS, lambda t: 0.9 * _often(t))),
 }
-"""What is drawn: class -> what turns."""
+"""The actions: class -> rotations."""
 
 
 def list_drawn(*, per_class: int, broken: int) -> Iterator[ListedSequence]:
@@ -70,7 +70,7 @@ def list_drawn(*, per_class: int, broken: int) -> Iterator[ListedSequence]:
 
     Args:
         per_class: sequences of each class.
-        broken: further ones of the first class, which turn out to hold NaN.
+        broken: additional sequences of the first class, which contain NaN.
     """
     for label, name in enumerate(ACTIONS):
         for number in range(per_class + (broken if label == 0 else 0)):
@@ -79,14 +79,14 @@ def list_drawn(*, per_class: int, broken: int) -> Iterator[ListedSequence]:
 
 
 def read_drawn(row: InFile, *, layout: Layout, form: TensorForm, noise_m: float, seed: int) -> TensorRow:
-    """Each step: draw the sequence of a name.
+    """Each step: draw the sequence with this name.
 
     Args:
         noise_m: standard deviation of the sensor's noise, metres.
-        seed: of all that is drawn, with the row's key.
+        seed: seed for all random draws, together with the row's key.
 
     Raises:
-        Reject: ``not_finite`` of the broken ones, and as ``tensor_of`` does.
+        Reject: ``not_finite`` for the broken sequences, and as for ``tensor_of``.
     """
     joints = draw_sequence(row.class_name, rng(seed, "skeleton.drawn", row.key), noise_m=noise_m)
     if row.key.endswith("-broken"):
@@ -103,16 +103,16 @@ def draw_sequence(action: str, generator: np.random.Generator, *, noise_m: float
     moved = np.tile(pose, (frames, 1, 1))
     for joint, axis, angle in ACTIONS[action]:
         _turn(moved, joint, axis, generator.uniform(0.7, 1.2) * angle(time))
-    for joint in (_LEFT_ARM, _RIGHT_ARM, _WAIST):  # nobody stands still
+    for joint in (_LEFT_ARM, _RIGHT_ARM, _WAIST):  # small motion that does not depend on the class
         _turn(moved, joint, _ACROSS, generator.normal(0, 0.12) * _once(time))
     heading = _rotations(_UP, np.full(1, generator.uniform(-0.6, 0.6)))[0]
     moved = moved @ heading.T + [generator.uniform(-1, 1), generator.uniform(-0.2, 0.2), generator.uniform(2, 4)]
-    # Files say six digits: with no more, the last bits of a machine's sine and sums are gone.
+    # Six digits, as in files: this removes machine-dependent last bits of sines and sums.
     return np.round(moved + generator.normal(0, noise_m, size=moved.shape), 6)
 
 
 def _turn(joints: NDArray[np.float64], joint: int, axis: NDArray[np.float64], angle: NDArray[np.float64]) -> None:
-    """Turn the limb beyond ``joint`` about it, in place."""
+    """Rotate the limb beyond ``joint`` about this joint, in place."""
     limb = _limbs()[joint]
     pivot = joints[:, joint, None]
     turned = np.einsum("tij,tvj->tvi", _rotations(axis, angle), joints[:, limb] - pivot)
@@ -128,9 +128,9 @@ def _rotations(axis: NDArray[np.float64], angle: NDArray[np.float64]) -> NDArray
 
 @functools.cache
 def _limbs() -> dict[int, NDArray[np.int64]]:
-    """Joint -> the joints that hang on it, away from the hips."""
+    """Joint -> the joints beyond it, away from the hips."""
     parents = packaged()[LAYOUT].parents()
-    parents[[0, 1, 2]] = [0, 0, 1]  # a trunk is held at the hips, not at the shoulders where the layout has its centre
+    parents[[0, 1, 2]] = [0, 0, 1]  # the trunk is fixed at the hips, not at the shoulders, the layout's centre
     limbs: dict[int, list[int]] = {joint: [] for joint in range(len(parents))}
     for joint in limbs:
         at = joint

@@ -1,7 +1,7 @@
-"""Joints in tables, CSV or Parquet: a row per joint and frame, or a row per frame; of many sequences in a file, or a file each.
+"""Joints in tables, CSV or Parquet, with one row per joint and frame or one row per frame; one or many sequences per file.
 
-A table is read in blocks, and the rows of one sequence are held at a time: they stand together. What has no row, an empty cell
-or NaN is missing, and is told from what is 0.
+A table is read in blocks, and the rows of one sequence, which must be consecutive, are held at a time. A joint without a row,
+an empty cell and NaN are missing values, and are distinguished from 0.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .rows import MAX_FRAMES, OwnSequence, npy_of
 from .tensors import TensorForm
 
 MAX_ROWS = 1 << 22
-"""Most rows of one sequence, which are held at a time."""
+"""Maximum number of rows of a sequence, which are held in memory at a time."""
 
 MAX_NUMBERS = 1 << 26
-"""Most numbers that a sequence may come to: two rows can claim a hundred thousand frames."""
+"""Maximum number of values of a sequence: two rows can claim a hundred thousand frames."""
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _BLOCK_BYTES = 1 << 17
-"""Of CSV that Arrow parses at a time. It reads up to 32 such blocks ahead."""
+"""Size of the CSV blocks that Arrow parses at a time. It reads up to 32 blocks ahead."""
 _NOTHING = pa.array(["", "nan", "na", "n/a", "null", "none"])
 _ENDINGS = (".csv", ".tsv", ".parquet")
 
@@ -50,7 +50,7 @@ class TableColumns:
 
     Attributes:
         sequence: sequence of the row. In a folder of tables, a file without this column is one sequence, named after the file.
-        frame: number of the frame. The step between the frames of a sequence is the greatest that fits all of them. Optional
+        frame: number of the frame. The frame step of a sequence is the greatest common divisor of its differences. Optional
             in tables with one row per frame: each row is then the next frame.
         joint: name of the joint in the layout, or its number from 0; for tables with one row per joint.
         body: body of the joint, if there are several.
@@ -69,7 +69,7 @@ class TableColumns:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a table is read by; ``cells`` are the columns of the coordinates, (joints, axes) of a wide table, else (1, axes)."""
+    """How a table is read; ``cells`` are the columns of the coordinates, (joints, axes) of a wide table, else (1, axes)."""
 
     columns: TableColumns
     wide: bool
@@ -91,26 +91,26 @@ def read_tables(
     layout: Layout,
     form: TensorForm,
 ) -> Iterator[OwnSequence | Rejected]:
-    """Source step: the sequences of a table, or of the tables of a folder, in their order.
+    """Source step: the sequences of a table, or of the tables in a folder, in their order.
 
-    Rejected: ``not_a_number``, ``bad_frame`` (no whole number), ``repeated_joint`` (twice in a frame), ``wrong_joint_count``
-    (a joint that the layout does not have), ``too_long``, ``too_large``, ``differs_within`` (a class, say, that changes within
-    a sequence), ``no_sequence`` (rows that say none); of a folder ``unknown_format``, ``bad_table`` and what cannot be listed;
-    and as ``Known.of`` does.
+    Rejected: ``not_a_number``, ``bad_frame`` (not a whole number), ``repeated_joint`` (twice in a frame), ``wrong_joint_count``
+    (a joint that is not in the layout), ``too_long``, ``too_large``, ``differs_within`` (a property, such as the class, changes
+    within a sequence), ``no_sequence`` (rows without a sequence); in a folder also ``unknown_format``, ``bad_table`` and
+    entries that cannot be listed; and as for ``Known.of``.
 
     Args:
-        path: a file, packed or not, or a folder.
+        path: a file, compressed or not, or a folder.
         columns: names of the columns.
-        wide: of tables of one row per frame: how their columns are called, such as ``{joint}_{axis}`` or ``{axis}{number}``.
-        delimiter: of CSV files.
-        labels, pattern: what is known of the sequences beside their rows; see ``known.Known``.
-        leave_out: whether joints that the layout does not have are left out.
+        wide: for tables with one row per frame: pattern of the column names, such as ``{joint}_{axis}`` or ``{axis}{number}``.
+        delimiter: delimiter of CSV files.
+        labels, pattern: labels of the sequences in addition to their rows; see ``own_labels.Known``.
+        leave_out: whether joints that are not in the layout are ignored.
         layout: names of the joints.
         form: names of the axes.
 
     Raises:
-        FileNotFoundError, ValueError: no such file, a column that is not there, a table that is none, or whose sequences do not
-            stand together.
+        FileNotFoundError, ValueError: the file or a column does not exist, the file is not a table, or the rows of a sequence
+            are not consecutive.
     """
     known, cells = Known.read(labels, pattern), _cells(wide, layout, form)
     reading = _Reading(columns, wide is not None, cells, layout, form, leave_out)
@@ -129,12 +129,12 @@ def read_tables(
                     yield Rejected(printable(file), entry.reason or "unknown_format", entry.detail)
                 else:
                     yield from _of_file(place, file, reading, delimiter, known, folder)
-            except ValueError as error:  # told without the folder's own place, which is not part of the data
+            except ValueError as error:  # reported without the path of the folder, which is not part of the data
                 yield Rejected(printable(file), "bad_table", printable(str(error).replace(repr(place), repr(file))))
 
 
 def _stem(file: str) -> str:
-    """The name without the ending of a compression."""
+    """The name without the extension of a compression."""
     return file.rpartition(".")[0].lower() if compression_by_name(file) else file.lower()
 
 
@@ -158,7 +158,7 @@ def _cells(wide: str | None, layout: Layout, form: TensorForm) -> tuple[tuple[st
 def _of_file(
     path: str, file: str, reading: _Reading, delimiter: str, known: Known, folder: str | None
 ) -> Iterator[OwnSequence | Rejected]:
-    """The sequences of one file; ``folder`` is the class folder that it is in, None of a file that is read alone."""
+    """The sequences of one file; ``folder`` is the class folder that contains it, None for a single file."""
     names = reading.columns
     for name, rows, first in _together(_blocks(path, reading, delimiter, folder is not None), names.sequence, path, file):
         text = file if folder is not None and name == file else f"{file}#{name}"
@@ -178,7 +178,7 @@ def _of_file(
 
 
 def _described(names: TableColumns) -> tuple[str, ...]:
-    """Columns of the fields of ``known.FIELDS``."""
+    """Columns for the fields ``own_labels.FIELDS``."""
     return names.label, names.camera, names.performer, names.side
 
 
@@ -195,12 +195,12 @@ def _one(rows: pa.Table, column: str, field: str) -> str | None:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    """Of a joint or column, in one order: ``left_eye``, ``LEFT_EYE`` and ``leftEye`` are the ``eye_left`` of the layouts."""
+    """Words of a joint or column, sorted: ``left_eye``, ``LEFT_EYE`` and ``leftEye`` equal the layouts' ``eye_left``."""
     return tuple(sorted(word.lower() for word in _WORD.findall(name)))
 
 
 def _spelled(header: Sequence[str], reading: _Reading) -> dict[str, str]:
-    """Columns of a wide table that are called by the same words as one that is wanted and not there -> that one."""
+    """Columns of a wide table that have the same words as a required column that is missing -> the required column."""
     cells = [cell for cells in reading.cells for cell in cells]
     by_words: dict[tuple[str, ...], list[str]] = {}
     for name in header:
@@ -210,10 +210,10 @@ def _spelled(header: Sequence[str], reading: _Reading) -> dict[str, str]:
 
 
 def _needed(header: Sequence[str], reading: _Reading, path: str, in_folder: bool) -> dict[str, str]:
-    """Columns that are read, in their order -> what they are called here.
+    """Columns to read, in their order -> their required names.
 
     Raises:
-        ValueError: one is not there, or appears twice.
+        ValueError: a column does not exist, or appears twice.
     """
     spelled, given = _spelled(header, reading), header
     header = [spelled.get(name, name) for name in given]
@@ -237,7 +237,7 @@ def _needed(header: Sequence[str], reading: _Reading, path: str, in_folder: bool
 
 
 def _blocks(path: str, reading: _Reading, delimiter: str, in_folder: bool) -> Iterator[pa.Table]:
-    """The rows of a table in blocks; cells of CSV are texts. Raises ``ValueError`` for what is no table."""
+    """The rows of a table in blocks; CSV cells are texts. Raises ``ValueError`` if it is not a table."""
     try:
         with fsspec.open(path, "rb") as raw:
             stream = cast("IO[bytes]", raw)
@@ -278,7 +278,7 @@ def _table(batch: pa.RecordBatch, needed: Mapping[str, str]) -> pa.Table:
 def _together(
     blocks: Iterator[pa.Table], column: str, path: str, file: str
 ) -> Iterator[tuple[str | None, pa.Table | None, int]]:
-    """Each sequence: its name, its rows, None if they are too many, and the number of the first of them, from 1."""
+    """Each sequence: its name, its rows (None if there are too many), and the number of its first row, from 1."""
     held: list[pa.Table] = []
     seen: set[str] = set()
     current: str | None = None
@@ -316,7 +316,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    """float64, NaN for an empty cell. Raises ``Reject``."""
+    """The column as float64, NaN for empty cells. Raises ``Reject``."""
     try:
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             column = _text(column)
@@ -327,7 +327,7 @@ def _numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
 
 
 def _joints(rows: pa.Table, reading: _Reading) -> NDArray[np.float64]:
-    """(T, M, V, axes), NaN where nothing is said."""
+    """(T, M, V, axes), NaN for missing values."""
     frame, frames = _frames(rows, reading.columns.frame)
     body, bodies = np.zeros(rows.num_rows, dtype=np.int64), 1
     if reading.columns.body in rows.column_names:
@@ -349,14 +349,14 @@ def _joints(rows: pa.Table, reading: _Reading) -> NDArray[np.float64]:
         what = "frame" if reading.wide else "joint of a frame"
         raise Reject("repeated_joint", f"{len(place) - len(np.unique(place))} rows are of a {what} that another row has")
     flat[place] = values
-    for number in range(bodies if bodies > 1 else 0):  # before its first frame and behind its last one a body is not missing
+    for number in range(bodies if bodies > 1 else 0):  # a body is not missing before its first frame and after its last one
         there = frame[body == number]
         found[: there.min(), number] = found[there.max() + 1 :, number] = 0
     return found
 
 
 def _frames(rows: pa.Table, column: str) -> tuple[NDArray[np.int64], int]:
-    """Frame of each row, from 0, and how many frames there are."""
+    """Frame of each row, from 0, and the number of frames."""
     if column not in rows.column_names:
         return np.arange(rows.num_rows), rows.num_rows
     numbers = _numbers(rows[column], column)
@@ -372,10 +372,10 @@ def _frames(rows: pa.Table, column: str) -> tuple[NDArray[np.int64], int]:
 
 
 def _joint_numbers(column: pa.ChunkedArray, reading: _Reading) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Number of the joint of each row, and which rows are kept."""
+    """Joint number of each row, and whether the row is kept."""
     text, joints = _text(column), reading.layout.joints
     found = np.array(pc.fill_null(pc.index_in(text, pa.array(joints)), -1).to_numpy(), dtype=np.int64)
-    if (found < 0).all():  # numbers in place of names
+    if (found < 0).all():  # numbers instead of names
         found = np.array(
             pc.fill_null(pc.index_in(text, pa.array([str(n) for n in range(len(joints))])), -1).to_numpy(), np.int64
         )

@@ -1,4 +1,4 @@
-"""From joints over time to tensors (C, T, V, M): centring, scaling, a fixed number of frames, modalities. Deterministic."""
+"""Convert joints over time to tensors (C, T, V, M): centring, scaling, number of frames, modalities. Deterministic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Missing = Literal["reject", "hold", "interpolate"]
 
 @dataclass(frozen=True)
 class TensorForm:
-    """How a sequence becomes a tensor, step by step in this order.
+    """How a sequence becomes a tensor; the steps are applied in this order.
 
     Attributes:
         centre_joint: joint whose position in the first frame of the first body is subtracted from all positions; None: no
@@ -30,12 +30,12 @@ class TensorForm:
         fit: how a sequence gets the right length. ``resample``: frames ``linspace(0, T - 1, frames)``, rounded down; ``pad``:
             zeros after the last frame; ``interpolate``: linear, like torch's bilinear with ``align_corners=False``.
         frames: number of frames, T of the tensor.
-        bodies: number of bodies, M of the tensor: the first ones of the sequence, filled up with zeros. Networks process each
+        bodies: number of bodies, M of the tensor: the first ones of the sequence, padded with zeros. Networks process each
             body separately and average the features of all, absent ones included, as in CTR-GCN's code.
         modality: ``joint``; ``bone``: each joint minus its parent; ``joint_motion`` and ``bone_motion``: the next frame minus
             this one, 0 for the last.
         axes: names of the values of a joint, in the order of the source; for a table, the names of its columns.
-        confidence: the one of the axes that is not a coordinate but the confidence of a joint; stored next to the tensor.
+        confidence: name of the axis that is not a coordinate but the confidence of a joint; stored next to the tensor.
         least_confidence: joints with a lower confidence count as missing.
         missing: how missing joints are treated, before all other steps. ``reject``: the sequence is rejected; ``hold``: a joint
             keeps its last known position, or takes its first one; ``interpolate``: a straight line between the last and the
@@ -73,23 +73,23 @@ class TensorForm:
 
     @property
     def space(self) -> list[int]:
-        """Places of the axes of space among all axes."""
+        """Indices of the coordinates among all axes."""
         return [number for number, name in enumerate(self.axes) if name != self.confidence]
 
     @property
     def completes(self) -> bool:
-        """Whether joints may be missing, or have a confidence: rows are then ``CompletedRow``."""
+        """Whether joints may be missing or have a confidence; rows are then ``CompletedRow``."""
         return self.missing != "reject" or self.confidence is not None
 
 
 def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[np.float32]:
     """The tensor of a sequence, (C, T, V, M) float32.
 
-    Missing bodies stay 0 in all steps but ``interpolate``, which does not know of them; ``min_max`` looks at those present.
+    Absent bodies stay 0 in all steps except ``interpolate``, which ignores presence; ``min_max`` uses only present bodies.
 
     Raises:
-        Reject: ``wrong_joint_count``: not the layout's; ``wrong_axis_count``: not that of ``axes``; ``too_long``: more frames
-            than ``pad`` makes room for.
+        Reject: ``wrong_joint_count``: not the layout's; ``wrong_axis_count``: not the number of coordinates in ``axes``;
+            ``too_long``: more frames than the tensor has with ``pad``.
     """
     frames, bodies, joints, axes = sequence.joints.shape
     if joints != len(layout.joints):
@@ -115,7 +115,7 @@ def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[n
 def _scaled(x: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
     low, high = values.min(0), values.max(0)
     span = high - low
-    # The order of operations is the released code's, so that the last bit is.
+    # Same order of operations as in the released code, for bit-identical results.
     return np.where(span > 0, (x - low) / np.where(span > 0, span, 1) * 2 - 1, 0)
 
 
@@ -132,14 +132,14 @@ def _fitted(x: NDArray[Any], form: TensorForm) -> NDArray[Any]:
 
 
 def modality_of(x: NDArray[np.float32], layout: Layout, modality: Modality) -> NDArray[np.float32]:
-    """Another modality of joint tensors.
+    """Convert joint tensors to another modality.
 
     Args:
         x: (..., C, T, V, M).
-        modality: see ``TensorForm``. CTR-GCN's pairs of joints for bones are those of ``layout.parents()``.
+        modality: see ``TensorForm``. CTR-GCN's joint pairs of the bones are those of ``layout.parents()``.
 
     Returns:
-        Of the shape of ``x``; ``x`` itself for ``joint``.
+        Array of the shape of ``x``; ``x`` itself for ``joint``.
     """
     if modality in ("bone", "bone_motion"):
         x = x - x[..., layout.parents(), :]
@@ -151,9 +151,9 @@ def modality_of(x: NDArray[np.float32], layout: Layout, modality: Modality) -> N
 
 
 def node_vectors(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Features of joints: (n, C, T, V, 1) to (n, V, T * C), the axes of frame 0, of frame 1, ...
+    """Features of joints: (n, C, T, V, 1) to (n, V, T * C), the axes of frame 0, then of frame 1, ...
 
-    Of M bodies, M above 1, (n, C, T, V, M) to (n, M, V, T * C).
+    With M > 1 bodies, (n, C, T, V, M) to (n, M, V, T * C).
     """
     n, axes, frames, joints, bodies = x.shape
     found = np.ascontiguousarray(x.transpose(0, 4, 3, 2, 1)).reshape(n, bodies, joints, frames * axes)
@@ -161,7 +161,7 @@ def node_vectors(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def tensor_row(row: InFile, sequence: Sequence, layout: Layout, form: TensorForm) -> TensorRow:
-    """The row of a sequence, a ``CompletedRow`` where joints may be missing. Raises ``Reject`` as ``tensor_of`` does."""
+    """The row of a sequence, a ``CompletedRow`` if joints may be missing. Raises ``Reject`` as ``tensor_of`` does."""
     bodies = min(int(sequence.present.any(0).sum()), form.bodies)
     x = tensor_of(sequence, layout, form)
     made = TensorRow(row.key, row.file, row.class_name, x, len(sequence.joints), bodies)

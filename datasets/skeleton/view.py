@@ -1,4 +1,4 @@
-"""A published data set as arrays, with its graph and its orders."""
+"""A published dataset as arrays, with its layout and its orders."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from .layouts import Layout, layout_from_values
 from .samples import CONFIDENCE, TENSOR
 
 ORDERS = "orders.parquet"
-"""File next to the folder of the data set."""
+"""File next to the folder of the dataset."""
 
 
 @dataclass(frozen=True)
 class SkeletonArrays:
-    """All sequences of a data set, in the order of the source's files.
+    """All sequences of a dataset, in the order of the source's files.
 
     Attributes:
         x: (n, C, T, V, M) float32.
-        labels: (n,) int64, place of the class in the published order.
+        labels: (n,) int64, class index in the published order.
         roles: (n,) ``train``, ``val`` or ``test``.
         tasks: (n,) int64, task of the class in the default order.
-        keys: of the sequences.
-        classes: names in the published order.
-        layout: the joints' graph.
-        confidence: (n, T, V, M) float32, see ``rows.CompletedRow``; None if none were read.
+        keys: keys of the sequences.
+        classes: class names in the published order.
+        layout: layout of the joints.
+        confidence: (n, T, V, M) float32, see ``rows.CompletedRow``; None if not read.
     """
 
     x: NDArray[np.float32]
@@ -47,16 +47,16 @@ class SkeletonArrays:
 
 
 def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
-    """Read the shards of a data set.
+    """Read the shards of a dataset.
 
     Args:
-        url: folder ``dataset`` of a run, or that of the run itself; local or an fsspec URL.
-        confidence: whether confidences are read, too, if there are any.
+        url: folder ``dataset`` of a run, or the folder of the run; local or an fsspec URL.
+        confidence: whether to read confidences, if the dataset has any.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the dataset does not exist.
         ShardError: a shard is missing or damaged.
-        ValueError: it has no sample.
+        ValueError: the dataset has no sample.
     """
     index = DatasetIndex.open(_dataset(url))
     if not len(index):
@@ -83,7 +83,7 @@ def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
 
 @dataclass(frozen=True)
 class ArraysShape:
-    """What all sequences of a data set have in common: the joints' graph, numbers of axes, frames and bodies."""
+    """What all sequences of a dataset have in common: layout, and numbers of axes, frames and bodies."""
 
     layout: Layout
     axes: int
@@ -92,7 +92,7 @@ class ArraysShape:
 
 
 def load_shape(url: str) -> ArraysShape:
-    """Read it from the first sample. ``url``, and what it raises, as for ``load_arrays``."""
+    """Read the shape from the first sample. ``url`` and errors as for ``load_arrays``."""
     index = DatasetIndex.open(_dataset(url))
     if not len(index):
         raise ValueError(f"{url}: the data set is empty")
@@ -103,10 +103,10 @@ def load_shape(url: str) -> ArraysShape:
 
 @dataclass(frozen=True)
 class Orders:
-    """Orders of learning, as a run wrote them.
+    """Orders of learning, as written by a run.
 
     Attributes:
-        task_of_class: (classes,) int64, in the default order.
+        task_of_class: (classes,) int64, task of each class in the default order.
         task_orders: (n, classes) int64: classes in the order in which they are learned, task by task; row 0 is the default.
         class_orders: (m, classes) int64.
     """
@@ -117,13 +117,13 @@ class Orders:
 
 
 def load_orders(url: str) -> Orders:
-    """Read the orders next to a data set.
+    """Read the orders next to a dataset.
 
     Args:
         url: as for ``load_arrays``.
 
     Raises:
-        FileNotFoundError: there are none.
+        FileNotFoundError: the dataset has no orders.
     """
     path = posixpath.join(posixpath.dirname(_dataset(url)), ORDERS)
     with fsspec.open(path, "rb") as stream:

@@ -1,1 +1,1 @@
-"""Spectra of lights, surfaces and cameras: readers of published files, and what colour-science ships."""
+"""Spectra of lights, surfaces and cameras: readers of published files, and the spectra of colour-science."""

@@ -1,7 +1,7 @@
-"""Readers of published spectra, and those that colour-science ships, all as tables of one wavelength grid each.
+"""Read published spectra, and those that colour-science ships, as tables with one wavelength grid each.
 
-Nothing is redistributed here: the files are the user's. What colour-science has (CIE illuminants, lamps, two cameras, four
-24-patch charts) needs no file.
+Nothing is redistributed here: files are provided by the user. The spectra of colour-science (CIE illuminants, lamps, two
+cameras, four 24-patch charts) need no file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Spectra:
     """Spectra by name.
 
     Attributes:
-        names: (n,), as the source has them; numbers where it has none.
-        wavelength_nm: float64 (w,), rising.
-        values: float64 (n, w), or (n, w, 3) for the R, G, B of cameras; at least 0.
+        names: (n,), as in the source; numbers if it has no names.
+        wavelength_nm: float64 (w,), ascending.
+        values: float64 (n, w), or (n, w, 3) for R, G, B of cameras; at least 0.
     """
 
     names: tuple[str, ...]
@@ -39,10 +39,10 @@ class Spectra:
     values: np.ndarray
 
     def at(self, wavelength_nm: np.ndarray) -> np.ndarray:
-        """Values at other wavelengths, between the known ones by straight lines: (n, len, ...).
+        """Values at other wavelengths, linearly interpolated: (n, len, ...).
 
         Raises:
-            ValueError: for a wavelength outside of the known range.
+            ValueError: a wavelength is outside of the known range.
         """
         low, high = self.wavelength_nm[0], self.wavelength_nm[-1]
         if wavelength_nm[0] < low or wavelength_nm[-1] > high:
@@ -55,7 +55,7 @@ class Spectra:
         return self.values[:, right - 1] * (1 - share) + self.values[:, right] * share
 
     def named(self, name: str) -> np.ndarray:
-        """One spectrum (w, ...). Raises ``ValueError`` if there is none of that name."""
+        """One spectrum (w, ...). Raises ``ValueError`` if the name does not exist."""
         if name not in self.names:
             raise ValueError(f"no spectrum {name!r}: there are {', '.join(self.names)}")
         return self.values[self.names.index(name)]
@@ -76,7 +76,7 @@ def _checked(path: str, names: tuple[str, ...], wavelength_nm: np.ndarray, value
 
 
 def read_bytes(path: str) -> bytes:
-    """A file of at most ``MAX_BYTES``, from a path or URL. Raises ``FileNotFoundError``, ``ValueError``."""
+    """Read a file of at most ``MAX_BYTES`` from a path or URL. Raises ``FileNotFoundError``, ``ValueError``."""
     fs, place = fsspec.core.url_to_fs(path)
     if not fs.isfile(place):
         raise FileNotFoundError(f"{path}: no such file")
@@ -103,12 +103,12 @@ def _row(path: str, number: int, text: str) -> list[float]:
 
 def read_cameras(path: str) -> Spectra:
     """Camera sensitivities (n, w, 3) from the text file of Jiang et al., "What is the space of spectral sensitivity
-    functions for digital color cameras?" (WACV 2013): a line with the name, then three of
-    numbers, for R, G and B; or from a ``.mat`` file of one camera with ``Estimated_CRF`` (3, 33), 400 to 720 nm.
+    functions for digital color cameras?" (WACV 2013): a line with the camera's name, then three lines of numbers, for R, G
+    and B; or from a ``.mat`` file of one camera with ``Estimated_CRF`` (3, 33), 400 to 720 nm.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a file of another form; says the line.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file has another form; the message names the line.
     """
     data = read_bytes(path)
     if path.endswith(".mat"):
@@ -144,7 +144,7 @@ def _camera_mat(path: str, data: bytes) -> Spectra:
     if found.shape != (3, len(_CAMERA_MAT)) or found.dtype.kind not in "iuf":
         raise ValueError(f"{path}: expected 'Estimated_CRF' of shape (3, 33), found {found.dtype} {found.shape}")
     name = path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".mat")
-    # Estimates go a little below zero where a channel is blind; a sensor does not.
+    # Estimates are slightly below zero where a channel is insensitive; real sensitivities are not.
     return _checked(path, (name,), _CAMERA_MAT, np.maximum(np.asarray(found, dtype=np.float64).T[None], 0.0))
 
 
@@ -152,15 +152,15 @@ def _camera_mat(path: str, data: bytes) -> Spectra:
 
 
 def read_spectra(path: str) -> Spectra:
-    """Reflectances or lights, one a row, (n, w).
+    """Reflectances or lights, one per row, (n, w).
 
-    Three forms: numbers separated by commas or blanks, a spectrum a line, of 101 values from 380 to 780 nm, as the reflectances
-    of Barnard et al., "A data set for color research" (2002), are passed on; the same with a first line of wavelengths; and
-    their own form, a value a line with lines of ``#`` between spectra.
+    Three forms are read: one spectrum per line, numbers separated by commas or blanks, 101 values from 380 to 780 nm, as the
+    reflectances of Barnard et al., "A data set for color research" (2002), are distributed; the same with a first line of
+    wavelengths; and the authors' own form, one value per line with lines of ``#`` between spectra.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: a file of another form; says the line.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file has another form.
     """
     lines = _lines(path, read_bytes(path))
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"]
@@ -192,7 +192,7 @@ def shipped_cameras() -> Spectra:
 
 @functools.cache
 def shipped_lights() -> Spectra:
-    """The lights that colour-science ships and that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, none twice."""
+    """The lights of colour-science that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, without duplicates."""
     import colour
 
     found = [*colour.SDS_ILLUMINANTS.items(), *colour.SDS_LIGHT_SOURCES.items()]
@@ -201,7 +201,7 @@ def shipped_lights() -> Spectra:
 
 @functools.cache
 def shipped_reflectances() -> Spectra:
-    """The surfaces of the 24-patch charts that colour-science ships, at 10 nm from 400 to 700 nm, no spectrum twice."""
+    """The surfaces of colour-science's 24-patch charts, at 10 nm from 400 to 700 nm, without duplicate spectra."""
     import colour
 
     charts = colour.SDS_COLOURCHECKERS.items()
@@ -212,7 +212,7 @@ def shipped_reflectances() -> Spectra:
 def _shipped(
     found: Iterable[tuple[str, Any]], grid: np.ndarray, finish: Callable[[np.ndarray], np.ndarray] = lambda value: value
 ) -> Spectra:
-    """Those that cover the grid, none twice."""
+    """Spectra that cover the grid, without duplicates."""
     known: dict[str, np.ndarray] = {}
     for name, one in found:
         spectrum = Spectra(

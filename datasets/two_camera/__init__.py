@@ -1,1 +1,1 @@
-"""Two-camera illuminant estimation: rows, facts, transforms, folds, and the data sets that the paper draws or photographs."""
+"""Two-camera illuminant estimation: rows, facts, transforms, folds, and the rendered and photographed datasets of the paper."""

@@ -1,11 +1,11 @@
 """Re-illumination: M pictures become M * M, each under the lights of the others.
 
-Source: the paper's section 3.4, Eqs. 8 and 9 (the printed equations show the picture where the chart is meant): a
-3 x 3 matrix from the chart's colours in picture i to those in picture j, per camera, is applied to picture i. Its light becomes
-that of j, the same j for both cameras, and the transform between the cameras is fitted again. 99 other j are drawn for each i.
+Source: the paper's section 3.4, Eqs. 8 and 9 (the printed equations show the picture where the chart is meant): per camera,
+a 3 x 3 matrix from the chart's colours in picture i to those in picture j is applied to picture i. Its light becomes the light
+of j, the same j for both cameras, and the transform between the cameras is fitted again. 99 other j are drawn for each i.
 
-``targets`` is ours: the paper takes any other picture, so that a training picture may be re-lit with the illuminant of a test
-picture; ``same_fold`` takes those of the picture's own fold, and the lights of tests stay unseen.
+``targets`` is ours: in the paper any other picture can be j, so that a training picture may be re-lit with the illuminant of a
+test picture; ``same_fold`` draws j only from the picture's own fold, so that the lights of test pictures stay unseen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .transforms import TransformPreset, fit
 TargetLights = Literal["any", "same_fold"]
 
 CHANGES = ("relight_1", "relight_2")
-"""Columns with the matrices that put the pair's pictures under the other light, one a camera, row by row."""
+"""Columns with the matrices, one per camera, row by row, that re-illuminate the pair's pictures with the other light."""
 
 RELIT = ("gt_1", "gt_2", "transform_1to2", "transform_2to1", "transform_chart_1to2", "transform_chart_2to1", *CHANGES)
 _WIDTHS = (3, 3, 9, 9, 9, 9, 9, 9)
@@ -35,7 +35,7 @@ _WIDTHS = (3, 3, 9, 9, 9, 9, 9, 9)
 
 @dataclass(frozen=True)
 class PairToRelight:
-    """What ``relight`` needs of a pair."""
+    """Columns of a pair that ``relight`` reads."""
 
     key: str
     fold: int
@@ -49,7 +49,7 @@ class PairToRelight:
 
 @dataclass(frozen=True)
 class Relit(PairToRelight):
-    """The same with the column that ``relight`` adds.
+    """``PairToRelight`` with the column that ``relight`` adds.
 
     Attributes:
         relit: .npy of float64 (targets, 61): the number of the target among the pairs, then the numbers of ``RELIT``. Targets
@@ -70,19 +70,19 @@ def relight(
     darkest: float,
     seed: int,
 ) -> Relit:
-    """Each step: the lights and transforms of the picture under the lights of ``count`` others.
+    """Each step: the lights and transforms of the pair under the lights of ``count`` others.
 
     Args:
-        charts: of all pairs: ``key``, ``fold``, ``patches_1``, ``patches_2``, ``saturated``, ``gt_1``, ``gt_2``.
-        count: targets of each pair, drawn without repetition; all others where there are fewer.
-        targets: see the module.
+        charts: rows of all pairs: ``key``, ``fold``, ``patches_1``, ``patches_2``, ``saturated``, ``gt_1``, ``gt_2``.
+        count: number of targets of each pair, drawn without repetition; all others if there are fewer.
+        targets: see the docstring of the module.
         preset: see ``transforms``.
-        max_condition: limit of the condition of the re-illuminated colours.
+        max_condition: maximum condition number of the re-illuminated colours.
         darkest: see ``pictures.measure_pictures``.
-        seed: draws the targets.
+        seed: seed for the choice of targets.
 
     Raises:
-        Reject: ``singular`` where the picture's own chart cannot be inverted.
+        Reject: ``singular``: the picture's own chart cannot be inverted.
     """
     known = charts.table(["key", "fold", "patches_1", "patches_2", "saturated", "gt_1", "gt_2"])
     others = np.asarray([key != row.key for key in known["key"].to_pylist()], dtype=bool)
@@ -118,15 +118,15 @@ def relight(
 
 
 def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.ndarray:
-    """Matrices that bring the chart of a picture (24, 3) to those under other lights (n, 24, 3), float64 (n, 3, 3).
+    """Matrices from the chart of a picture (24, 3) to the charts under other lights (n, 24, 3), float64 (n, 3, 3).
 
     Args:
         own: colours of the picture's chart.
-        others: the same patches in the others.
-        clear: bool (n, 24): which patches to take for which. NaN where they do not suffice.
+        others: colours of the same patches under the other lights.
+        clear: bool (n, 24): patches to use for each light. The matrix is NaN if they do not suffice.
 
     Raises:
-        Reject: ``singular``: none has a matrix.
+        Reject: ``singular``: there is no matrix for any light.
 
     >>> chart = np.random.default_rng(0).uniform(0.1, 0.9, (24, 3))
     >>> [change] = to_light(chart, np.stack([chart * [2.0, 1.0, 0.5]]), clear=np.ones((1, 24), bool))
@@ -142,7 +142,7 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.nd
 @dataclass(frozen=True)
 class Expanded(Augmented):
     """Columns that ``expand`` adds or changes: ``Augmented``, matrices that measured pairs do not have (``CHANGES``), and
-    payloads that copies do not have."""
+    payloads that re-illuminated copies do not have."""
 
     relight_1: list[float] | None
     relight_2: list[float] | None
@@ -153,9 +153,9 @@ class Expanded(Augmented):
 
 
 def expand(rows: Rows) -> Iterator[pa.Table]:
-    """Whole step (``expands``): every pair, followed by itself under other lights; columns of ``Expanded``.
+    """Whole step (``expands``): every pair, followed by copies under other lights; columns of ``Expanded``.
 
-    Keys of the latter are ``<pair>-as-<target>``; they have the fold of the pair, and no pictures.
+    Keys of the copies are ``<pair>-as-<target>``; they have the fold of the pair, and no pictures.
     """
     names = rows.table(["key"])["key"].combine_chunks()
     for table in rows.batches():
@@ -164,7 +164,7 @@ def expand(rows: Rows) -> Iterator[pa.Table]:
 
 
 def _copied(row: pa.Table, relit: np.ndarray, names: pa.Array) -> pa.Table:
-    """One row, and after it one for each row of ``relit``."""
+    """One row, followed by a copy for each row of ``relit``."""
     count = len(relit)
     key = row["key"][0].as_py()
     target = names.take(pa.array(relit[:, 0].astype(np.int64))).to_pylist()

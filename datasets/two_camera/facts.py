@@ -1,4 +1,4 @@
-"""The facts of the two-camera benchmark as records: ``facts.toml`` read. The file says where each value comes from."""
+"""The facts of the two-camera benchmark as records, from ``facts.toml``, which states the source of each value."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ STATISTICS = ("mean", "median", "best 25 %", "worst 25 %", "Q1", "Q3")
 """Headings of the published tables, angular errors in degrees."""
 
 TABLE = {"radiometric": "Table 1", "nus": "Table 2", "s20": "Table 3"}
-"""Data set -> the paper's table."""
+"""Dataset -> the paper's table."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it.
+    """All facts.
 
     Attributes:
-        sets: by name.
-        seed: of the released folds.
-        targets: re-illuminated pictures beside each.
-        parameters: of the networks.
-        tables: published errors, data set -> method -> numbers under ``STATISTICS``; methods in the paper's order.
-        augmented: Table 4, data set -> ``without`` or ``with`` -> numbers under the first four of ``STATISTICS``.
-        not_run: method of the tables that this package has not -> why.
+        sets: facts of the datasets, by name.
+        seed: seed of the released folds.
+        targets: number of re-illuminated pictures for each picture.
+        parameters: numbers of parameters of the networks.
+        tables: published errors, dataset -> method -> numbers under ``STATISTICS``; methods in the paper's order.
+        augmented: Table 4, dataset -> ``without`` or ``with`` -> numbers under the first four of ``STATISTICS``.
+        not_run: method in the tables that this package does not have -> reason.
     """
 
     sets: dict[str, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Folds: which part a pair is tested in, and what an estimator is given of a fold.
+"""Folds: the part in which each pair is tested, and the data of a fold that an estimator gets.
 
 Source: the fold files of the released code (``*_idx_3_parts*.mat``). The published folds of S20 and NUS are the permutation of
 ``np.random.RandomState(999)`` cut into three consecutive parts of equal size; 162 pairs give 54 each and 195 give 65.
@@ -28,7 +28,7 @@ Lights = NDArray[np.float64]
 
 
 def mark_originals(table: pa.Table) -> pa.Table:
-    """Table step: the columns of ``rows.Augmented``, for rows that were all measured.
+    """Table step: the columns of ``rows.Augmented``, for rows that are all measured.
 
     >>> mark_originals(pa.table({"key": ["a"]})).to_pylist()
     [{'key': 'a', 'source_key': 'a', 'target_key': '', 'original': True}]
@@ -39,12 +39,12 @@ def mark_originals(table: pa.Table) -> pa.Table:
 
 
 def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
-    """Indices of the pairs of each fold, int64, in the order of the permutation; sizes differ by one at most.
+    """Indices of the pairs of each fold, int64, in the order of the permutation; sizes differ by at most one.
 
     Args:
-        count: pairs.
-        folds: at least 2.
-        seed: of numpy's legacy generator; 999 gives the published folds. Its stream is frozen by numpy's policy (NEP 19).
+        count: number of pairs.
+        folds: number of folds, at least 2.
+        seed: seed of numpy's legacy generator; 999 gives the published folds. Its stream is frozen by numpy's policy (NEP 19).
 
     >>> parts(7, folds=3, seed=999)
     [array([3, 2, 5]), array([6, 1]), array([4, 0])]
@@ -57,7 +57,7 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
 
 
 def assign_folds(rows: Rows, *, folds: int, seed: int) -> Iterator[pa.Table]:
-    """Whole step: add the column ``fold``. The order of the rows is the order that the permutation is of.
+    """Whole step: add the column ``fold``, by a permutation of the rows in their order.
 
     >>> from benchwright.curation.store import Rows
     >>> next(assign_folds(Rows.of(pa.table({"key": list("abcdef")})), folds=3, seed=999))["fold"].to_pylist()
@@ -70,11 +70,11 @@ def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> Iterator[
     """Whole step: add the column ``fold``: 0 training, 1 validation, 2 test, in random order, by shares of all pairs.
 
     Args:
-        shares: of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (the order is in the released file).
-        seed: of the order.
+        shares: shares of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (the order is in the released file).
+        seed: seed for the order.
 
     Raises:
-        ValueError: a share of 0 or less, or another sum.
+        ValueError: a share is not above 0, or the sum is not 1.
 
     >>> from benchwright.curation.store import Rows
     >>> table, = assign_parts(Rows.of(pa.table({"key": list("abcdefghij")})), shares=[0.6, 0.2, 0.2], seed=0)
@@ -91,7 +91,7 @@ def released_parts(rows: Rows, *, path: str) -> Iterator[pa.Table]:
     """Whole step: add the column ``fold`` from the released ``.mat`` file of parts (``idx_parts``: three lists of row numbers).
 
     Raises:
-        ValueError: another form, or parts that are not of these pairs: the numbers in the keys count, from 0.
+        ValueError: the file has another form, or parts of other pairs: they contain the numbers in the keys, from 0.
 
     >>> from benchwright.curation.store import Rows
     >>> from scipy.io import savemat
@@ -118,7 +118,7 @@ def released_parts(rows: Rows, *, path: str) -> Iterator[pa.Table]:
 
 
 def _with_fold(rows: Rows, of_folds: Sequence[np.ndarray], numbers: np.ndarray | slice = slice(None)) -> Iterator[pa.Table]:
-    """The column ``fold`` by the numbers that each fold holds; ``numbers``: of each row, where it is not its place."""
+    """Add the column ``fold``, where ``of_folds`` lists the numbers in each fold; ``numbers`` of the rows, if not 0, 1, ..."""
     fold = np.empty(sum(map(len, of_folds)), dtype=np.int64)
     for number, mine in enumerate(of_folds):
         fold[mine] = number
@@ -128,7 +128,7 @@ def _with_fold(rows: Rows, of_folds: Sequence[np.ndarray], numbers: np.ndarray |
 
 
 def no_pictures(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> Any:
-    """Stands in a fold for its pictures where the estimator has not said that it needs them.
+    """Placeholder for the pictures of a fold if the estimator does not declare that it needs them.
 
     >>> no_pictures(np.array(["pair7"]))
     Traceback (most recent call last):
@@ -143,18 +143,18 @@ class Fold:
     """One training and its test.
 
     Attributes:
-        name: what tables call it.
+        name: name of the fold in tables.
         X_train: (n, 9) float32, transforms row by row.
         gt_train: (n, 3) float64, lights divided by green.
         pair_train: (n,) key of the measured pair that a row shows.
-        light_train: (n,) key of the pair whose light it wears; its own pair's where it was measured.
-        X_validate, gt_validate: rows to choose a checkpoint by; none if the estimator must hold out some itself.
+        light_train: (n,) key of the pair whose light the row has; its own pair if it was measured.
+        X_validate, gt_validate: rows to select a checkpoint by; none if the estimator must hold out some itself.
         key_test: (m,) keys of the measured pairs that are tested.
         X_test: (m, 9) float32.
-        gt_test: (m, 3) float64; None if it is held back from the estimator.
-        pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
-            estimators that have ``needs_pictures = True``. With keys of other pairs as second argument: as lit as those are,
-            which re-illuminated rows (``pair_train``, ``light_train``) alone allow.
+        gt_test: (m, 3) float64; None if it is withheld from the estimator.
+        pictures: function from keys of measured pairs to their ``training.illuminants.pictures.LinearPictures``, of both
+            cameras, for estimators with ``needs_pictures = True``. With keys of other pairs as second argument: the pictures
+            under the lights of those pairs, which only re-illuminated rows (``pair_train``, ``light_train``) allow.
 
     >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
     >>> rows = PairExamples(
@@ -185,5 +185,5 @@ class Fold:
 
     @property
     def measured_train(self) -> NDArray[np.bool_]:
-        """(n,) whether a training row was measured, and not re-illuminated."""
+        """(n,) whether a training row was measured, not re-illuminated."""
         return self.pair_train == self.light_train

@@ -1,4 +1,4 @@
-"""Pairs of a source of your own: two linear pictures on one grid, with what is known of their light and their chart."""
+"""Pairs from your own source: two linear pictures on one pixel grid, with their lights and charts if known."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .transforms import checked_light, checked_numbers
 
 @dataclass(frozen=True)
 class LinearPair:
-    """What a source of your own gives of a pair. Raw files become such pictures by ``curation.stages.raw.read_linear``, and
-    two of them by ``curation.stages.alignment.align``.
+    """A pair from your own source. Raw files can be converted to such pictures by ``curation.stages.raw.read_linear``, and two
+    of them aligned by ``curation.stages.alignment.align``.
 
     Attributes:
         key: unique; letters, digits, ``_`` and ``-``.
-        name: of the pair, as the source has it.
-        image_1: .npy of (height, width, 3): the first camera's linear raw R, G, B, black level taken off; uint16, 65535 at
+        name: name of the pair in the source.
+        image_1: .npy of (height, width, 3): the first camera's linear raw R, G, B, black level subtracted; uint16, 65535 at
             full scale, or float, 1 at full scale.
-        image_2: the same scene by the second camera, pixel on pixel.
+        image_2: the same scene by the second camera, aligned pixel by pixel.
         valid: .npy of bool (height, width): which pixels count (not saturated, not of the chart); None: all.
-        gt_1: light in the first camera's raw colours (3,), any scale; None: that of the chart's greys.
+        gt_1: light in the first camera's raw colours (3,), any scale; None: from the chart's greys.
         gt_2: the same light in the second camera's raw colours.
         patches_1: linear colours of the chart's 24 patches in the first camera (72,), 1 at full scale, from dark skin to
             black; None if there is no chart.
-        patches_2: the same in the second camera.
+        patches_2: the colours in the second camera.
     """
 
     key: str
@@ -46,10 +46,10 @@ class LinearPair:
 
 
 def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
-    """Each step: the pair as the other sources of pictures give it.
+    """Each step: check the pair, and convert it to the form of the other sources of pictures.
 
     Args:
-        charts: whether every pair has to have a chart: without one it cannot be put under other lights.
+        charts: whether every pair must have a chart; without one it cannot be re-illuminated.
 
     Raises:
         Reject: ``bad_picture``, ``bad_mask``, ``bad_numbers``, ``no_chart``, ``no_light`` (neither light nor chart),
@@ -88,7 +88,7 @@ def _array(blob: Blob, what: str, reason: str) -> np.ndarray:
 
 
 def _picture(blob: Blob, what: str) -> np.ndarray:
-    """uint16 (height, width, 3)."""
+    """The picture as uint16 (height, width, 3)."""
     found = _array(blob, what, "bad_picture")
     if found.ndim != 3 or found.shape[2] != 3 or (found.dtype != np.uint16 and found.dtype.kind != "f"):
         raise Reject("bad_picture", f"{what} is {found.dtype} {found.shape}: expected uint16 or float (height, width, 3)")

@@ -1,12 +1,12 @@
-"""Small linear pictures whose light is known, and what a second camera would have seen of them, by the sensitivities of both.
+"""Small linear pictures with known lights, and simulated pictures of a second camera, by the sensitivities of both cameras.
 
-The plan of section 4.2 of Abdelhamed, Punnappurath and Brown, CVPR 2021, where there are no second pictures and no charts to be
-measured: the transform between the cameras is that of the 24 patches of a chart under the picture's light, by the spectra of
-light, patches and sensors. The second picture is the first times that transform, on raw values, as in ``quasi_real``.
+This follows section 4.2 of Abdelhamed, Punnappurath and Brown, CVPR 2021, for sources without second pictures and charts: the
+transform between the cameras is fitted to the 24 patches of a chart under the picture's light, from the spectra of light,
+patches and sensors. The second picture is the first times this transform, on raw values, as in ``quasi_real``.
 
-Of a picture's light three numbers are known. Its spectrum is our choice: that of colour-science's lights whose colour in the
-main camera is nearest, times a smooth curve, exp(a x + b x^2) over the wavelengths, for which the camera sees exactly the known
-colour. Nothing distinguishes lights of one colour that had other spectra: the transforms are more regular than in the world.
+Only three numbers of a picture's light are known. Its spectrum is our choice: the one of colour-science's lights whose colour
+in the main camera is nearest, times a smooth curve, exp(a x + b x^2) over the wavelengths, so that the camera sees exactly the
+known colour. Lights of the same colour but other spectra are not distinguished: the transforms are more regular than real ones.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .transforms import checked_light, fit
 _GRID_NM = np.arange(400.0, 701.0, 10.0)
 _CHART = "ColorChecker N Ohta: "
 _WHITE = 0.9
-"""Of full scale: what the strongest channel of either camera sees of a perfect white, so that both are exposed alike."""
+"""Response of the strongest channel of either camera to a perfect white, as a share of full scale: equal exposure of both."""
 
 
 def read_lit_pictures(
@@ -42,24 +42,24 @@ def read_lit_pictures(
     without: Sequence[str],
     saturated: float,
 ) -> Iterator[LinearPair | Rejected]:
-    """Source step: the pictures of the main camera, and as the second would have seen them; by file and position.
+    """Source step: the pictures of the main camera, and simulated ones of the second; by file and position.
 
     Args:
         pictures: folder of ``.npz`` files with ``pictures`` (n, h, w, 3), linear, 1 at full scale, ``lights`` (n, 3) and
             ``names`` (n,), ``<camera>_<number>``; path or URL.
         sensitivities: folder of the cameras' sensitivities (``spectra.files.read_cameras``).
         sensors: camera -> its file in that folder.
-        main: camera whose pictures are taken.
-        second: camera that they are simulated for.
-        without: lights of colour-science that no picture is given.
+        main: camera whose pictures are read.
+        second: camera whose pictures are simulated.
+        without: lights of colour-science that must not be used.
         saturated: share of full scale from which a value counts as saturated.
 
     Yields:
         Pairs with the chart of both cameras, and the rejects ``bad_numbers`` (a light) and ``no_spectrum``.
 
     Raises:
-        FileNotFoundError: a file that is not there.
-        ValueError: an unknown camera, a file of another form, or no picture of the main camera.
+        FileNotFoundError: a file does not exist.
+        ValueError: a camera is unknown, a file has another form, or the main camera has no picture.
     """
     cameras = [_sensitivity(sensitivities, sensors, name) for name in (main, second)]
     lights = shipped_lights()
@@ -86,7 +86,7 @@ def read_lit_pictures(
 
 
 def _sensitivity(folder: str, sensors: Mapping[str, str], name: str) -> np.ndarray:
-    """(w, 3) on the common grid."""
+    """Sensitivities (w, 3) on the common grid."""
     if name not in sensors:
         raise ValueError(f"no sensor of camera {name!r}: source.sensors has {', '.join(sensors)}")
     one: Spectra = read_cameras(posixpath.join(folder, sensors[name]))
@@ -105,15 +105,15 @@ def _arrays(place: str) -> tuple[list[str], np.ndarray, np.ndarray]:
 
 
 def lit_by(light: np.ndarray, known: np.ndarray, camera: np.ndarray) -> np.ndarray:
-    """A spectrum (w,) that the camera sees in the colour ``light``: the nearest of those known, bent smoothly.
+    """A spectrum (w,) that the camera sees in the colour ``light``: the nearest known spectrum, times a smooth curve.
 
     Args:
-        light: (3,), of any length.
+        light: (3,), at any scale.
         known: spectra (n, w).
         camera: (w, 3).
 
     Raises:
-        Reject: ``no_spectrum``: no curve brings the nearest one to that colour.
+        Reject: ``no_spectrum``: no curve brings the nearest spectrum to this colour.
 
     >>> grid = np.linspace(-1, 1, 31)[:, None]
     >>> camera = np.exp(-(((grid - [0.6, 0.0, -0.6]) / 0.3) ** 2))  # three bells
@@ -157,7 +157,7 @@ def _pair(
     charts = [_WHITE * chart / white.max() for chart, white in zip(charts, whites, strict=True)]
     matrix = fit(*charts, preset="as_written").matrix
     seen = picture @ matrix
-    # Black is what was masked; what a matrix takes out of the range of the sensor is no pixel of the pair.
+    # Masked pixels are black; pixels that the matrix maps out of the range of the sensor do not belong to the pair.
     inside = (picture < saturated) & (seen >= 0) & (seen <= 1)
     valid = np.logical_and(picture.max(axis=2) > 0, inside.min(axis=2))
     return LinearPair(

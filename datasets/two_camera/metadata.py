@@ -1,7 +1,7 @@
 """The released metadata of real pairs: lights and transforms without the pictures.
 
-Source: the released data (SamsungLabs/two-camera-white-balance). The release has a ``.npy`` file a pair, which holds a pickled
-dict with the keys of ``FIELDS``; only plain values and arrays are read of it. Lists of such dicts, and JSON, are read too.
+Source: the released data (SamsungLabs/two-camera-white-balance). The release has one ``.npy`` file per pair, which holds a
+pickled dict with the keys of ``FIELDS``; only plain values and arrays are read. Lists of such dicts and JSON can be read too.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ FIELDS = (
     "transform_chart_1to2",
     "transform_chart_2to1",
 )
-"""Keys of a pair that are read, the chart's only where they are there."""
+"""Keys of a pair that are read; those of the chart are optional."""
 
 _SUFFIX = re.compile(r"_CAM_[0-9]+\Z")
 
 
 def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | Rejected]:
-    """Source step: the measured pairs of a folder of ``.npy`` files, one a pair, as released; or of one ``.npy`` or ``.json``.
+    """Source step: the measured pairs in a folder of ``.npy`` files, one per pair as released, or in one ``.npy`` or ``.json``.
 
     Args:
-        path: local path or fsspec URL. Files of a folder are taken by name.
-        augmented: rows that follow each measured one and were made from it (99 in the released augmented set): left out.
+        path: local path or fsspec URL. Files of a folder are read in the order of their names.
+        augmented: number of rows derived from each measured row that follow it (99 in the released augmented set): skipped.
 
     Yields:
         Pairs in order; their key is the name of the first picture without ``_CAM_0``. Rejects: ``unreadable``,
-        ``missing_field``, ``bad_name`` (no text that can be stored), ``bad_numbers``, ``different_pair``, ``duplicate_key``.
+        ``missing_field``, ``bad_name`` (not valid text), ``bad_numbers``, ``different_pair``, ``duplicate_key``.
 
     Raises:
-        FileNotFoundError: nothing there.
-        ValueError: a file that holds no list of pairs, is above 256 MiB, or names code to be run; a number of rows that is no
-            multiple of ``augmented + 1``. In a folder such a file is a reject.
+        FileNotFoundError: the path does not exist.
+        ValueError: a file does not hold a list of pairs, is larger than 256 MiB, or refers to code; or the number of rows is
+            not a multiple of ``augmented + 1``. In a folder such a file is rejected instead.
     """
     fs, place = fsspec.core.url_to_fs(path)
     if fs.isdir(place):
@@ -88,7 +88,7 @@ def _in_folder(fs: Any, place: str) -> Any:
 
 
 def _entries(fs: Any, place: str) -> Sequence[Any]:
-    """All pairs of one file, not checked yet."""
+    """All pairs of one file, unchecked."""
     if fs.size(place) > MAX_BYTES:
         raise ValueError(f"{place}: {fs.size(place)} bytes, limit {MAX_BYTES}")
     data = cast(bytes, fs.cat_file(place))
@@ -107,7 +107,7 @@ def _entries(fs: Any, place: str) -> Sequence[Any]:
 
 
 def _npy(data: bytes, path: str) -> Any:
-    """The object array of an .npy file, as a list or as the one object in it."""
+    """The object array of an .npy file, as a list or as its only object."""
     stream = io.BytesIO(data)
     try:
         _, _, dtype, begin = read_npy_head(stream)

@@ -1,6 +1,6 @@
-"""Which raw files are pairs, and where the charts are in them: by their names, or by CSV files next to them.
+"""Find pairs of raw files, and the charts in them, by file name or from CSV files next to them.
 
-The layout of S20 is a folder with ``<pair>_CAM_0`` and ``<pair>_CAM_1`` raw files; further folders in it are further devices.
+S20 is a folder with raw files ``<pair>_CAM_0`` and ``<pair>_CAM_1``; its sub-folders, if any, are further devices.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class ListedPair:
     """Two raw files of one scene.
 
     Attributes:
-        device: folder of the files within the source, "" if there is none: cameras that are fixed to each other.
+        device: folder of the files within the source, "" if there is none; identifies cameras that are fixed to each other.
         file_1: path of the first camera's file within the source; ``file_2`` of the second's.
         chart_1: centres of the corner patches (dark skin, bluish green, black, white) in raw pixels of the first camera, x
             and y in turn (8,); None if they are not listed.
-        chart_2: the same in the second camera; None: where the homography puts them.
+        chart_2: the same in the second camera; None: computed by the homography.
     """
 
     key: str
@@ -52,22 +52,21 @@ def list_pairs(
 
     Args:
         root: local path or fsspec URL.
-        names: paths of the first and of the second camera's files within ``root``. ``{pair}`` is what those of one pair have in
-            common, folders included, and ``*`` stands for letters and digits: ``["main/{pair}.*", "wide/{pair}.*"]`` are two
-            folders with files of equal names.
-        pairs: name of a CSV file in ``root`` in place of ``names``, with the columns ``file_1`` and ``file_2`` and, where there
-            are several, ``device``; or None.
-        charts: name of a CSV file in ``root`` with the columns ``name`` (a file within ``root``, without its ending) and
+        names: patterns for the paths of the first and of the second camera's files within ``root``. ``{pair}`` is the part that
+            the files of a pair have in common, folders included, and ``*`` matches letters and digits:
+            ``["main/{pair}.*", "wide/{pair}.*"]`` are two folders with files of equal names.
+        pairs: name of a CSV file in ``root`` to use instead of ``names``, with the columns ``file_1``, ``file_2`` and, if there
+            are several devices, ``device``; or None.
+        charts: name of a CSV file in ``root`` with the columns ``name`` (a file within ``root``, without its extension) and
             ``x0, y0`` to ``x3, y3``; or None.
 
     Yields:
-        Pairs in the order of their files, or of the CSV file, and the rejects ``no_partner`` (one camera alone), ``two_files``
-        (a camera twice), ``no_file``, ``duplicate_key`` and ``no_chart_listed``. Files with other names are no pairs and are
-        passed over.
+        Pairs in the order of their files, or of the CSV file, and the rejects ``no_partner`` (only one camera), ``two_files``
+        (two files of one camera), ``no_file``, ``duplicate_key`` and ``no_chart_listed``. Files with other names are ignored.
 
     Raises:
-        FileNotFoundError: no such folder, or no such CSV.
-        ValueError: a folder without any pair, a name without ``{pair}``, or a CSV of another form.
+        FileNotFoundError: the folder or a CSV file does not exist.
+        ValueError: the folder has no pair, a name has no ``{pair}``, or a CSV file has another form.
     """
     fs, folder = fsspec.core.url_to_fs(root)
     if not fs.isdir(folder):
@@ -94,11 +93,11 @@ def list_pairs(
 
 
 _Files = tuple[list[str], list[str]]
-"""Of the first and of the second camera; one each, where all is well."""
+"""Files of the first and of the second camera; one each in a valid pair."""
 
 
 def _named(fs: Any, folder: str, root: str, names: Sequence[str]) -> Iterator[tuple[str, str, _Files]]:
-    """Name, device and files of each pair whose files are named alike."""
+    """Name, device and files of each pair, found by the patterns of file names."""
     patterns = [_pattern(name) for name in names]
     inside = folder.rstrip("/") + "/"
     found: dict[str, _Files] = {}
@@ -120,7 +119,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 
 def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, str, _Files]]:
-    """The same of a CSV file, in its order; a pair is called as its first file."""
+    """Name, device and files of each pair in a CSV file, in its order; a pair is named after its first file."""
     if not fs.isfile(posixpath.join(folder, name)):
         raise FileNotFoundError(f"list of pairs {posixpath.join(root, name)} is not there: see source.pairs")
     rows = _read_csv(root, name, ("file_1", "file_2"))
@@ -147,7 +146,7 @@ def _read_csv(root: str, name: str, columns: Sequence[str]) -> list[tuple[int, d
 
 
 def read_charts(root: str, name: str) -> dict[str, list[float]]:
-    """Corner patches by file name without ending, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
+    """Corner patches by file name without extension, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
     columns = [f"{axis}{corner}" for corner in range(4) for axis in "xy"]
     charts: dict[str, list[float]] = {}
     for number, line in _read_csv(root, name, ("name", *columns)):
@@ -162,7 +161,7 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
 
 
 def read_within(root: str, name: str) -> bytes:
-    """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
+    """Read a file within ``root``. Raises ``Reject`` ``too_large``, and ``ValueError`` for a path that leaves ``root``."""
     if may_leave(name):
         raise ValueError(f"{name!r}: expected a path within {root}")
     fs, folder = fsspec.core.url_to_fs(root)

@@ -1,7 +1,7 @@
-"""Real pairs: raw files of two fixed cameras, brought onto one grid, with the chart measured and masked.
+"""Real pairs: raw files of two fixed cameras, aligned on one grid, with the chart measured and masked.
 
-Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, sections 3.1 and 4.3. Each device has a homography of its own. How a
-scene was averaged down by 6 the paper does not say: here by area.
+Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, sections 3.1 and 4.3. Each device has its own homography. The paper does
+not say how pictures were reduced by a factor of 6: here by area averaging.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class WithHomography:
     """Columns that ``estimate_homographies`` adds, the same for all pairs of a device.
 
     Attributes:
-        homography: raw pixels of the second camera to those of the first, 3 x 3 row by row (9,).
-        residual_px: root mean square distance of the points that agree, in raw pixels of the first; None if it was given.
-        points: number of points that agree; 0 where it was given.
-        share: of all points; None if it was given.
+        homography: from raw pixels of the second camera to those of the first, 3 x 3 row by row (9,).
+        residual_px: root mean square distance of the inliers, in raw pixels of the first; None if the homography was provided.
+        points: number of inliers; 0 if the homography was provided.
+        share: share of inliers among all points; None if the homography was provided.
     """
 
     key: str
@@ -58,7 +58,7 @@ class WithHomography:
 
 @dataclass(frozen=True)
 class PairToRead:
-    """What ``photograph`` needs of a pair."""
+    """Columns of a pair that ``photograph`` reads."""
 
     key: str
     file_1: str
@@ -74,16 +74,16 @@ class Photographed:
 
     Attributes:
         image_1: .npy of uint16 (height, width, 3), linear raw RGB on the grid of the first camera, 65535 at full scale.
-        image_2: the same of the second camera, on the same grid.
+        image_2: picture of the second camera, on the same grid.
         valid: .npy of bool (height, width): seen by both, not saturated, not of the chart.
-        valid_share: of all pixels.
+        valid_share: share of valid pixels.
         patches_1: colours of the chart's 24 patches in the first camera (72,); ``patches_2`` in the second.
         saturated: whether a patch saturates in either camera (24,).
-        chart_spread: largest relative standard deviation within a grey patch; above some 0.1 the position is wrong.
-        gt_1: light on the greys in the first camera, G at 1 (3,); ``gt_2`` in the second.
-        orientation_1: EXIF's orientation of the first file; the pictures are as the sensor lies.
-        as_shot_neutral_1: what the first camera took for white (3,), None if it does not say.
-        as_shot_neutral_2: the same of the second.
+        chart_spread: largest relative standard deviation within a grey patch; above about 0.1 the position is wrong.
+        gt_1: light from the greys in the first camera, G at 1 (3,); ``gt_2`` in the second.
+        orientation_1: EXIF orientation of the first file; the pictures are in the sensor's orientation.
+        as_shot_neutral_1: white according to the first camera (3,); None if the file does not contain it.
+        as_shot_neutral_2: white according to the second camera.
     """
 
     key: str
@@ -104,7 +104,7 @@ class Photographed:
 
 @dataclass(frozen=True)
 class PairToMeasure:
-    """What ``measure_pictures`` needs of a pair; patches and ``saturated`` are None if there is no chart."""
+    """Columns of a pair that ``measure_pictures`` reads; patches and ``saturated`` are None if there is no chart."""
 
     key: str
     name: str
@@ -120,7 +120,7 @@ class PairToMeasure:
 
 @dataclass(frozen=True)
 class MeasuredPictures(PairToMeasure):
-    """``rows.MeasuredPair`` of a pair whose pictures and patches are passed on with it."""
+    """``rows.MeasuredPair`` for a pair whose pictures and patches are passed on."""
 
     transform_1to2: list[float]
     transform_2to1: list[float]
@@ -140,18 +140,19 @@ def estimate_homographies(
     given: Mapping[str, Sequence[float]],
     pairs: int,
 ) -> Iterator[pa.Table]:
-    """Whole step: one homography a device, from points that both cameras see, or as given; columns of ``WithHomography``.
+    """Whole step: one homography per device, estimated from points seen by both cameras, or as provided; columns of
+    ``WithHomography``.
 
-    Features of some pairs together give a first homography, tiles of them the last; see ``curation.stages.alignment``.
+    Features of several pairs together give a first homography, tiles of them the final one; see ``curation.stages.alignment``.
 
     Args:
-        rows: of ``ListedPair``.
+        rows: rows of ``ListedPair``.
         root: see ``list_pairs``.
         given: device -> 3 x 3 row by row; these are not estimated.
-        pairs: of a device that are looked at, spread over its names. Those that cannot be read are passed over here.
+        pairs: number of pairs of a device to use, spread evenly over its rows. Unreadable ones are skipped here.
 
     Raises:
-        ValueError: a device for which none is found; says why.
+        ValueError: no homography is found for a device; the message says why.
     """
     devices, device = coded(rows, "device")
     found: list[WithHomography] = []
@@ -199,10 +200,10 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
 
 
 def homography_of(pictures: Callable[[], Iterable[tuple[Linear, Linear]]]) -> Homography:
-    """From points that both cameras see in some pairs of pictures of one device, which are gone through twice.
+    """Estimate a homography from points seen by both cameras in some pairs of one device, which are iterated twice.
 
     Raises:
-        Reject: as ``curation.stages.alignment`` says.
+        Reject: as for ``curation.stages.alignment``.
     """
     features = [match_points(*pair) for pair in pictures()]
     first = fit_homography(*_pooled(features), threshold_px=_RESIDUAL_PX)
@@ -231,21 +232,21 @@ def photograph(
     max_spread: float = 0.5,
     least_agreement: float = LEAST_AGREEMENT,
 ) -> Photographed:
-    """Each step: read both files, measure the chart, align, average down, mask. Holds this one pair.
+    """Each step: read both files, measure the chart, align, reduce, mask. Holds one pair in memory.
 
     Args:
         root: see ``list_pairs``.
         factor: raw pixels of the first camera along the side of a result's pixel (6 in the paper).
         demosaic: see ``curation.stages.raw``.
         saturated: share of full scale from which a value counts as saturated.
-        chart: where the chart is: ``listed`` in the row, ``fixed`` by ``corners_1`` (a rig), or ``found`` by a detector.
+        chart: position of the chart: ``listed`` in the row, ``fixed`` by ``corners_1`` (a rig), or ``found`` by a detector.
         corners_1: for ``fixed``: as ``ListedPair.chart_1``.
-        corners_2: the same in the second camera; None: where the homography puts the first's.
-        max_spread: limit of ``chart_spread``.
-        least_agreement: of two pictures that show one scene; see ``curation.stages.alignment.agreement``.
+        corners_2: the corners in the second camera; None: computed from the first's by the homography.
+        max_spread: maximum ``chart_spread``.
+        least_agreement: minimum agreement of two pictures of one scene; see ``curation.stages.alignment.agreement``.
 
     Raises:
-        Reject: as ``read_bayer``, ``measure_patches``, ``light``, ``find_chart`` and ``align`` say; ``chart_misplaced``;
+        Reject: as for ``read_bayer``, ``measure_patches``, ``light``, ``find_chart`` and ``align``; ``chart_misplaced``;
             ``not_one_scene``.
     """
     picture_1, bayer_1 = read_linear(read_within(root, row.file_1), method=demosaic, saturated=saturated)
@@ -263,7 +264,7 @@ def photograph(
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
     if (spread := _grey_spread(patches)) > max_spread:
         raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {max_spread:g}")
-    # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
+    # Both charts are masked: a near chart appears at different positions in the two aligned pictures.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
     lights = [light(one).tolist() for one in patches]
     aligned = align(picture_1, picture_2, homography=homography, factor=factor, excluded=excluded)
@@ -283,7 +284,7 @@ def photographed(
     lights: Sequence[list[float]],
     files: Sequence[Bayer | None] = (None, None),
 ) -> Photographed:
-    """The row of a pair on one grid: linear pictures (h, w, 3), mask (h, w), charts and lights; ``files``: the raw ones."""
+    """The row of a pair on one grid: linear pictures (h, w, 3), mask (h, w), charts and lights; ``files``: the raw files."""
     neutral = [None if file is None or file.as_shot_neutral is None else file.as_shot_neutral.tolist() for file in files]
     return Photographed(
         key=key,
@@ -320,7 +321,7 @@ def measure_pictures(row: PairToMeasure, *, preset: TransformPreset, max_conditi
 
     Args:
         preset: see ``transforms``.
-        max_condition: limit of the condition of either picture's colours, and of either chart's.
+        max_condition: maximum condition number of either picture's colours, and of either chart's.
         darkest: pixels with a sum of R, G and B at or below this share of full scale in either picture are left out.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Quasi-real pairs: pictures of one camera with charts, and what a second camera would have seen of them.
+"""Quasi-real pairs: pictures of one camera with charts, and simulated pictures of a second camera.
 
 Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.2. The layout is that of NUS: a folder per camera with 16-bit
 linear PNGs, ``<camera>_gt.mat`` with ``darkness_level``, ``saturation_level``, ``groundtruth_illuminants`` and
-``all_image_names``, and in the main camera's folder ``matched_with_<second>.txt``, two names a line. The 24 patches of both
-charts give T; the second picture is the first times T, on raw values. Where the charts are is in a CSV file, see
-``pair_files.read_charts``, or is found.
+``all_image_names``, and in the main camera's folder ``matched_with_<second>.txt``, two names per line. T is fitted to the 24
+patches of both charts; the second picture is the first times T, on raw values. The positions of the charts are read from a CSV
+file, see ``pair_files.read_charts``, or are detected.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class MatchToRead:
-    """Two pictures of one scene by two cameras that stood side by side.
+    """Two pictures of one scene by two cameras next to each other.
 
     Attributes:
         file_1: PNG of the main camera within the source; ``file_2`` of the second.
-        black_1: level of black of the main camera's files; ``black_2`` of the second's.
-        white_1: level of saturation of the main camera's files; ``white_2`` of the second's.
-        chart_1: centres of the corner patches in the first file (8,); None if they are to be found.
-        chart_2: the same in the second.
-        listed_gt_1: light by the main camera's ``.mat`` (3,); ``listed_gt_2`` by the second's.
+        black_1: black level of the main camera's files; ``black_2`` of the second's.
+        white_1: saturation level of the main camera's files; ``white_2`` of the second's.
+        chart_1: centres of the corner patches in the first file (8,); None if they are to be detected.
+        chart_2: the same in the second file.
+        listed_gt_1: light from the main camera's ``.mat`` (3,); ``listed_gt_2`` from the second's.
     """
 
     key: str
@@ -59,7 +59,7 @@ class MatchToRead:
 
 @dataclass(frozen=True)
 class MatchedPair(MatchToRead):
-    """The same with its name, which ``simulate`` does not need and which is passed on with its results."""
+    """``MatchToRead`` with a name, which ``simulate`` does not need and which is passed on with its results."""
 
     name: str
 
@@ -78,14 +78,14 @@ def list_matches(*, root: str, main: str, second: str, charts: str | None) -> It
         root: folder with a folder for each camera: local path or fsspec URL.
         main: name of the main camera (NikonD5200 in the paper).
         second: name of the second (Canon1DsMkIII).
-        charts: CSV file in ``root`` with the corner patches of every file; None if charts are to be found.
+        charts: CSV file in ``root`` with the corner patches of every file; None to detect the charts.
 
     Yields:
         Pairs, and the rejects ``no_file``, ``no_light``, ``no_chart_listed``, ``bad_line`` and ``duplicate_key``.
 
     Raises:
-        FileNotFoundError: no list of matches, or no ``.mat``.
-        ValueError: a ``.mat`` of another form.
+        FileNotFoundError: the list of matches or a ``.mat`` does not exist.
+        ValueError: a ``.mat`` has another form.
     """
     fs, folder = fsspec.core.url_to_fs(root)
     cameras = [_camera(root, name) for name in (main, second)]
@@ -156,7 +156,7 @@ def _camera(root: str, name: str) -> _Camera:
 
 
 def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Linear:
-    """A linear 16-bit RGB PNG at full size, black taken off and saturation at 1.
+    """A linear 16-bit RGB PNG at full size, with the black level at 0 and saturation at 1.
 
     Raises:
         Reject: ``empty_file``, ``not_png``, ``too_large``, ``not_16_bit_rgb``, ``corrupt``.
@@ -184,16 +184,16 @@ def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Li
 
 
 def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, lights: str) -> Photographed:
-    """Each step: the main picture, and the same as the second camera's chart says that it would have seen it.
+    """Each step: the main picture, and the simulated picture of the second camera.
 
     Args:
         root: see ``list_matches``.
-        factor: pixels along the side of a result's pixel.
+        factor: number of picture pixels along the side of a result's pixel.
         saturated: share of full scale from which a value counts as saturated.
-        lights: where the ground truth is from: ``listed`` in the ``.mat`` files, or the ``chart``.
+        lights: source of the ground truth: ``listed`` in the ``.mat`` files, or the ``chart``.
 
     Raises:
-        Reject: as ``read_png``, ``find_chart``, ``measure_patches``, ``light`` and ``align`` say; ``singular``.
+        Reject: as for ``read_png``, ``find_chart``, ``measure_patches``, ``light`` and ``align``; ``singular``.
     """
     picture = read_png(read_within(root, row.file_1), black=row.black_1, white=row.white_1, saturated=saturated)
     beside = read_png(read_within(root, row.file_2), black=row.black_2, white=row.white_2, saturated=saturated)
@@ -213,6 +213,6 @@ def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, ligh
     found = [light(one).tolist() for one in patches] if lights == "chart" else [row.listed_gt_1, row.listed_gt_2]
     aligned: AlignedPictures = align(picture, picture, homography=np.eye(3), factor=factor, excluded=[outline(places[0])])
     seen = aligned.image_1.astype(np.float64) @ matrix
-    # A matrix may leave the range of the sensor: what it cannot hold is no pixel of the pair.
+    # The matrix may map colours out of the range of the sensor; such pixels are not valid.
     valid = aligned.valid & (seen >= 0).all(axis=2) & (seen <= 1).all(axis=2)
     return photographed(row.key, (aligned.image_1, seen), valid, patches, found)

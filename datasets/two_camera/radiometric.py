@@ -1,10 +1,10 @@
-"""The radiometric set: pairs of pictures made from spectra of lights, surfaces and two cameras.
+"""The radiometric set: pairs of pictures computed from spectra of lights, surfaces and two cameras.
 
 Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.1, after Barnard et al.: one random light and 24 random
-surfaces a picture; a response is the sum over wavelengths of light times reflectance times sensitivity; the ground truth is
-that of a perfect reflector. The published set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for training,
-validation and test. The paper names neither the two cameras nor the seed, and the 87 lights are unavailable: all are
-settings.
+surfaces per picture; a response is the sum over wavelengths of light times reflectance times sensitivity; the ground truth is
+the response to a perfect reflector. The published set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for
+training, validation and test. The paper names neither the two cameras nor the seed, and the 87 lights are unavailable: all of
+them are settings.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _PAIRS_PER_PIECE = 2000
 
 @dataclass(frozen=True)
 class Rendered:
-    """A drawn pair.
+    """A generated pair.
 
     Attributes:
         key: ``radiometric_00000``.
-        name: the same.
+        name: same as ``key``.
         light: name of the light.
         surfaces: numbers of the surfaces, in the order of the patches.
-        colours_1: linear raw colours of the surfaces in the first camera (3 * surfaces,), patch by patch; 1 is what a perfect
-            reflector gives in its strongest channel, in either camera.
-        colours_2: the same in the second camera.
-        gt_1: response to a perfect reflector (3,).
-        gt_2: the same in the second camera.
+        colours_1: linear raw colours of the surfaces in the first camera (3 * surfaces,), patch by patch; 1 is the response of
+            the strongest channel to a perfect reflector, in either camera.
+        colours_2: the colours in the second camera.
+        gt_1: response of the first camera to a perfect reflector (3,).
+        gt_2: response of the second camera.
     """
 
     key: str
@@ -77,10 +77,10 @@ def scene(
     without: tuple[str, ...],
     step_nm: int,
 ) -> Scene:
-    """The spectra on the grid that all of them cover, at ``step_nm``. None: those of colour-science.
+    """The spectra on the grid covered by all of them, with step ``step_nm``. None: spectra of colour-science.
 
     Raises:
-        ValueError: an unknown camera or light, no light left, or spectra with too little in common.
+        ValueError: a camera or light is unknown, no light is left, or the spectra have too small a common range.
     """
     found = [
         shipped_cameras() if sensitivities is None else read_cameras(sensitivities),
@@ -103,7 +103,7 @@ def scene(
 
 
 def pieces(*, pairs: int) -> Iterator[str]:
-    """Stretches of pairs, ``0-2000``."""
+    """Ranges of pairs, such as ``0-2000``."""
     for start in range(0, pairs, _PAIRS_PER_PIECE):
         yield f"{start}-{min(start + _PAIRS_PER_PIECE, pairs)}"
 
@@ -121,19 +121,19 @@ def draw_pairs(
     step_nm: int,
     seed: int,
 ) -> Iterator[pa.Table]:
-    """Source step: the pairs of one stretch, as ``Rendered``.
+    """Source step: the pairs of one range, as ``Rendered``.
 
     Args:
-        piece: of ``pieces``.
-        pairs: of the whole set; keys are padded to its width.
-        sensitivities: file of cameras (``spectra.files.read_cameras``), or None for those that colour-science ships.
+        piece: one of ``pieces``.
+        pairs: number of pairs of the whole set; determines the width of the numbers in keys.
+        sensitivities: file of cameras (``spectra.files.read_cameras``), or None for those of colour-science.
         cameras: names of the first, main camera and of the second.
-        reflectances: file of surfaces (``spectra.files.read_spectra``), or None likewise.
-        lights: file of lights, or None likewise.
-        without: lights that are left out, such as ``LPS``, whose one line at 589 nm shows a camera a single colour.
-        surfaces: in each picture, drawn without replacement.
-        step_nm: of the common wavelength grid.
-        seed: draws lights and surfaces, pair by pair.
+        reflectances: file of surfaces (``spectra.files.read_spectra``), or None for those of colour-science.
+        lights: file of lights, or None for those of colour-science.
+        without: lights to leave out, such as ``LPS``, whose one line at 589 nm shows a camera a single colour.
+        surfaces: number of surfaces in each picture, drawn without replacement.
+        step_nm: step of the common wavelength grid.
+        seed: seed for the lights and surfaces of each pair.
     """
     first, second = cameras
     world = scene(sensitivities, (first, second), reflectances, lights, tuple(without), step_nm)
@@ -155,7 +155,7 @@ def draw_pairs(
         "surfaces": pa.array(list(chosen)),
     }
     for number in (1, 2):
-        # (lights, 3, w): what each channel takes of a spectrum under each light.
+        # (lights, 3, w): sensitivity of each channel times the spectrum of each light.
         taken = np.einsum("lw,wc->lcw", world.lights, world.cameras[number - 1])
         white = taken.sum(axis=2)
         response = np.einsum("lcw,mw->lmc", taken, world.reflectances, optimize=True) / white.max(axis=1)[:, None, None]
@@ -167,7 +167,7 @@ def draw_pairs(
 def measure_drawn(table: pa.Table, *, preset: TransformPreset, max_condition: float) -> Sifted:
     """Table step: the transforms between the patches' colours, as ``MeasuredPair``.
 
-    Rejects ``singular``: colours whose condition is above ``max_condition``.
+    Rejects ``singular``: the condition number of the colours is above ``max_condition``.
     """
     colours = [
         numbers(table[f"colours_{n}"], len(table["colours_1"][0])).reshape(table.num_rows, -1, 3) if table.num_rows else _EMPTY

@@ -1,6 +1,6 @@
-"""What every two-camera data set ends in: a row per pair of pictures, and the same as arrays.
+"""Common rows of all two-camera datasets: one row per pair of pictures, and the rows as arrays.
 
-Colours are row vectors of raw R, G, B, linear, black level taken off, in any positive scale: only their direction counts.
+Colours are row vectors of raw R, G, B, linear, black level subtracted, at any positive scale: only their direction matters.
 A transform maps row vectors, ``colour_2 = colour_1 @ transform_1to2``, and is stored row by row.
 """
 
@@ -18,16 +18,16 @@ class MeasuredPair:
 
     Attributes:
         key: unique; letters, digits, ``_`` and ``-``.
-        name: of the pair, as the source has it.
-        gt_1: light in the first camera's raw colours (3,), the main camera's; what networks estimate.
+        name: name of the pair in the source.
+        gt_1: light in the raw colours of the first, main camera (3,), which networks estimate.
         gt_2: the same light in the second camera's raw colours (3,).
-        transform_1to2: of all valid pixels (9,), 3 x 3 row by row.
-        transform_2to1: the same the other way (9,).
-        transform_chart_1to2: of the chart's patches (9,); None if there is no chart.
-        transform_chart_2to1: the same the other way (9,).
-        condition_1: ratio of the largest to the least singular value of the first camera's colours; None if the colours are
-            not at hand, only their transform.
-        condition_2: the same of the second camera's.
+        transform_1to2: transform fitted to all valid pixels (9,), 3 x 3 row by row.
+        transform_2to1: transform in the other direction (9,).
+        transform_chart_1to2: transform fitted to the chart's patches (9,); None if there is no chart.
+        transform_chart_2to1: transform in the other direction (9,).
+        condition_1: ratio of the largest to the smallest singular value of the first camera's colours; None if only the
+            transform is available, not the colours.
+        condition_2: ratio for the second camera's colours.
     """
 
     key: str
@@ -47,7 +47,7 @@ class Folded:
     """Columns that ``folds`` adds.
 
     Attributes:
-        fold: part that the pair is tested in, from 0. Of the radiometric set: 0 training, 1 validation, 2 test.
+        fold: part in which the pair is tested, from 0. In the radiometric set: 0 training, 1 validation, 2 test.
     """
 
     key: str
@@ -59,9 +59,9 @@ class Augmented:
     """Columns that ``augment`` adds.
 
     Attributes:
-        source_key: key of the measured pair; the row's own where it is original. Fold and folder go with it.
-        target_key: key of the pair whose light it was given; "" if it is original.
-        original: whether it was measured, not re-illuminated. Tests look at these alone.
+        source_key: key of the measured pair; the row's own key if it is original. It determines the fold and the folder.
+        target_key: key of the pair whose light the row has; "" if it is original.
+        original: whether the row was measured, not re-illuminated. Only original rows are tested.
     """
 
     key: str
@@ -72,7 +72,7 @@ class Augmented:
 
 @dataclass(frozen=True)
 class PairNumbers:
-    """What every finished row has: ``MeasuredPair`` with ``Folded`` and ``Augmented``, without charts and conditions."""
+    """Columns of every finished row: ``MeasuredPair`` with ``Folded`` and ``Augmented``, without charts and conditions."""
 
     key: str
     name: str
@@ -96,7 +96,7 @@ class TransformPairs:
         fold: int64 (n,).
         gt_1: float64 (n, 3); so is ``gt_2``.
         transform_1to2: float64 (n, 3, 3); so is ``transform_2to1``.
-        transform_chart_1to2: float64 (n, 3, 3), NaN where there is no chart; so is ``transform_chart_2to1``.
+        transform_chart_1to2: float64 (n, 3, 3), NaN if there is no chart; so is ``transform_chart_2to1``.
 
     >>> key, T, gt = np.array(["a", "b"]), np.stack([np.eye(3)] * 2), np.ones((2, 3))
     >>> pairs = TransformPairs(key, key, key, key, np.ones(2, bool), np.arange(2), gt, gt, T, T, T, T)
@@ -121,15 +121,15 @@ class TransformPairs:
         return len(self.key)
 
     def take(self, rows: np.ndarray) -> TransformPairs:
-        """Those rows: indices or a mask (n,)."""
+        """Select rows by indices or a mask (n,)."""
         return TransformPairs(**{name: getattr(self, name)[rows] for name in TransformPairs.__dataclass_fields__})
 
 
 def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
-    """A column of lists of ``width`` numbers as float64 (n, width); NaN where the list is null.
+    """A column of lists of ``width`` numbers as float64 (n, width); NaN for a null list.
 
     Raises:
-        ValueError: for a list of another length.
+        ValueError: a list has another length.
 
     >>> numbers(pa.array([[1.0, 2.0, 3.0], None]), 3)
     array([[ 1.,  2.,  3.],
@@ -146,9 +146,10 @@ def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
 
 
 def lists(values: np.ndarray) -> pa.Array:
-    """Numbers (n, ...) as a column of lists of the numbers of each row; null where all of a row are NaN.
+    """Numbers (n, ...) as a column with a list per row; null for a row of only NaN.
 
-    They are rounded to float32, as the released ones are: processors differ in the last digits of sums, and bytes should not.
+    Values are rounded to float32, like the released ones: the last digits of sums differ between processors, and the bytes
+    must not.
 
     >>> lists(np.array([[0.5, 1.0, 0.25], [np.nan, np.nan, np.nan]])).to_pylist()
     [[0.5, 1.0, 0.25], None]

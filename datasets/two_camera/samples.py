@@ -1,4 +1,4 @@
-"""The last steps before the shards, and what a sample holds."""
+"""The content of samples, and the meaning of their columns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ IMAGES = ("image_1.npy", "image_2.npy")
 """Members with the two pictures: linear raw RGB, uint16 (height, width, 3), black at 0 and full scale at 65535."""
 
 VALID = "valid.npy"
-"""Member that says which pixels count (neither saturated, nor out of view, nor of the chart): bool (height, width). Where it is
-missing all do."""
+"""Member with the mask of valid pixels (neither saturated, nor out of view, nor of the chart): bool (height, width). Without it
+all pixels are valid."""
 
 FULL_SCALE = 65535
 
@@ -41,12 +41,12 @@ RELIT_COLUMNS = {
     "relight_1": "3 x 3 row by row: takes the first picture's colours to those under the other light; null where original",
     "relight_2": "the same of the second picture",
 }
-"""The same of those that re-illuminated sets have next to them."""
+"""Meaning of the additional columns of re-illuminated sets."""
 
 
 @dataclass(frozen=True)
 class PatchSample(PairNumbers):
-    """A drawn row as it is written to a shard."""
+    """A generated row as it is written to a shard."""
 
     colours_1: list[float]
     colours_2: list[float]
@@ -54,7 +54,7 @@ class PatchSample(PairNumbers):
 
 @dataclass(frozen=True)
 class PictureSample(PairNumbers):
-    """A photographed or re-illuminated row as it is written to a shard; the latter without pictures."""
+    """A photographed or re-illuminated row as it is written to a shard; a re-illuminated one has no pictures."""
 
     image_1: Blob | None
     image_2: Blob | None
@@ -66,8 +66,8 @@ def patch_picture(colours: np.ndarray, *, columns: int, patch_px: int) -> np.nda
 
     Args:
         colours: linear (n, 3), 0 to 1; n a multiple of ``columns``.
-        columns: patches side by side.
-        patch_px: side of a patch.
+        columns: number of patches in a row of the picture.
+        patch_px: side of a patch, pixels.
 
     Returns:
         uint16 (height, width, 3), 65535 for 1.
@@ -77,7 +77,7 @@ def patch_picture(colours: np.ndarray, *, columns: int, patch_px: int) -> np.nda
 
 
 def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, Any]:
-    """Members of a drawn pair: two thumbnails, and the numbers as JSON. ``patch_px`` 0 leaves the thumbnails out."""
+    """Members of a generated pair: two thumbnails, and the numbers as JSON. ``patch_px`` 0 omits the thumbnails."""
     members: dict[str, Any] = {"json": row_values(row, but=["colours_1", "colours_2"])}
     if patch_px:
         for name, colours in zip(IMAGES, (row.colours_1, row.colours_2), strict=True):
@@ -86,7 +86,7 @@ def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, 
 
 
 def picture_sample(row: PictureSample) -> dict[str, Any]:
-    """Members of a photographed pair: pictures and mask where the row has them, and the numbers as JSON."""
+    """Members of a photographed pair: pictures and mask if the row has them, and the numbers as JSON."""
     members: dict[str, Any] = {"json": row_values(row, but=["image_1", "image_2", "valid"])}
     for name, blob in zip((*IMAGES, VALID), (row.image_1, row.image_2, row.valid), strict=True):
         if blob is not None:
@@ -95,5 +95,5 @@ def picture_sample(row: PictureSample) -> dict[str, Any]:
 
 
 def plain_sample(row: PairNumbers) -> dict[str, Any]:
-    """Members of a pair of which the numbers alone are known: them as JSON."""
+    """Members of a pair with numbers only: the numbers as JSON."""
     return {"json": row_values(row)}

@@ -1,12 +1,12 @@
-"""The colour transform between two cameras, by least squares, and what it is applied to.
+"""The colour transform between two cameras, by least squares, and the scale of the colours that it is fitted to.
 
-Source: the paper's Eq. 2, T = (I1' I1)^-1 I1' I2 with a row vector of raw R, G, B for each pixel. ``as_written`` takes the raw
+Source: the paper's Eq. 2, T = (I1' I1)^-1 I1' I2 with a row vector of raw R, G, B for each pixel. ``as_written`` uses the raw
 values; ``as_released`` divides every pixel by its R + G + B first, which the released transforms confirm: their rows sum to 1.
 
-``weighted`` is ours. Noise of one size in the raw values is noise of size 1 / (R + G + B) in chromaticities, so that in plain
-least squares a few hundred nearly black pixels outweigh all others. Each pixel counts by the inverse of that variance in both
-cameras, 1 / (1 / s1^2 + 1 / s2^2), s the sums of R, G and B. Rows of T sum to 1 as before, no pixel is left out, and no weight
-grows without limit as a sum goes to zero. ``benchmarks/two_camera_transforms.py`` compares it with other ways.
+``weighted`` is ours. Noise of constant size in the raw values becomes noise of size 1 / (R + G + B) in chromaticities, so that
+in plain least squares a few hundred nearly black pixels outweigh all others. Here each pixel is weighted by the inverse of this
+variance in both cameras, 1 / (1 / s1^2 + 1 / s2^2), with the sums s of R, G and B. Rows of T sum to 1 as before, no pixel is
+left out, and weights stay bounded as a sum goes to zero. ``benchmarks/two_camera_transforms.py`` compares it with others.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ...curation.rows import Reject
 TransformPreset = Literal["weighted", "as_released", "as_written"]
 
 NUMBERS = tuple(f"{one} to {other}" for one in "RGB" for other in "RGB")
-"""What the nine numbers of T are called, row by row: from a channel of one camera to one of the other."""
+"""Names of the nine numbers of T, row by row: from a channel of one camera to one of the other."""
 
 MAX_CONDITION = 1e4
-"""Default limit of the ratio of singular values: above it three channels hold two colours' worth, and T is noise."""
+"""Default limit of the ratio of singular values: above it the three channels are nearly dependent, and T is noise."""
 
 
 class TransformFit(NamedTuple):
-    """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over least singular value of the colours.
+    """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over smallest singular value of the colours.
 
     >>> colours = np.array([[0.2, 0.3, 0.1], [0.4, 0.1, 0.2], [0.1, 0.2, 0.5]])
     >>> found = fit(colours, 2 * colours, preset="as_written")
@@ -45,14 +45,14 @@ def fit(
     """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
 
     Args:
-        colours_1: linear raw colours (..., n, 3), any scale; leading axes are fits of their own.
-        colours_2: the same of the second camera, row for row.
-        preset: see the module.
-        valid: bool (..., n): which to use; by default all. Colours whose sum is not above zero in either camera are left
-            out, as they must, save by ``as_written``.
+        colours_1: linear raw colours (..., n, 3), any scale; leading axes are independent fits.
+        colours_2: the same colours in the second camera, row for row.
+        preset: see the docstring of the module.
+        valid: bool (..., n): which to use; by default all. Colours whose sum is not above zero in both cameras are left out,
+            except by ``as_written``.
 
     Returns:
-        NaN and an infinite condition where fewer than three colours are left, or where they span no volume.
+        NaN and an infinite condition if fewer than three colours are left, or if they span no volume.
 
     >>> main = np.array([[0.2, 0.3, 0.1], [0.4, 0.1, 0.2], [0.1, 0.2, 0.5], [0.3, 0.3, 0.3]])  # four pixels, raw R, G, B
     >>> second = main @ np.diag([0.5, 1.0, 0.8])
@@ -73,24 +73,24 @@ def fit(
             colours /= scale[..., None, :]
     if not keep.all():
         one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
-    # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
+    # Without BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
     return from_normal_equations(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
 def _divisors(total_1: np.ndarray, total_2: np.ndarray, preset: TransformPreset) -> tuple[np.ndarray, np.ndarray]:
-    """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight."""
+    """Divisors of the colours of either camera before the fit: their R + G + B, over the square root of the pixel's weight."""
     if preset == "as_released":
         return total_1, total_2
-    # Never below 1: colours of different signs, whose sum is near zero, do not explode. Those over infinity are zero, rightly.
+    # Never below 1, so that colours of mixed sign, whose sum is near zero, do not explode. Division by infinity gives zero.
     with np.errstate(over="ignore", divide="ignore"):
         ratio = (total_1 / total_2) ** 2
         return np.sqrt(1 + ratio), np.sqrt(1 + 1 / ratio)
 
 
 def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
-    """From the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
+    """Solve the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
 
-    Three unknowns: squaring the condition leaves eight digits at ``MAX_CONDITION``.
+    Squaring the condition number leaves eight digits at ``MAX_CONDITION``, enough for three unknowns.
 
     >>> from_normal_equations(2 * np.eye(3), np.eye(3)).matrix
     array([[0.5, 0. , 0. ],
@@ -113,12 +113,12 @@ def checked_fit(
 
     Args:
         colours_1, colours_2: linear raw colours (n, 3) of both cameras, row for row.
-        preset: see the module.
-        what: named in the reject.
+        preset: see the docstring of the module.
+        what: name of the colours in the reject.
         max_condition: see ``MAX_CONDITION``.
 
     Raises:
-        Reject: ``singular`` above ``max_condition``.
+        Reject: ``singular``: the condition is above ``max_condition``.
 
     >>> grey = np.full((4, 3), 0.5)
     >>> checked_fit(grey, grey, preset="as_written", what="pair 7")
@@ -133,7 +133,7 @@ def checked_fit(
 
 
 def checked_light(value: Any, what: str) -> list[float]:
-    """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``.
+    """Three finite numbers above zero, as a list. Raises ``Reject("bad_numbers", ...)``.
 
     >>> checked_light([0.5, 1, 0.7], "gt_1")
     [0.5, 1.0, 0.7]
@@ -149,7 +149,7 @@ def checked_light(value: Any, what: str) -> list[float]:
 
 
 def checked_matrix(value: Any, what: str) -> list[float]:
-    """Nine finite numbers, 3 x 3 row by row, of a matrix that can be inverted. Raises ``Reject("bad_numbers", ...)``.
+    """Nine finite numbers, 3 x 3 row by row, of an invertible matrix. Raises ``Reject("bad_numbers", ...)``.
 
     >>> checked_matrix(np.eye(3), "transform_1to2")
     [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]

@@ -1,4 +1,4 @@
-"""The official lists of UCF101, ``classInd.txt`` and three pairs ``trainlist0N.txt``, ``testlist0N.txt``; its clips' names."""
+"""The official lists of UCF101, ``classInd.txt`` and three pairs ``trainlist0N.txt``, ``testlist0N.txt``; and clip names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _LINE = re.compile(r"([^/\\]+)/([^/\\]+)\.avi(?:\s+(\d+))?\Z")
 
 
 def read_classes(root: str) -> dict[str, int]:
-    """Class -> its number from 1, of ``classInd.txt``.
+    """Class -> its number from 1, from ``classInd.txt``.
 
     Raises:
-        ValueError: for a line that is not a number and a name, or one of them twice.
+        ValueError: a line is not a number and a name, or one of them occurs twice.
 
     >>> from pathlib import Path
     >>> done = Path("classInd.txt").write_text("1 ApplyEyeMakeup\\n2 Archery\\n")
@@ -36,7 +36,7 @@ def read_classes(root: str) -> dict[str, int]:
 
 
 def read_lists(*, root: str, split: int = 1) -> Iterator[ListedClip | Rejected]:
-    """Source step: the clips of one official split, test before train; together they hold all 13,320 in each of the three.
+    """Source step: the clips of one official split, test before train; each of the three splits has all 13,320 clips.
 
     Rejected: ``malformed_row``, ``unknown_class``, ``wrong_class_number``, ``bad_name`` (not ``v_<Class>_g01_c01``).
 
@@ -45,7 +45,7 @@ def read_lists(*, root: str, split: int = 1) -> Iterator[ListedClip | Rejected]:
         split: 1, 2 or 3. It decides ``role``, which vCLIMB does not use.
 
     Raises:
-        ValueError: another split, or a fault of ``classInd.txt``.
+        ValueError: another split, or an invalid ``classInd.txt``.
 
     >>> from pathlib import Path
     >>> lists = {"classInd": "1 Archery", "testlist01": "Archery/v_Archery_g01_c01.avi", "trainlist01": "Archery/holiday.avi 1"}
@@ -86,8 +86,8 @@ _NAME = re.compile(r"v_([A-Za-z0-9]+)_(g\d{2})_(c\d{2})\Z")
 
 
 def parse_name(stem: str) -> tuple[str, str, str] | None:
-    """Class as the file writes it (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and on, of a file's name
-    without extension; None if it is not of that form. Clips of one group share people, place or recording.
+    """Class as in the file name (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and up, from a file name
+    without extension; None if it has another form. Clips of one group share people, place or recording.
 
     >>> parse_name("v_HandStandPushups_g01_c02")
     ('HandStandPushups', 'g01', 'c02')
@@ -99,7 +99,7 @@ def parse_name(stem: str) -> tuple[str, str, str] | None:
 
 
 def group_of(stem: str, label: str) -> str:
-    """Name of a clip's group, different for different classes: ``Surfing/g22``; the clip itself where the name has none.
+    """Name of a clip's group, unique across classes: ``Surfing/g22``; the clip's own name if it has no group.
 
     >>> group_of("v_Surfing_g22_c04", "Surfing"), group_of("holiday", "Surfing")
     ('Surfing/g22', 'holiday')

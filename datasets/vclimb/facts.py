@@ -1,4 +1,4 @@
-"""The facts of vCLIMB: ``facts.toml``, which says where each value comes from."""
+"""The facts of vCLIMB: ``facts.toml``, which states the source of each value."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...curation.package_data import FactTable, published_facts
 
 @functools.cache
 def facts() -> FactTable:
-    """All of it. ``train_per_task`` and ``first_classes`` go by data set and number of tasks, as in ``ucf101_10``."""
+    """All facts. Keys of ``train_per_task`` and ``first_classes`` are dataset and number of tasks, such as ``ucf101_10``."""
     return published_facts(__package__)
 
 
 class PublishedResult(NamedTuple):
-    """One published pair of numbers, in percent; ``frames`` is what a stored video keeps: 4, 8, 16 or all."""
+    """One published pair of numbers, in percent; ``frames`` is the number of frames kept per stored video: 4, 8, 16 or all."""
 
     table: str
     tasks: int

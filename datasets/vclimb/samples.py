@@ -1,4 +1,4 @@
-"""The last steps before the shards: order and shard of every clip, and what a sample holds."""
+"""The last steps before the shards: order the clips, assign shards, and build the samples."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 NOT_IN_INDEX = ("frame_index", "frame_time_s")
-"""Columns with a number per frame that are in the samples, not in the index."""
+"""Columns with a number per frame, which are in the samples but not in the index."""
 
 
 @dataclass(frozen=True)
 class PlacedClip:
-    """Columns that ``place`` adds or changes: ``jpegs`` takes the place of ``frames``, which becomes their number."""
+    """Columns that ``place`` adds or changes: ``frames`` becomes the number of frames, and ``jpegs`` holds them."""
 
     key: str
     shard: str
@@ -73,13 +73,13 @@ class PlacedClip:
 
 
 def place(rows: Rows, *, usable: Rows, max_samples: int, seed: int) -> Iterator[pa.Table]:
-    """Whole step: order by (task, role), drawn within, and name shards. Warns where decoding took a role from a class.
+    """Whole step: sort by (task, role), shuffle within, assign shards. Warns if a class lost all clips of a role in decoding.
 
     Args:
-        rows: with ``label``, ``task``, ``role``, and the columns of ``SampledClip``.
+        rows: rows with ``label``, ``task``, ``role``, and the columns of ``SampledClip``.
         usable: the clips before their frames were decoded, with ``label``, ``role`` and ``task``.
-        max_samples: most samples a shard; a shard holds one task and role.
-        seed: of the order, so that who reads shards in a row meets all classes of the task.
+        max_samples: maximum number of samples per shard; a shard holds one task and role.
+        seed: seed for the shuffle, so that a sequential reader of the shards sees all classes of the task.
     """
     tell_lost_roles(usable, rows)
     for table in assign_shards(rows, by=["task", "role"], max_samples=max_samples, order=draws(rows, seed, "place")):
@@ -108,6 +108,6 @@ class Sampled:
 
 
 def sample(row: Sampled) -> dict[str, Any]:
-    """Members of a sample: ``0000.jpg`` and on, the frames in order; and JSON that says what they are."""
+    """Members of a sample: the frames in order, ``0000.jpg`` and so on, and JSON with their labels."""
     frames = frame_members(unpack_frames(row.jpegs.read(), row.frame_sizes))
     return {**frames, "json": row_values(row, but=["jpegs", "frame_sizes"])}

@@ -1,7 +1,7 @@
-"""vCLIMB's released split files: pickles, read without running anything that is in them.
+"""vCLIMB's released split files: pickles, read without executing anything in them.
 
-A file is ``{"train", "val"[, "test"]: [task: {class: [item]}]}``; an item is the name of a video, or of ActivityNet a table of
-texts. What else a pickle may hold is refused: see ``curation/pickles.py``.
+A file is ``{"train", "val"[, "test"]: [task: {class: [item]}]}``; an item is the name of a video, or, for ActivityNet, a table
+of texts. Anything else in a pickle is refused: see ``curation/pickles.py``.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..ucf101.lists import group_of
 from ..videos.rows import ROLES, ListedClip, key_of_name
 
 MAX_ITEMS = 10_000_000
-"""More items are refused: a small file can name one list many times."""
+"""Maximum number of items: a small file can refer to one list many times."""
 
 _KINETICS = re.compile(r"(?:v_)?([A-Za-z0-9_-]{11})_(\d{6})_(\d{6})\Z")
 
 
 @dataclass(frozen=True)
 class SplitClip(ListedClip):
-    """A clip of a split file: the columns of ``ListedClip``, and its class and task in learning order.
+    """A clip of a split file: the columns of ``ListedClip``, and its class and task in the order of learning.
 
     Attributes:
-        class_index: place of the class in the order of learning, from 0.
-        task: from 0.
+        class_index: position of the class in the order of learning, from 0.
+        task: number of the task, from 0.
     """
 
     class_index: int
@@ -42,16 +42,16 @@ class SplitClip(ListedClip):
 def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None) -> Iterator[SplitClip | Rejected]:
     """Source step: the clips of a released split file in the order (role, task, class, item).
 
-    Rejected: ``malformed_item``, ``repeated_clip`` (a video that has had its place), and of segments ``bad_time``.
+    Rejected: ``malformed_item``, ``repeated_clip`` (the video has occurred before), and for segments ``bad_time``.
 
     Args:
         path: local path or fsspec URL of the pickle.
-        sha256: what the file must have, 64 hexadecimal digits; None takes any file of that form.
-        tasks: how many it must have; None: any number.
+        sha256: expected SHA-256 of the file, 64 hexadecimal digits; None: any.
+        tasks: expected number of tasks; None: any.
 
     Raises:
-        ValueError: another SHA-256 or number of tasks, an unsafe or damaged pickle, another structure; classes that
-            differ between roles.
+        ValueError: the SHA-256 or the number of tasks differs, the pickle is unsafe or damaged or has another structure, or
+            classes differ between roles.
     """
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
@@ -69,7 +69,7 @@ def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None
 
 
 def _class_order(split: Any) -> dict[str, tuple[int, int]]:
-    """Class -> (index, task), by the training tasks. Checks the structure down to the lists of items."""
+    """Class -> (index, task), from the training tasks. Checks the structure down to the lists of items."""
     if not isinstance(split, dict) or not {"train"} <= split.keys() <= set(ROLES):
         raise UnsafePickle(f"no table of {', '.join(ROLES)}")
     roles = cast("dict[str, Any]", split)

@@ -1,7 +1,7 @@
-"""vCLIMB's splits by rule and seed: whole videos out of segments (Untrim), roles, the order of classes, tasks.
+"""vCLIMB's splits by rule and seed: whole videos from segments (Untrim), roles, the order of classes, tasks.
 
-The released split files are the benchmark: their orders were drawn without a seed that is known. What is drawn here has their
-counts, not their members (UCF101's roles, the order of classes); ActivityNet's roles are official, and its members the same.
+The released split files are the benchmark: the seed of their orders is unknown. What is drawn here has the same counts, but
+not the same members (UCF101's roles, the order of classes); ActivityNet's roles are official, so its members are the same.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ RoleRule = Literal["listed", "by_class", "by_group"]
 
 @dataclass(frozen=True)
 class Untrimmed:
-    """Columns that ``untrim`` changes or adds: ``key`` is the video's, ``source_key`` that of its first segment.
+    """Columns that ``untrim`` changes or adds: ``key`` is the video's key, ``source_key`` the key of its first segment.
 
     Attributes:
-        coverage: share of the video that its longest segment covers; above 1 where the list says so.
+        coverage: share of the video that its longest segment covers; above 1 if the listed times exceed the video.
         t_start: None: the whole video.
-        t_end: None.
+        t_end: None: the whole video.
     """
 
     key: str
@@ -58,7 +58,7 @@ class InRole:
 
 @dataclass(frozen=True)
 class InTask:
-    """Columns that ``assign_tasks`` adds: place of the class in the order of learning and its task, both from 0."""
+    """Columns that ``assign_tasks`` adds: position of the class in the order of learning, and its task, both from 0."""
 
     key: str
     class_index: int
@@ -68,17 +68,17 @@ class InTask:
 def untrim(
     rows: Rows, *, min_coverage: float = 0.0, several_labels: Literal["reject", "longest"] = "reject"
 ) -> Iterator[Sifted]:
-    """Whole step (``expands``): one row per video in place of its segments, as the released code makes ActivityNet-Untrim.
+    """Whole step (``expands``): one row per video instead of its segments, as the released code makes ActivityNet-Untrim.
 
-    Rejected: ``multi_label`` and ``no_coverage``, once a video (by its first segment, in this order of rules), and
-    ``same_video``, the other segments. In all, 0.154 % of the videos go: the paper's 0.15 %.
+    Rejected: ``multi_label`` and ``no_coverage``, once per video (for its first segment, in this order of rules), and
+    ``same_video`` for the other segments. In total 0.154 % of the videos are rejected: the paper's 0.15 %.
 
     Args:
-        rows: of ``ListedClip``; segments of one video have one ``name`` and ``role``.
+        rows: rows of ``ListedClip``; segments of one video have the same ``name`` and ``role``.
         min_coverage: the longest segment must cover more than this share of the video. The released flag is 0, which
-            only segments of no or negative length fail.
-        several_labels: ``reject`` videos with more than one label, as released, or give them the label whose segments
-            cover the longest time in sum (``longest``, ours).
+            only rejects videos whose segments have no positive length.
+        several_labels: ``reject`` videos with more than one label, as released, or assign the label whose segments have the
+            longest total time (``longest``, our addition).
 
     >>> from benchwright.curation.store import Rows
     >>> segments = {"key": ["a-0000000-0004000", "a-0006000-0008000"], "name": ["a", "a"], "role": ["train", "train"]}
@@ -91,7 +91,7 @@ def untrim(
         raise ValueError(f"several_labels is {several_labels!r}: reject or longest")
     length = pl.col("t_end") - pl.col("t_start")
     frame = pl.DataFrame(pl.from_arrow(rows.table(["name", "role", "label", "t_start", "t_end", "video_s"])))
-    frame = frame.with_row_index("at").with_columns(pl.col("role").fill_null(""), length=length)  # which a list may lack
+    frame = frame.with_row_index("at").with_columns(pl.col("role").fill_null(""), length=length)  # a list may lack roles
     video = ["name", "role"]
     facts = frame.group_by(video, maintain_order=True).agg(
         first=pl.col("at").first(), labels=pl.col("label").n_unique(), coverage=(pl.col("length") / pl.col("video_s")).max()
@@ -125,14 +125,14 @@ def untrim(
 
 
 def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, int, int]:
-    """Train, val and test clips of a class: the rule behind UCF101's split file, in floating point as it was.
+    """Numbers of train, val and test clips of a class: the rule behind UCF101's split file, in the same floating point.
 
-    ``0.7 + 0.1`` is a little less than 0.8, so that a class of 110 clips has 87 and not 88 before its test clips: this and
-    nothing else gives the counts of all 101 classes.
+    ``0.7 + 0.1`` is slightly less than 0.8, so that a class of 110 clips has 87, not 88, before its test clips: only this rule
+    reproduces the counts of all 101 classes.
 
     Args:
-        clips: of the class.
-        train_share, val_share: in [0, 1]; what is left is test.
+        clips: number of clips of the class.
+        train_share, val_share: in [0, 1]; the rest is test.
 
     >>> role_counts(110, 0.7, 0.1)
     (77, 10, 23)
@@ -149,18 +149,17 @@ def assign_clip_roles(
     val_share: float = 0.1,
     seed: int,
 ) -> Iterator[Sifted]:
-    """Whole step: what every clip is used for.
+    """Whole step: assign a role to every clip.
 
     Args:
-        rows: of ``ListedClip``.
+        rows: rows of ``ListedClip``.
         rule: ``listed`` keeps the list's roles (ActivityNet, Kinetics) and rejects ``no_role``. ``by_class`` draws the
-            clips of each class as in UCF101's split file; groups end up on both sides. ``by_group`` (ours) gives whole
-            groups of each class, in an order that is drawn, to train while it has less than its share of the clips,
-            then to val, then to test: nothing leaks, counts are near the shares; each role has a group where there are
-            three.
-        train_share: of the clips of a class.
-        val_share: likewise; what is left is test.
-        seed: of the draw.
+            clips of each class as in UCF101's split file, so that groups are split between roles. ``by_group`` (ours) assigns
+            whole groups of each class, in random order, to train while it has less than its share of the clips, then to val,
+            then to test: nothing leaks, and counts are near the shares; each role has a group if there are at least three.
+        train_share: share of the clips of a class for train.
+        val_share: share of the clips of a class for val; the rest is test.
+        seed: seed for the random choice.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
@@ -188,7 +187,7 @@ def assign_clip_roles(
 
 
 def _drawn_roles(rows: Rows, rule: RoleRule, train_share: float, val_share: float, seed: int) -> np.ndarray:
-    """Place in ``ROLES`` of the role of every clip, int8 (n,)."""
+    """Index in ``ROLES`` of every clip's role, int8 (n,)."""
     labels, label = coded(rows, "label")
     drawn = draws(rows, seed, "assign_roles") if rule == "by_class" else np.empty(0)
     groups, group = coded(rows, "group") if rule == "by_group" else ([], label)
@@ -210,10 +209,10 @@ def _drawn_roles(rows: Rows, rule: RoleRule, train_share: float, val_share: floa
 
 
 def task_sizes(classes: int, tasks: int) -> list[int]:
-    """Classes of every task: equal, the remainder in the first (UCF101: 11 and nine times 10; 6 and nineteen times 5).
+    """Number of classes of every task: equal, the remainder in the first (UCF101: 11 and 9 x 10; 6 and 19 x 5).
 
     Raises:
-        ValueError: for fewer classes than tasks, or no task.
+        ValueError: there are fewer classes than tasks, or no task.
 
     >>> task_sizes(101, 10)
     [11, 10, 10, 10, 10, 10, 10, 10, 10, 10]
@@ -238,17 +237,17 @@ def assign_tasks(
     seed: int,
     classes: Sequence[str] | None = None,
 ) -> Iterator[Sifted]:
-    """Whole step: the order in which classes are learned, and their tasks.
+    """Whole step: set the order in which classes are learned, and their tasks.
 
     Args:
-        rows: with ``label``.
+        rows: rows with ``label``.
         tasks: number of tasks.
         order: ``drawn`` from the seed, ``sorted`` by name, or the names in order.
-        seed: of the draw.
-        classes: the only classes that are used; others are rejected as ``class_not_used``. None: all.
+        seed: seed for the order.
+        classes: classes to use; others are rejected as ``class_not_used``. None: all.
 
     Raises:
-        ValueError: where ``order`` does not name the classes that are there, each once.
+        ValueError: ``order`` does not name every class exactly once.
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["surfing", "archery", "diving"]}))
@@ -290,18 +289,18 @@ class Cut:
 
 
 def cut_segments(rows: Rows, *, roles: Sequence[str]) -> Iterator[pa.Table]:
-    """Whole step (``expands``): every video in as many segments of equal length as there are roles, one after another.
+    """Whole step (``expands``): cut every video into segments of equal length, one per role, in order of time.
 
-    For collections with too few recordings to part: pieces of one recording in different roles are no honest test of
-    recognition, only of the pipeline, and the leak report says so. A segment begins with frame
-    ``i * n_frames // len(roles)``. All keep the video's group.
+    For collections with too few recordings to split. Parts of one recording in different roles test only the pipeline, not
+    recognition, and the leak report says so. Segment i begins with frame ``i * n_frames // len(roles)``. All segments keep the
+    video's group.
 
     Args:
-        rows: with columns ``key``, ``n_frames`` and ``fps`` of probed videos, and ``t_start``, ``t_end``.
-        roles: of the segments in order of time: ``train``, ``val`` or ``test``.
+        rows: rows with columns ``key``, ``n_frames`` and ``fps`` of probed videos, and ``t_start``, ``t_end``.
+        roles: roles of the segments in order of time: ``train``, ``val`` or ``test``.
 
     Raises:
-        ValueError: for another role, or none.
+        ValueError: a role is unknown, or there is none.
 
     >>> from benchwright.curation.store import Rows
     >>> video = {"key": "lake", "n_frames": 300, "fps": 30.0, "t_start": None, "t_end": None}
@@ -337,25 +336,25 @@ def _cut(table: pa.Table, roles: Sequence[str]) -> pa.Table:
 
 
 OnLostRole = Literal["keep", "error"]
-"""What to do about a class that lost all clips of a role: continue without them, after a warning that names it, or stop."""
+"""What to do if a class lost all clips of a role: continue without them after a warning that names the class, or stop."""
 
 _AT_MOST = 5
 _LOGGER = logging.getLogger("benchwright")
 
 
 def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: OnLostRole) -> Iterator[pa.Table]:
-    """Whole step: the rows as they are, once it is said which class lost or never had which role, and which task has no clip
-    of one.
+    """Whole step: report classes that lack a role, because they lost its clips or never had any, and tasks without clips of a
+    role. The rows are unchanged.
 
     Args:
-        rows: clips that can be used, with ``label``, ``role`` and ``task``.
-        split: all clips of the split, likewise.
-        roles: that training and evaluation need: the first trains, the last is reported.
-        on_lost_role: what to do where a class lost one of them, or has none that train or are reported; that another is lost
-            is no more than a warning.
+        rows: usable clips, with ``label``, ``role`` and ``task``.
+        split: all clips of the split, with the same columns.
+        roles: roles needed for training and evaluation: the first is trained on, the last is reported.
+        on_lost_role: what to do if a class lost one of these roles, or never had clips for the first or the last. If a class
+            lost another role, there is only a warning.
 
     Raises:
-        ValueError: a class lacks a role that is needed, and ``on_lost_role`` is ``error``.
+        ValueError: a class lacks a needed role, and ``on_lost_role`` is ``error``.
 
     >>> from benchwright.curation.store import Rows
     >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
@@ -394,14 +393,14 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
 
 
 def _counted(rows: Rows) -> pl.DataFrame:
-    """Clips of each class, role and task."""
+    """Number of clips of each class, role and task."""
     of = ["label", "role", "task"]
     there = [pl.DataFrame(pl.from_arrow(table)).group_by(of).agg(clips=pl.len()) for table in rows.batches(of)]
     return pl.concat(there).group_by(of).agg(pl.col("clips").sum())
 
 
 def _without(split: Rows, roles: Iterable[str]) -> list[str]:
-    """Classes of the split without any clip of one of these roles, in words; ``_tasks_without`` tells of whole tasks."""
+    """Messages on classes of the split without clips of one of these roles; ``_tasks_without`` reports tasks without any."""
     frame = _counted(split)
     lines: list[str] = []
     for role in roles:
@@ -421,7 +420,7 @@ def _without(split: Rows, roles: Iterable[str]) -> list[str]:
 
 
 def tell_lost_roles(before: Rows, after: Rows) -> None:
-    """Warn where decoding took all clips of a role from a class.
+    """Warn if decoding lost all clips of a role in a class.
 
     >>> import sys
     >>> shown = logging.StreamHandler(sys.stdout)
@@ -437,7 +436,7 @@ def tell_lost_roles(before: Rows, after: Rows) -> None:
 
 
 def lost_roles(split: Rows, left: Rows) -> list[tuple[str, str, int]]:
-    """Class, role, and how many clips it had of it, wherever ``left`` has none any more; by class and role.
+    """Class, role, and its number of clips in ``split``, wherever ``left`` has none; sorted by class and role.
 
     >>> from benchwright.curation.store import Rows
     >>> split = pa.table({"label": ["surfing", "surfing", "diving"], "role": ["test", "test", "test"], "task": [0, 0, 0]})

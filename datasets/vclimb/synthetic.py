@@ -1,8 +1,8 @@
-"""Videos drawn from a seed, for trying the pipeline without any file: coloured squares that drift over a ground.
+"""Generated videos, to try the pipeline without files: coloured squares that drift over a background.
 
-A class is a colour and a direction, a group a shade of the ground, a clip a path and a length of 10 to 20 frames. Files are
-YUV4MPEG2, written here: their bytes depend on no encoder. They are payloads of rows; two steps write each to a temporary file
-for as long as it is read.
+A class is a colour and a direction, a group is a shade of the background, a clip is a path and a length of 10 to 20 frames. The
+files are YUV4MPEG2, written here, so their bytes do not depend on an encoder. They are payloads of rows; two steps write each
+to a temporary file while it is read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DrawnClip(ListedClip):
 
 @dataclass(frozen=True)
 class DrawnPart:
-    """What the steps take of it."""
+    """The columns of a ``DrawnClip`` that the steps read."""
 
     key: str
     video: str
@@ -62,9 +62,9 @@ def draw_videos(*, classes: int, groups: int, clips_per_group: int, broken: bool
     Args:
         classes: 2 to 12, the first of ``CLASSES``.
         groups: groups per class.
-        clips_per_group: likewise.
-        broken: with two more of the first class: one of three frames, one that is not a video.
-        seed: of the paths, shades and lengths.
+        clips_per_group: clips per group.
+        broken: add two clips to the first class: one of three frames, and one that is not a video.
+        seed: seed for paths, shades and lengths.
     """
     for label in CLASSES[:classes]:
         for group in range(1, groups + 1):
@@ -106,7 +106,7 @@ def _video(label: str, group: int, clip: int, seed: int) -> bytes:
 
 @dataclass(frozen=True)
 class ProbedDrawn(ProbedClip):
-    """What the first gives: the video is needed again."""
+    """Result of ``probe_drawn``, with the video, which is needed again."""
 
     content: Blob
 
@@ -117,7 +117,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
-    """Step: ``curation.video.frames.probe_clip`` of a payload."""
+    """Step: ``curation.video.frames.probe_clip`` for a payload."""
     with tempfile.TemporaryDirectory() as folder:
         _put(Path(folder, row.video), row.content.read())
         probed = probe_clip(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan)
@@ -125,7 +125,7 @@ def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
 
 
 def sample_drawn(row: DrawnPart, *, plan: FramePlan, stored: FrameSettings) -> SampledClip:
-    """Step: ``curation.video.frames.sample_frames`` of a payload."""
+    """Step: ``curation.video.frames.sample_frames`` for a payload."""
     with tempfile.TemporaryDirectory() as folder:
         _put(Path(folder, row.video), row.content.read())
         return sample_frames(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan, settings=stored)

@@ -1,4 +1,4 @@
-"""Tables about a split: the counts of Table 1, clips by task, leaks between roles, what a copy lacks, the size of memories."""
+"""Tables about a split: the counts of Table 1, clips per task, leaks between roles, missing clips, and memory sizes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def per_task(clips: pa.Table) -> pa.Table:
 
 
 def table_1(clips: pa.Table, rule: Literal["floor", "round"]) -> dict[str, int]:
-    """Clips a task of every role that has any, as Table 1 prints them: role -> mean over tasks, cut off or rounded.
+    """Mean number of clips per task, for each role that has clips, rounded down or to nearest as in Table 1.
 
     Args:
         clips: columns ``task``, ``label``, ``role``.
-        rule: how the mean becomes a whole number; ``round`` goes to the even one from a half (770.5 stands as 770).
+        rule: how the mean becomes an integer; ``round`` rounds halves to even (770.5 becomes 770).
     """
     table = per_task(clips)
     sums = {role: sum(table[role].to_pylist()) / table.num_rows for role in ROLES}
@@ -38,12 +38,12 @@ def table_1(clips: pa.Table, rule: Literal["floor", "round"]) -> dict[str, int]:
 
 
 class Leaks(NamedTuple):
-    """What train shares with another role.
+    """Groups and clips that train shares with another role.
 
     Attributes:
-        classes: classes with a group on both sides.
-        groups: groups on both sides, and ``of`` how many groups in all.
-        clips: clips of the other role whose group is in train, and ``tested`` how many clips it has.
+        classes: number of classes with a group in both roles.
+        groups: number of groups in both roles, of ``of`` groups in total.
+        clips: number of clips of the other role whose group is in train, of ``tested`` clips in total.
         by_class: columns ``label``, ``groups``, ``shared``, ``clips``, ``leaked``; one row per class, by name.
     """
 
@@ -56,10 +56,10 @@ class Leaks(NamedTuple):
 
 
 def leaks(clips: pa.Table, *, by: str = "group", role: str = "test") -> Leaks:
-    """Groups, or videos, that stand both in train and in another role.
+    """Groups, or videos, that are both in train and in another role.
 
     Args:
-        clips: columns ``label``, ``role`` and that of ``by``.
+        clips: columns ``label``, ``role`` and the column ``by``.
         by: ``group`` or ``name`` (the video).
         role: the other role.
     """
@@ -82,14 +82,14 @@ def leaks(clips: pa.Table, *, by: str = "group", role: str = "test") -> Leaks:
 
 
 def coverage(clips: pa.Table, rejects: pa.Table) -> pa.Table:
-    """What a copy lacks, by task, class and role.
+    """Listed and usable clips by task, class and role, with the reasons for missing ones.
 
     Args:
         clips: all clips of the split: ``key``, ``task``, ``label``, ``role``.
-        rejects: of every later stage: columns ``key`` and ``reason``.
+        rejects: rejects of all later stages: columns ``key`` and ``reason``.
 
     Returns:
-        ``task``, ``label``, ``role``, ``listed``, ``usable``, and a column of counts a reason (int64), sorted by task, label
+        ``task``, ``label``, ``role``, ``listed``, ``usable``, and a column of counts per reason (int64), sorted by task, label
         and role.
     """
     place = ["task", "label", "role"]
@@ -106,13 +106,13 @@ def coverage(clips: pa.Table, rejects: pa.Table) -> pa.Table:
 
 
 def clips_of_unknown_recordings(clips: pa.Table, *, youtube: bool) -> int:
-    """How many clips have no group but their own file, so that is unknown which others show the same recording.
+    """Number of clips whose group is only their own file, so that other clips of the same recording are unknown.
 
-    A YouTube id names a recording, and so do groups of UCF101 and of a list's column.
+    A YouTube id identifies a recording, and so do groups of UCF101 and of a list's column.
 
     Args:
         clips: columns ``group`` and ``name`` (the video).
-        youtube: whether names of 11 characters are YouTube's ids, and not somebody's own.
+        youtube: whether names of 11 characters are YouTube ids rather than other names.
 
     >>> names, groups = ["v_Surfing_g01_c02", "abcdefghijk", "surf/a.mp4"], ["Surfing/g01", "abcdefghijk", "surf/a.mp4"]
     >>> table = pa.table({"name": names, "group": groups})
@@ -127,7 +127,7 @@ def clips_of_unknown_recordings(clips: pa.Table, *, youtube: bool) -> int:
 
 
 class MemoryLine(NamedTuple):
-    """Frames that a memory of ``videos`` holds at ``frames_per_video`` (None: all of them, at the published average)."""
+    """Frames in a memory of ``videos`` with ``frames_per_video`` each (None: all frames, at the published average)."""
 
     dataset: str
     videos: int
@@ -137,12 +137,12 @@ class MemoryLine(NamedTuple):
 
 
 def memory_lines(memory: Mapping[str, Sequence[int]], average: Mapping[str, int], settings: Sequence[int]) -> list[MemoryLine]:
-    """The paper's statements of memory, computed: videos times frames, beside what it prints.
+    """The memory sizes stated in the paper, computed as videos times frames, next to the printed numbers.
 
     Args:
-        memory: data set -> videos, the paper's frames where all are kept, and its frames for each of ``settings``.
-        average: data set -> frames a video on average.
-        settings: frames a stored video.
+        memory: dataset -> number of videos, the paper's frames if all are kept, and its frames for each of ``settings``.
+        average: dataset -> average number of frames per video.
+        settings: numbers of frames per stored video.
     """
     lines: list[MemoryLine] = []
     for dataset, (videos, everything, *stated) in memory.items():
@@ -153,11 +153,11 @@ def memory_lines(memory: Mapping[str, Sequence[int]], average: Mapping[str, int]
 
 
 def memory_share(frames: int, dataset: FactTable) -> float:
-    """Percent of the training frames of a data set that a memory of so many frames is.
+    """Size of a memory as a percentage of the training frames of a dataset.
 
     Args:
-        frames: in the memory.
-        dataset: its facts: clips for training, or those a task where the sum is not known, and frames a video on average.
+        frames: number of frames in the memory.
+        dataset: facts of the dataset: training clips, or those per task if the total is unknown, and average frames per video.
 
     >>> from benchwright.datasets.vclimb.facts import facts
     >>> [round(memory_share(4000 * n, facts().datasets["activitynet_trim"]), 2) for n in (8, 3879)]

@@ -1,1 +1,1 @@
-"""Videos of any kind: the common row, the inventory of a copy, and sources for anyone's own."""
+"""Videos of any kind: the common row, the inventory of a copy, and sources for your own videos."""

@@ -1,7 +1,7 @@
-"""Videos that lie as folders of pictures, as vCLIMB's released code reads them: ``<class>/<video>/frame<number>.jpg``.
+"""Videos stored as folders of pictures, as vCLIMB's released code reads them: ``<class>/<video>/frame<number>.jpg``.
 
-A folder that holds pictures whose names end in a number is a video, its frames in the order of these numbers. Pictures
-are carried over as they are unless they are larger than asked for.
+A folder with pictures whose names end in a number is a video, with its frames in the order of these numbers. Pictures are
+stored unchanged unless they are larger than requested.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .inventory import VideoFile
 _FRAME = re.compile(r"(?P<number>\d{1,9})\.(?:jpg|jpeg|png)\Z", re.IGNORECASE)
 
 _MAX_BYTES = 1 << 26
-"""Largest picture that is read."""
+"""Maximum size of a picture file in bytes."""
 
 
 def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
-    """Source step: the folders that hold frames, in the order of their paths; ``size`` is that of all frames.
+    """Source step: the folders that hold frames, in the order of their paths; ``size`` is the total size of the frames.
 
-    Rejected: ``not_a_frame`` (a file beside frames, or one that is none), and as ``inventory.list_videos``.
+    Rejected: ``not_a_frame`` (any other file), and as for ``inventory.list_videos``.
 
     Args:
         root: local folder or fsspec URL.
@@ -50,11 +50,11 @@ def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
 def probe_frame_folder(
     row: Clip, *, root: str, fps: float, plan: FramePlan | None = None, limits: VideoLimits = NO_SURPRISES
 ) -> ProbedClip:
-    """Step: what the folder of frames of a clip is. Its rate is not in it, and is the setting's.
+    """Step: the properties of a clip's folder of frames. The frame rate is not stored there, but a setting.
 
     Raises:
-        Reject: ``no_frames``, ``repeated_frame``, ``too_many_frames``, and those of ``stages.decode.read_header``; with a plan
-            ``bad_segment`` and ``too_few_frames``, too.
+        Reject: ``no_frames``, ``repeated_frame``, ``too_many_frames``, and as for ``stages.decode.read_header``; with a plan
+            also ``bad_segment`` and ``too_few_frames``.
     """
     folder = open_folder(root)
     names = _frames(folder, row.video, limits)
@@ -83,13 +83,13 @@ def probe_frame_folder(
 def sample_frame_folder(
     row: Clip, *, root: str, fps: float, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: VideoLimits = NO_SURPRISES
 ) -> SampledClip:
-    """Step: the frames of a clip that a plan chooses; what ``curation.video.frames.sample_frames`` is for video files.
+    """Step: the frames of a clip that a plan chooses, like ``curation.video.frames.sample_frames`` for video files.
 
-    A JPEG whose shorter side is not above ``short_side_px`` is carried over byte for byte; other pictures become JPEGs, larger
-    ones scaled down by averages of areas.
+    A JPEG whose shorter side is not above ``short_side_px`` is stored byte for byte; other pictures become JPEGs, larger ones
+    scaled down by area averaging.
 
     Raises:
-        Reject: as ``probe_frame_folder`` and ``stages.decode.decode_rgb``; also ``bad_segment``, ``too_few_frames`` or
+        Reject: as for ``probe_frame_folder`` and ``stages.decode.decode_rgb``; also ``bad_segment``, ``too_few_frames`` or
             ``size_changes``.
     """
     folder = open_folder(root)
@@ -113,7 +113,7 @@ def sample_frame_folder(
 
 
 def _frames(folder: Folder, video: str, limits: VideoLimits) -> list[FolderEntry]:
-    """The frames of a video in order, with their paths in the folder of videos."""
+    """The frames of a video in order, with their paths relative to the folder of videos."""
     try:
         _, entries = next(walk(Folder(folder.fs, posixpath.join(folder.root, video), folder.local)))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Groups, such as recordings, performers or cameras, that stay whole when clips are split."""
+"""Groups, such as recordings, performers or cameras, that are kept together when clips are split."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ...curation.rng import uniform
 def whole_groups(
     groups: np.ndarray, *, seed: int, stage: str, until: tuple[float, float], with_middle: bool, with_last: bool
 ) -> np.ndarray:
-    """Which of three parts every clip goes to, (n,) int64 from 0 to 2. A group is in one part.
+    """The part, 0 to 2, of every clip, (n,) int64. All clips of a group are in one part.
 
-    Groups are taken in an order that is drawn, and go where their middle falls. Few or uneven groups: no part that has a share
-    stays without any, as far as they go.
+    Groups are put in random order, and each goes to the part that contains its middle clip. With few or uneven groups, every
+    part that has a share gets at least one group if there are enough.
 
     Args:
         groups: (n,) strings, the group of every clip.
-        seed: of the draw.
-        stage: names the draw.
-        until: clips of the first part, and of the first and the second.
+        seed: seed for the order.
+        stage: name of the random draw.
+        until: number of clips of the first part, and of the first and second together.
         with_middle: whether the second part has a share.
-        with_last: whether the third has.
+        with_last: whether the third part has a share.
 
     >>> parts = whole_groups(np.array(["a", "b", "b", "c"]), seed=0, stage="s", until=(2, 3), with_middle=True, with_last=True)
     >>> sorted(set(parts.tolist())), bool(parts[1] == parts[2])

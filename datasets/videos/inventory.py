@@ -1,7 +1,7 @@
-"""What a user's copy holds: the video files of a folder, and the clips of a list that go with them.
+"""The content of a user's copy: the video files of a folder, and the clips of a list that match them.
 
-Nothing leaves the folder: links that point out of it are rejected, names in lists are compared with the files that are there
-and never opened.
+Nothing outside the folder is read: links that point out of it are rejected; names in lists are only compared with existing
+files and never opened.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EXTENSIONS = (
     "mpeg", "mpg", "mts", "mxf", "nut", "ogm", "ogv", "ts", "vob", "webm", "wmv", "y4m",
 )
 # fmt: on
-"""Extensions of files that are taken for videos; what is in them is for the decoder to say."""
+"""Extensions of files that count as videos; whether they are videos is left to the decoder."""
 
 Names = Literal["path", "stem", "youtube"]
-"""How clips name their videos: by the path in the folder, by the file's name without folder and extension, by a YouTube id."""
+"""How clips name their videos: by path in the folder, by file name without folder and extension, or by YouTube id."""
 
 _YOUTUBE = r"(?:v_)?([A-Za-z0-9_-]{11})(?:_(\d{1,6}(?:\.\d{3})?)_(\d{1,6}(?:\.\d{3})?))?$"
 
@@ -50,9 +50,9 @@ class WithVideo:
 
     Attributes:
         video: path of the file in the folder.
-        copies: files there that would have done; the first is taken, by the order that ``match_videos`` tells.
-        t_start: None if the file holds the clip alone.
-        t_end: likewise.
+        copies: number of matching files; the first is used, in the order of ``match_videos``.
+        t_start: None if the file contains only the clip.
+        t_end: None if the file contains only the clip.
     """
 
     key: str
@@ -63,7 +63,7 @@ class WithVideo:
 
 
 def list_videos(*, root: str) -> Iterator[VideoFile | Rejected]:
-    """Source step: the video files of a folder and the folders in it, in the order of their paths.
+    """Source step: the video files of a folder and its sub-folders, in the order of their paths.
 
     Rejected: ``not_a_video`` (another extension), ``empty_file``, ``hidden``, ``bad_name``, ``outside_folder``,
     ``linked_folder``, ``not_a_file``, ``unreadable``.
@@ -90,24 +90,24 @@ def _fault(entry: FolderEntry, extension: str) -> str | None:
 
 
 def match_videos(rows: Rows, *, videos: Rows, names: Names, bare: Literal["whole", "clip"] = "whole") -> Iterator[Sifted]:
-    """Whole step: the file of every clip. Rejected: ``missing_video``.
+    """Whole step: find the file of every clip. Rejected: ``missing_video``.
 
-    With ``names="youtube"`` files may be called ``<id>``, ``v_<id>``, or ``<id>_<start>_<end>`` with times in seconds, as
-    downloaders leave them (fractions have three decimals, ``000007.250``), in any folders. A file of the clip's own times is
-    taken first and holds the clip alone; else that of the whole video. Of several files one in a folder named as the class
-    goes first, then the first by path.
+    With ``names="youtube"`` files may be named ``<id>``, ``v_<id>``, or ``<id>_<start>_<end>`` with times in seconds, as
+    downloaders name them (fractions have three decimals, ``000007.250``), in any folders. A file with the clip's own times has
+    priority and contains only the clip; next is the file of the whole video. Of several files, one in a folder named like the
+    class has priority, then the first by path.
 
     Args:
-        rows: of ``ListedClip``, with any other columns.
+        rows: rows of ``ListedClip``, with any other columns.
         videos: rows of ``VideoFile``.
         names: see ``Names``.
-        bare: what a file named by a YouTube id alone holds: the whole video, or the clip, as some tools leave it.
+        bare: content of a file named only by a YouTube id: the whole video, or the clip, as some tools store it.
 
     Yields:
-        The rows in their order with the columns of ``WithVideo``, part by part.
+        The rows in their order with the columns of ``WithVideo``, batch by batch.
 
     Raises:
-        ValueError: for ``names`` that are not known.
+        ValueError: ``names`` is unknown.
     """
     if names not in ("path", "stem", "youtube"):
         raise ValueError(f"names is {names!r}: one of path, stem, youtube")
@@ -130,7 +130,7 @@ def match_videos(rows: Rows, *, videos: Rows, names: Names, bare: Literal["whole
 
 
 def _plain(column: str) -> pl.Expr:
-    """A name of a class or its folder in one spelling: lower case, letters and digits alone."""
+    """A class name or folder name in normal form: lower case, only letters and digits."""
     return pl.col(column).str.to_lowercase().str.replace_all(r"[^\p{L}\p{N}]+", "")
 
 

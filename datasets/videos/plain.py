@@ -1,7 +1,7 @@
-"""Anyone's own videos: a folder of class folders, a folder of files named by their class, or a CSV file beside the videos.
+"""Your own videos: a folder of class folders, a folder of files named by their class, or a CSV file next to the videos.
 
-``list_folder`` reads folders. ``list_csv`` reads a CSV file with the columns ``video`` and ``label``, and ``t_start``,
-``t_end``, ``role`` and ``group`` if there are any; ``video`` is a path in the folder of videos. Both name clips by path.
+``list_folder`` reads folders. ``list_csv`` reads a CSV file with the columns ``video`` and ``label``, and optionally
+``t_start``, ``t_end``, ``role`` and ``group``; ``video`` is a path in the folder of videos. Both name clips by path.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def list_folder(
 
     Args:
         root: folder of videos.
-        layout: ``class_folders``: ``[role/]<class>/<video>``, the role where folders ``train``, ``val`` or ``test`` hold those
-            of the classes; ``flat``: ``<class>.<extension>``.
+        layout: ``class_folders``: ``[role/]<class>/<video>``, with a role if the class folders are inside folders ``train``,
+            ``val`` or ``test``; ``flat``: ``<class>.<extension>``.
         form: whether a video is a file or a folder of frames.
 
-    Rejected: ``no_class_folder`` for a video outside all class folders, and ``empty_class_folder``. What is no video is among
-    the rejects of ``list_videos``, whose stage every plan of a folder has, and is counted there alone.
+    Rejected: ``no_class_folder`` for a video outside all class folders, and ``empty_class_folder``. Files that are not videos
+    are rejected only by ``list_videos``, whose stage is part of every plan for a folder.
     """
     if layout not in ("class_folders", "flat"):
         raise ValueError(f"layout is {layout!r}: class_folders or flat")
@@ -86,13 +86,13 @@ def _role(text: str) -> str | None:
 
 
 def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
-    """Source step: the rows of a CSV file with a header; columns as the module says, in any order.
+    """Source step: the rows of a CSV file with a header; columns as in the docstring of the module, in any order.
 
     Rejected: ``malformed_row``, ``empty_video``, ``outside_folder``, ``empty_label``, ``bad_time`` (not two numbers of
     seconds, 0 <= start < end), ``bad_role``.
 
     Raises:
-        ValueError: for a file without those columns, or that is no UTF-8; for more than a million rejected rows.
+        ValueError: the file lacks these columns or is not UTF-8, or more than a million rows are rejected.
     """
     lines = csv_lines(_utf8(path), path)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
@@ -110,8 +110,8 @@ def _utf8(path: str) -> Iterator[str]:
 
 
 def csv_lines(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]]:
-    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV: a quote that
-    does not close would swallow the rows behind it."""
+    """Line number and fields of every row. Raises ``ValueError``, with the line, if the text is not CSV: a quote that is not
+    closed would swallow the following rows."""
     reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     try:
         for fields in reader:

@@ -1,4 +1,4 @@
-"""The row that every list of videos is brought to: one clip with its label, and what the list says of its role and group."""
+"""The common row of all lists of videos: one clip with its label, role and group."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from ...curation.stages.folder import safe_key
 
 ROLES = ("train", "val", "test")
-"""What clips are used for."""
+"""Roles of clips."""
 
 _MAX_KEY = 60
-"""Names in a tar have 100 bytes: what is left has room for the times of a segment, its number, and a member's extension."""
+"""Names in a tar have 100 bytes: the rest leaves room for the times of a segment, its number, and a member's extension."""
 _MAX_TIME_S = 1e6
 
 
 @dataclass(frozen=True)
 class ListedClip:
-    """A clip as a list names it.
+    """A clip as listed.
 
     Attributes:
-        key: names its sample in shards: letters, digits, ``_`` and ``-``.
-        name: of its video: the stem of the file, or the path of a file that is there, as the source says.
+        key: name of its sample in shards: letters, digits, ``_`` and ``-``.
+        name: name of its video: the stem of a file, or the path of an existing file, depending on the source.
         label: name of the class.
-        role: ``train``, ``val`` or ``test`` where the list says so, else None.
-        group: what two roles must not share: UCF101's groups, else the video.
-        t_start: of the clip in its video, seconds; None for the whole video. It may be no more than ``t_end`` in published
-            lists, which is for the frame plan to reject.
-        t_end: likewise.
+        role: ``train``, ``val`` or ``test`` if the list states it, else None.
+        group: group that must not be split between roles: UCF101's groups, else the video.
+        t_start: start of the clip in its video, seconds; None for the whole video. In published lists it may be no less than
+            ``t_end``, which the frame plan rejects.
+        t_end: end of the clip, seconds; None for the whole video.
         video_s: length of the whole video as listed, seconds.
-        listed: where it stands: ``<file>:<line>``.
+        listed: position in the list: ``<file>:<line>``.
     """
 
     key: str
@@ -53,7 +53,7 @@ def key_of_name(name: str) -> str:
 
 
 def segment_key(key: str, t_start: float | None, t_end: float | None) -> str:
-    """Key of a segment: that of its video, start and end in milliseconds, seven digits each; the video's own without times.
+    """Key of a segment: the video's key, start and end in milliseconds, seven digits each; only the video's without times.
 
     >>> segment_key("v_abc", 1.5, 12.0), segment_key("v_abc", None, None)
     ('v_abc-0001500-0012000', 'v_abc')
@@ -64,7 +64,7 @@ def segment_key(key: str, t_start: float | None, t_end: float | None) -> str:
 
 
 def read_time(text: object) -> float | None:
-    """Seconds that a field of a list gives; None unless they are a number from 0 to a million.
+    """Seconds in a field of a list; None unless they are a number from 0 to a million.
 
     >>> read_time("12.5"), read_time("-1"), read_time("soon")
     (12.5, None, None)

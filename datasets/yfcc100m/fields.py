@@ -1,4 +1,4 @@
-"""The columns of YFCC100M's metadata, and rows of them put together: what is not sure to be a photo is left to ``rules``."""
+"""The columns of YFCC100M's metadata, and rows assembled from parsed blocks; uncertain rows are left to ``rules``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ENCODED = frozenset({"nickname", "device", "title", "description", "user_tags", 
 """Columns that are URL-encoded in the file, with + for a space."""
 
 EXTRA = tuple(name for name in LAYOUTS[25] if name not in (*NEEDED, "line"))
-"""Columns that can be asked for beside those of ``metadata.Photo``, all as text."""
+"""Columns that can be requested in addition to those of ``metadata.Photo``, all as text."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where the rows of a frame come from: names those that have no id of their own.
+    """Origin of the rows of a block, to name rows without an id.
 
     Attributes:
         file: name of the file within the source.
@@ -46,15 +46,15 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-    """Some lines.
+    """Parsed lines of a block.
 
     Attributes:
-        good: columns of ``metadata.Photo`` and those asked for, as text, of the rows that are known to keep all rules.
-        index: int64 of shape (good,), increasing: which line each is.
-        rest: the other rows: the columns ``NEEDED`` and those asked for as text, empty or null where the field was empty;
-            ``index``, increasing, and ``place``, the place of the line in the unit of ``place``, both int64.
-        lines: how many there are, those that are rejected with them.
-        rejected: lines whose fields could not be distinguished, with the columns ``REJECTS``.
+        good: rows that are known to pass all rules: columns of ``metadata.Photo`` and the requested ones, as text.
+        index: int64 of shape (good,), increasing: line number of each row in the block.
+        rest: the other rows: the columns ``NEEDED`` and the requested ones as text, empty or null for empty fields; ``index``,
+            increasing, and ``place``, the position of the line in the unit of ``Place``, both int64.
+        lines: number of lines, including rejected ones.
+        rejected: lines that could not be split into fields, with the columns ``REJECTS``.
     """
 
     good: pa.Table
@@ -65,7 +65,7 @@ class Parsed:
 
 
 def rest_table(index: Sequence[int] | np.ndarray, place: Sequence[int] | np.ndarray, texts: Mapping[str, Any]) -> pa.Table:
-    """``Parsed.rest`` of its columns."""
+    """The table ``Parsed.rest`` with these columns."""
     integers = {"index": pa.array(index, pa.int64()), "place": pa.array(place, pa.int64())}
     schema = pa.schema([*((name, pa.int64()) for name in integers), *((name, pa.string()) for name in texts)])
     return pa.table({**integers, **texts}, schema=schema)
@@ -79,13 +79,14 @@ def row_schema(extra: Sequence[str]) -> pa.Schema:
 
 
 def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> Sifted:
-    """Put blocks together as rows of ``metadata.Photo``, and reject rows that break a rule.
+    """Assemble blocks into rows of ``metadata.Photo``, and reject rows that break a rule.
 
     Args:
-        blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is requested.
+        blocks: blocks of one file, in order, at least one; when the next one is requested, only the kept part of a block is
+            still in memory.
         place: names the rows without a valid id.
-        licences: names of licences to keep; None for all. The rows ``good`` have been asked for theirs.
-        extra: further columns to give, decoded where they are ``ENCODED``.
+        licences: names of licences to keep; None for all. The rows ``good`` have been checked already.
+        extra: additional columns, decoded if they are ``ENCODED``.
     """
     good, index, rest, rejected = list[pa.Table](), list[np.ndarray](), list[pa.Table](), list[pa.Table]()
     total = 0
@@ -96,8 +97,8 @@ def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[st
         rejected.append(block.rejected)
         total += block.lines
     rows, others = pa.concat_tables(good), pa.concat_tables(rest)
-    if others.num_rows:  # of all blocks at once, as there are few
-        from .rules import judged  # takes polars a fifth of a second to load, while another thread may scan
+    if others.num_rows:  # for all blocks at once, since there are few
+        from .rules import judged  # polars takes a fifth of a second to load, during which another thread may scan
 
         late, kept, refused = judged(others, file=place.file, unit=place.unit, licences=licences, schema=row_schema(extra))
         rejected.append(refused)

@@ -1,7 +1,7 @@
-"""Whole lines out of large text files, block by block, and what is wrong with a line that is not what it should be.
+"""Whole lines from large text files, block by block, and the faults of malformed lines.
 
-Memory is bounded by ``BLOCK_BYTES`` and ``MAX_LINE_BYTES``, whatever the file holds. Every line is counted once, and what
-becomes of it does not depend on where blocks or pieces begin.
+Memory is bounded by ``BLOCK_BYTES`` and ``MAX_LINE_BYTES``, whatever the content of the file. Every line is counted once, and
+its result does not depend on the boundaries of blocks or pieces.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import IO
 import numpy as np
 
 BLOCK_BYTES = 1 << 22
-"""Bytes that are read and parsed at a time: small enough for the allocator to use the same memory again, and for the cache."""
+"""Bytes that are read and parsed at a time: small enough for the cache, and for the allocator to reuse the same memory."""
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line is rejected unread. The longest real ones (long descriptions, many tags) are far below."""
+"""Longer lines are rejected without being read. The longest real ones (long descriptions, many tags) are far below."""
 
 LINES_AT_ONCE = 1 << 16
-"""Lines that are parsed at a time: what is wrong with a line takes far more memory than an empty one. Those of the metadata are
-longer than 64 bytes, so that blocks are seldom cut for it."""
+"""Lines that are parsed at a time: the reject of a line takes far more memory than an empty line. Lines of the metadata are
+longer than 64 bytes, so that blocks are seldom cut because of this."""
 
 _NEWLINE = ord("\n")
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
@@ -33,9 +33,9 @@ class Lines:
     """Whole lines.
 
     Attributes:
-        data: bytes of the lines with their newlines (the last line of a file, and one that is too long, gets one where it has
-            none), to be used before the next block is read.
-        size: bytes that they take up in the file; more than are kept where the last line was too long.
+        data: bytes of the lines with their newlines (one is added to the last line of a file if it has none, and to a line that
+            is too long); valid until the next block is read.
+        size: bytes of the lines in the file; more than in ``data`` if the last line was too long.
     """
 
     data: memoryview
@@ -48,7 +48,7 @@ def compression(head: bytes) -> str | None:
 
 
 def start_of_first(stream: IO[bytes], start: int, end: int) -> int:
-    """Where the first line that begins in [start, end) begins; ``end`` where none does."""
+    """Position of the first line that begins in [start, end); ``end`` if there is none."""
     if start == 0:
         return 0
     stream.seek(start - 1)
@@ -58,21 +58,21 @@ def start_of_first(stream: IO[bytes], start: int, end: int) -> int:
 
 
 def blocks(stream: IO[bytes], place: str, size: float = math.inf, block_bytes: int | None = None) -> Iterator[Lines]:
-    """The lines of a stream that begin in its next ``size`` bytes. A line begins where it stands.
+    """The lines of a stream that begin in its next ``size`` bytes.
 
     Args:
-        size: of a stream that can seek; of others all lines are read.
-        block_bytes: of a block, or somewhat more; ``BLOCK_BYTES`` by default.
+        size: for a seekable stream; all lines of other streams are read.
+        block_bytes: approximate size of a block; ``BLOCK_BYTES`` by default.
 
     Raises:
-        ValueError: where a compressed stream is cut short or damaged.
+        ValueError: a compressed stream is truncated or damaged.
     """
     done, start, most = 0, stream.tell() if size < math.inf else 0, block_bytes or BLOCK_BYTES
-    # One room for all blocks: the system need not clear memory for each.
+    # One buffer for all blocks: the system need not clear memory for each.
     view = np.empty(most + 2 * (MAX_LINE_BYTES + 2), dtype=np.uint8).data
     try:
         while (wanted := int(min(most, size - done))) > 0:
-            if size < math.inf:  # look where the last line ends before reading
+            if size < math.inf:  # find the end of the last line before reading
                 stream.seek(start + done + wanted - 1)
                 wanted += max(len(stream.readline(MAX_LINE_BYTES + 1)) - 1, 0)
                 stream.seek(start + done)
@@ -96,7 +96,7 @@ def blocks(stream: IO[bytes], place: str, size: float = math.inf, block_bytes: i
 
 
 def _read(stream: IO[bytes], room: memoryview) -> int:
-    """Read into ``room``; how many bytes, 0 at the end."""
+    """Read into ``room``; return the number of bytes, 0 at the end."""
     if (read := getattr(stream, "readinto", None)) is not None:
         return read(room)
     data = stream.read(len(room))
@@ -105,11 +105,11 @@ def _read(stream: IO[bytes], room: memoryview) -> int:
 
 
 def fault(line: bytes, columns: int) -> tuple[str, str] | None:
-    """Why a line cannot be cut into ``columns`` fields, and what was seen; None if it can.
+    """Why a line cannot be split into ``columns`` fields, and what was found; None if it can.
 
     Args:
-        line: with its end.
-        columns: tab-separated columns that it must have.
+        line: the line with its newline.
+        columns: required number of tab-separated columns.
     """
     if len(line) > MAX_LINE_BYTES:
         return "line_too_long", f"more than {MAX_LINE_BYTES:,} bytes"
@@ -122,7 +122,7 @@ def fault(line: bytes, columns: int) -> tuple[str, str] | None:
 
 
 def text_fault(data: bytes, what: str) -> tuple[str, str] | None:
-    """Why the bytes of a line or a field are no text, and what was seen; None if they are."""
+    """Why the bytes of a line or a field are not text, and what was found; None if they are."""
     if b"\0" in data:
         return "nul_byte", f"NUL at byte {data.index(0)} of {what}"
     try:

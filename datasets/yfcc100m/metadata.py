@@ -1,17 +1,17 @@
-"""The metadata of YFCC100M as rows: a source that is read piece by piece, in parallel.
+"""The metadata of YFCC100M as rows: a source that is read in pieces, in parallel.
 
 Three forms are read, distinguished by their content: tab-separated text of 23 columns (``yfcc100m_dataset`` as released) or 25
 (with the line number and the photo's hash), plain or compressed by gzip or bzip2; and the SQLite table ``yfcc100m_dataset``.
-Quotes mean nothing: a field ends at the next tab. Text fields are URL-encoded in the file and decoded here.
+Quotes have no meaning: a field ends at the next tab. Text fields are URL-encoded in the file and decoded here.
 
-Every line becomes a row or a reject. The reasons, in the order in which they are looked for:
+Every line becomes a row or a reject. The reasons, in the order of the checks:
 
 ========================  =================================================================================
 ``line_too_long``         more than ``lines.MAX_LINE_BYTES``
 ``blank_line``            nothing between two newlines
 ``nul_byte``              a NUL
 ``bad_utf8``              bytes that are not UTF-8, in any column
-``wrong_column_count``    not as many columns as the file has
+``wrong_column_count``    another number of columns than the file has
 ``bad_id``                the id is not a positive whole number of at most 18 digits (a header line, for one)
 ``bad_marker``            the last column is neither 0 (photo) nor 1 (video)
 ``not_a_photo``           the marker is 1
@@ -19,7 +19,7 @@ Every line becomes a row or a reject. The reasons, in the order in which they ar
 ``bad_date_taken``        it is not a date and time like ``2006-02-28 20:33:06.0``
 ``null_date_uploaded``    the upload time is empty or ``null``
 ``bad_date_uploaded``     it is not a whole number of seconds since 1970, of at most 10 digits
-``taken_not_before_upload``  captured at or after the upload, both compared as they stand (CLEAR's released code: capture in
+``taken_not_before_upload``  captured at or after the upload, compared without conversion (CLEAR's released code: capture in
                           local time, upload in UTC, compared as naive)
 ``no_url``                no download address
 ``licence_not_wanted``    the licence is not among those requested
@@ -55,21 +55,21 @@ PIECE_BYTES = 1 << 26
 """Bytes of a plain file that one piece covers. It changes neither rows nor their order."""
 
 _HEAD_BYTES = 1 << 20
-_MAX_BAD_LINES = 1 << 20  # of a piece: each becomes a reject, which takes a hundred bytes
-_SQLITE_ROW_BYTES = 500  # of a row in the database, roughly: only decides how many pieces there are
+_MAX_BAD_LINES = 1 << 20  # in a piece: each becomes a reject of about a hundred bytes
+_SQLITE_ROW_BYTES = 500  # approximate size of a row in the database: only determines the number of pieces
 
 
 @dataclasses.dataclass(frozen=True)
 class Photo:
-    """A photo of YFCC100M with both its times.
+    """A photo of YFCC100M with capture and upload time.
 
     Attributes:
         key: Flickr's photo id.
         date_taken: capture time by the camera's clock, naive local time.
         date_uploaded: naive UTC.
-        uploaded_unix: the upload time as the file has it, for the released order.
-        url: of the image.
-        extension: of the original file, without a dot.
+        uploaded_unix: the upload time as in the file, for the released order.
+        url: URL of the image.
+        extension: extension of the original file, without a dot.
         licence: name of the Creative Commons licence.
     """
 
@@ -83,19 +83,19 @@ class Photo:
 
 
 def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
-    """What can be read apart from each other, in the order of the source: files by name, and parts of plain files.
+    """Parts that can be read independently, in the order of the source: files by name, and parts of plain files.
 
     Args:
-        path: a file or a folder, local or by fsspec URL (SQLite: local only). Of a folder, hidden files are left out.
-        files: which files of a folder, as a shell pattern.
+        path: a file or a folder, local or an fsspec URL (SQLite: local only). Hidden files of a folder are left out.
+        files: shell pattern that selects the files of a folder.
         piece_bytes: size of the pieces of a plain file or a database; compressed files are one piece each.
 
     Yields:
         JSON for ``read_metadata``.
 
     Raises:
-        FileNotFoundError: where nothing is there.
-        ValueError: for a file that is empty or not YFCC100M metadata, or a folder without files.
+        FileNotFoundError: the path does not exist.
+        ValueError: a file is empty or not YFCC100M metadata, or no file of the folder matches.
     """
     if piece_bytes < 1:
         raise ValueError(f"piece_bytes is {piece_bytes}: it must be at least 1")
@@ -119,19 +119,19 @@ def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> It
 def read_metadata(
     piece: str, *, path: str, licences: Sequence[str] | None = None, extra: Sequence[str] = ()
 ) -> Iterator[Sifted]:
-    """Photos of YFCC100M's metadata, in the order of its lines: those of one piece, about 64 MB of text at a time.
+    """Photos in one piece of YFCC100M's metadata, in the order of its lines, about 64 MB of text at a time.
 
     Args:
-        piece: what ``pieces`` gave.
+        piece: one result of ``pieces``.
         path: the same as for ``pieces``.
-        licences: names of the licences to keep, as the file writes them; None for all (as CLEAR does).
-        extra: further columns to give (``fields.EXTRA``), as text; empty where the file has nothing.
+        licences: names of the licences to keep, as in the file; None for all (as in CLEAR).
+        extra: additional columns (``fields.EXTRA``), as text; empty where the file has no value.
 
     Yields:
         Columns of ``Photo`` and of ``extra``, with the rejects; rows and rejects together are the lines of the piece.
 
     Raises:
-        ValueError: for a column that is not known or asked for twice, or a file that breaks while it is read.
+        ValueError: a column is unknown or requested twice, or the file turns out damaged while it is read.
     """
     if unknown := [name for name in extra if name not in EXTRA]:
         raise ValueError(f"extra column {unknown[0]!r}: there are {', '.join(EXTRA)}")
@@ -219,7 +219,7 @@ def _columns(head: bytes, name: str) -> int:
 
 
 _Parse = Callable[[memoryview, int], Iterator[Parsed]]
-"""Parses whole lines, the first of which is at a place."""
+"""Parses whole lines; the second argument is the place of the first line."""
 
 
 def _read_text(
@@ -261,8 +261,8 @@ def _by_rules(layout: Sequence[str], place: Place, licences: Sequence[str] | Non
 
 
 def _scanning(layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> _Parse:
-    """The same, by a compiled pass: it tells which lines are good, nearly all of them, and cuts the others into fields for the
-    rules to look at. What it is not sure to cut rightly is cut line by line.
+    """Parser with a compiled pass, which finds the good lines, nearly all of them, and splits the others into fields for the
+    rules; lines that it is not sure to split correctly are split one by one.
     """
     from .scan import Scanner
 
@@ -297,7 +297,7 @@ def _scanning(layout: Sequence[str], place: Place, licences: Sequence[str] | Non
 def _ruled(
     found: Iterable[tuple[int, int, bytes]], layout: Sequence[str], place: Place, extra: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """Lines, with their numbers and places, as ``Parsed.rest`` where they can be cut, and as rejects where they cannot."""
+    """Lines with their numbers and places: as ``Parsed.rest`` if they can be split into fields, else as rejects."""
     names = (*NEEDED, *extra)
     cut, faults = list[tuple[Any, ...]](), list[tuple[int, tuple[str, str]]]()
     for number, at, line in found:
@@ -311,7 +311,7 @@ def _ruled(
 
 
 def _rejected(faults: Iterable[tuple[int, tuple[str, str]]], place: Place) -> pa.Table:
-    """Rejects without an id, by their places."""
+    """Rejects for lines without an id, named by their places."""
     rows = [(place.key(at), reason, f"{place.unit} {at}: {seen}") for at, (reason, seen) in faults]
     return pa.table([list(column) for column in zip(*rows, strict=True)] or [[]] * len(REJECTS), schema=REJECTS)
 

@@ -23,16 +23,16 @@ _FIRST = dt.datetime(1, 1, 1)
 def judged(
     rest: pa.Table, *, file: str, unit: str, licences: Sequence[str] | None, schema: pa.Schema
 ) -> tuple[np.ndarray, pa.Table, pa.Table]:
-    """Rows by the rules.
+    """Apply the rules to rows.
 
     Args:
         rest: as in ``fields.Parsed.rest``.
-        file: with ``unit``, as in ``fields.Place``, names the rows without a valid id.
+        file, unit: as in ``fields.Place``; they name the rows without a valid id.
         licences: names of licences to keep; None for all.
-        schema: of the rows that are kept: ``fields.row_schema``.
+        schema: schema of the kept rows: ``fields.row_schema``.
 
     Returns:
-        ``index`` of the rows that are kept, int64 of shape (kept,); those rows; and the rejects.
+        ``index`` of the kept rows, int64 of shape (kept,); the kept rows; and the rejects.
     """
     frame = pl.DataFrame(rest)
     frame = _timed(frame.with_columns(pl.col(pl.String).replace("", None)))
@@ -42,7 +42,7 @@ def judged(
 
 
 def decoded(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column of text that is URL-encoded, decoded."""
+    """A URL-encoded column of text, decoded."""
     texts = pl.DataFrame(rows.select([name])).select(_decoded(name)).to_arrow(compat_level=pl.CompatLevel.oldest())
     return texts[name].cast(pa.string())
 
@@ -61,7 +61,7 @@ def _good(licences: Sequence[str] | None) -> pl.Expr:
 
 
 def _timed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same with whether the id fits, and ``taken`` and ``uploaded``, null where they cannot be read."""
+    """The frame with ``id_fits``, and ``taken`` and ``uploaded``, null if they cannot be parsed."""
     fraction = pl.col("date_taken").str.slice(20).str.pad_end(6, "0").cast(pl.Int64, strict=False).fill_null(0)
     seconds = pl.col("date_taken").str.slice(0, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, cache=False)
     uploaded = pl.col("date_uploaded").cast(pl.Int64, strict=False) * 1_000_000
@@ -89,7 +89,7 @@ def _rows(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 
 
 def _decoded(name: str) -> pl.Expr:
-    """URL-decoded text. Bytes that are not UTF-8 once decoded become U+FFFD: a garbled title is no reason to lose a photo."""
+    """URL-decoded text. Decoded bytes that are not UTF-8 become U+FFFD: a garbled title is no reason to reject a photo."""
     unquote = functools.partial(urllib.parse.unquote_plus, errors="replace")
     escaped = pl.col(name).str.contains("%", literal=True)
     return (

@@ -1,7 +1,7 @@
-"""Lines of the metadata, cut and checked and copied by one compiled pass.
+"""Split, check and copy lines of the metadata in one compiled pass.
 
-Nearly all lines of the metadata are ASCII, have all their columns, and write ids and times in one way. The pass knows that way
-alone, and leaves whatever it is not sure of to the rules of ``fields``. Other threads run next to it.
+Nearly all lines of the metadata are ASCII, have all their columns, and write ids and times in one form. The pass handles only
+this form, and leaves all lines that it is not sure of to the rules of ``fields``. Other threads can run during a pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...curation.compiled import Passes
 from .fields import NEEDED
 from .lines import LINES_AT_ONCE, MAX_LINE_BYTES
 
-_COPIED = 32  # bytes that are copied at a time, perhaps beyond the end of a text
+_COPIED = 32  # bytes that are copied at a time, possibly beyond the end of a text
 
 
 def _load() -> ModuleType:
@@ -36,8 +36,8 @@ class LinesOfKind:
     """Lines of one kind.
 
     Attributes:
-        index: int64 of shape (n,), increasing: which of the lines they are.
-        spans: int64 of shape (n, 2): first byte of each, and its end.
+        index: int64 of shape (n,), increasing: numbers of the lines.
+        spans: int64 of shape (n, 2): position of the first byte of each line, and of its end.
         texts: columns of text.
     """
 
@@ -48,18 +48,18 @@ class LinesOfKind:
 
 @dataclasses.dataclass(frozen=True)
 class Scanned:
-    """Some lines.
+    """Scanned lines.
 
     Attributes:
-        photos: lines that are photos with two usable times, written like ``2006-02-28 20:33:06.0`` and ``1141158786``, and with
-            one of the licences asked for; with the columns ``given``.
-        taken: their capture times.
-        uploaded: their upload times.
-        others: other lines that are clean; with the columns ``names``.
-        unclear: lines of too few or too many columns, with a byte that is not ASCII, with a control character up to 13 other
-            than their tabs and their end, or longer than ``MAX_LINE_BYTES``; with no columns.
-        lines: how many there are of all kinds.
-        size: bytes that they take up.
+        photos: lines that are photos with two usable times, in the forms ``2006-02-28 20:33:06.0`` and ``1141158786``, and with
+            one of the requested licences; with the columns ``given``.
+        taken: capture times of the photos.
+        uploaded: upload times of the photos.
+        others: other lines in the expected form; with the columns ``names``.
+        unclear: lines with too few or too many columns, with a byte that is not ASCII, with a control character up to 13 other
+            than tabs and line end, or longer than ``MAX_LINE_BYTES``; without columns.
+        lines: number of lines of all kinds.
+        size: bytes of these lines.
     """
 
     photos: LinesOfKind
@@ -72,13 +72,13 @@ class Scanned:
 
 
 class Scanner:
-    """Scans blocks of lines; not to be used by two threads at a time.
+    """Scans blocks of lines; must not be used by two threads at a time.
 
     Args:
         layout: names of the tab-separated columns that a line must have.
-        names: of columns: ``NEEDED``, and perhaps more after them.
-        given: columns, at most as many, that are wanted of photos.
-        licences: which of them a photo may have; any where it is None.
+        names: names of columns: ``NEEDED``, optionally followed by others.
+        given: columns of photos to return, at most as many as ``names``.
+        licences: licences that a photo may have; None: any.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class Scanner:
         """Lines of ``data``, at most ``LINES_AT_ONCE`` at a time.
 
         Raises:
-            ValueError: where the last line lacks its newline, or there are 2 GiB and more.
+            ValueError: the last line has no newline, or the data are 2 GiB or larger.
         """
         if data[-1:] not in (b"", b"\n") or len(data) >= 1 << 31:
             message = f"{len(data):,} bytes that end with {bytes(data[-1:])!r}"
             raise ValueError(f"{message}: expected less than 2 GiB, ending with a newline")
-        # Any column may be nearly all of the data; what is not filled takes no memory.
+        # Any column may be nearly as large as the data; memory that is not written takes no space.
         if self._text.shape[2] < len(data) + _COPIED:
             self._text = np.empty((2, self._most, len(data) + _COPIED), dtype=np.uint8)
         view = np.frombuffer(data, dtype=np.uint8)
@@ -122,7 +122,7 @@ class Scanner:
                 *(self._words, self._word_ends, self._word_count, self._begins, self._counts, self._times),
                 *(self._index, self._spans, self._text, self._text.shape[2], self._ends, LINES_AT_ONCE),
             )
-            # A copy, for the next lines take the place of these.
+            # Copied, because the next lines overwrite these buffers.
             times = self._times[: self._counts[0]].T.copy()
             taken, uploaded = (pa.array(column).cast(pa.timestamp("us")) for column in times)
             photos, others, unclear = map(self._kind, range(3))
@@ -138,7 +138,7 @@ class Scanner:
 
 
 def _kept(array: NDArray[Any]) -> pa.Buffer:
-    """A copy in the memory of Arrow, which uses again what was freed, where numpy's is fetched from the system each time."""
+    """A copy in Arrow's memory, which is reused when freed, while numpy requests memory from the system each time."""
     buffer = pa.allocate_buffer(array.nbytes)
     np.frombuffer(buffer, dtype=array.dtype)[:] = array
     return buffer

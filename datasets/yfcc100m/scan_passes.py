@@ -1,6 +1,6 @@
-"""The compiled passes of ``scan``: what is done for every byte, line or field.
+"""The compiled passes of ``scan``: the work for every byte, line or field.
 
-Arrays come as addresses; what they hold and who calls these functions is said in ``scan``. Machine code is kept by the text of
+Arrays are passed as addresses; ``scan`` explains their content and calls these functions. Machine code is cached by the text of
 this file, so nothing of the project is imported here.
 """
 
@@ -21,7 +21,7 @@ _N = types.int64
 
 
 _helper: Any = numba.njit(error_model="numpy")
-_intrinsic: Any = intrinsic  # what it makes takes two arguments less than what it is given
+_intrinsic: Any = intrinsic  # the result takes two arguments fewer than the decorated function
 
 
 def _pass(*arguments: Any) -> Any:
@@ -75,7 +75,7 @@ def _copy(typing: Any, out: Any, to: Any, data: Any, at: Any) -> Any:
 
 @_helper
 def _number(data: Any, at: int, digits: int) -> Any:
-    """The whole number in some bytes, -1 where they are not all digits."""
+    """The whole number in some bytes, -1 if they are not all digits."""
     number = 0
     for k in range(at, at + digits):
         digit = np.int64(data[k]) - 48
@@ -87,7 +87,7 @@ def _number(data: Any, at: int, digits: int) -> Any:
 
 @_helper
 def _tenths(data: Any, at: int) -> int:
-    """Tenths of seconds from the year 0 on in 21 bytes like ``2006-02-28 20:33:06.0``, -1 where they are no such time."""
+    """Tenths of seconds since the year 0 for 21 bytes like ``2006-02-28 20:33:06.0``, -1 if they are not such a time."""
     if data[at + 4] != 45 or data[at + 7] != 45 or data[at + 10] != 32:  # - - and a space
         return -1
     if data[at + 13] != 58 or data[at + 16] != 58 or data[at + 19] != 46:  # : : .
@@ -101,7 +101,7 @@ def _tenths(data: Any, at: int) -> int:
     days = 28 + leap if month == 2 else 30 + (month + month // 8) % 2
     if day > days or hour > 23 or minute > 59 or second > 59:
         return -1
-    # Years that begin with March have their odd day at the end.
+    # Years counted from March have the leap day at the end.
     years, months = year - (month < 3), (month + 9) % 12
     date = years * 365 + years // 4 - years // 100 + years // 400 + (153 * months + 2) // 5 + day - 1
     return (((date * 24 + hour) * 60 + minute) * 60 + second) * 10 + tenth
@@ -112,7 +112,7 @@ _EPOCH = 719_468 * 86_400 * 10  # tenths of seconds from the first of March of t
 
 @_helper
 def _is_photo(data: Any, begins: Any, wanted: Any, most: int, times: Any, row: int) -> bool:
-    """Whether a line is a photo with two usable times, which are put into ``times`` in microseconds."""
+    """Whether a line is a photo with two usable times, which are stored in ``times`` in microseconds."""
     key, when, stamp, url, marker = wanted[most], wanted[most + 1], wanted[most + 2], wanted[most + 3], wanted[most + 6]
     at, digits = begins[key], begins[key + 1] - 1 - begins[key]
     if digits < 1 or digits > 18 or data[at] == 48 or _number(data, at, digits) < 0:
@@ -162,7 +162,7 @@ def sift(
     ends: Any,
     lines: int,
 ) -> int:
-    """Fill ``counts``, ``times``, ``index``, ``spans``, ``text`` and ``ends``; how many bytes the lines take up."""
+    """Fill ``counts``, ``times``, ``index``, ``spans``, ``text`` and ``ends``; return the number of bytes of the lines."""
     line = tabs = short = start = 0
     clean = True
     for kind in range(3):

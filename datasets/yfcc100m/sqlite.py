@@ -1,4 +1,4 @@
-"""The SQLite form of the metadata: the table ``yfcc100m_dataset``, read by ranges of rowid, in order of rowid."""
+"""The SQLite form of the metadata: the table ``yfcc100m_dataset``, read in ranges and in the order of rowid."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ COLUMN_NAMES = {
     "extension": "ext",
     "marker": "marker",
 }
-"""Our names of the columns, and those of the table."""
+"""Our column names -> those of the table."""
 
 
 _BATCH_BYTES = 1 << 24
-"""Bytes of text after which a batch ends before it has ``BATCH_ROWS``."""
+"""Bytes of text at which a batch ends, even with fewer than ``BATCH_ROWS`` rows."""
 
 _MAX_CELL_BYTES = 1 << 26
-"""A longer field makes the file unreadable; from ``lines.MAX_LINE_BYTES`` on its row is rejected."""
+"""A longer field makes the file unreadable; a row with more than ``lines.MAX_LINE_BYTES`` is rejected."""
 
 _STEPS_AT_A_TIME = 1_000_000
 _MOST_STEPS = 100 * _STEPS_AT_A_TIME
-"""Steps of SQLite's machine for one batch, which takes some two million: beyond them something else is at work than reading."""
+"""Maximum steps of SQLite's virtual machine for one batch, which takes about two million: more are not plain reading."""
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_FUNCTION}
 
 
 class _Steps:
-    """Counts the steps of a query, and ends it when there are too many; a file says what is done with it, so it may not be
-    trusted to come to an end."""
+    """Counts the steps of a query, and ends it if there are too many: the content of an untrusted file can make a query
+    endless."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -90,11 +90,11 @@ def _only_reads(action: int, *_: Any) -> int:
 
 
 def ranges(path: str, count: int) -> list[tuple[int, int]]:
-    """At most ``count`` ranges [first, last) of rowid that hold all rows, equal in width; none for an empty table.
+    """At most ``count`` ranges [first, last) of rowid, of equal width, that contain all rows; none for an empty table.
 
     Raises:
-        ValueError: for a file that is no SQLite database, or one without the table or its columns; a view, a virtual table
-            and generated columns are not read, since they may hold any program.
+        ValueError: the file is not an SQLite database, or lacks the table or its columns. Views, virtual tables and generated
+            columns are not read, because they may execute code.
     """
     with _reading(path) as (connection, _):
         query = "SELECT type, rootpage FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
@@ -116,10 +116,10 @@ def ranges(path: str, count: int) -> list[tuple[int, int]]:
 
 
 def rows(path: str, first: int, last: int, names: tuple[str, ...]) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows with a rowid in [first, last): lists of (rowid, field, ...), each field bytes or None, as many as ``names``.
+    """Rows with a rowid in [first, last): lists of (rowid, field, ...), each field bytes or None, in the order of ``names``.
 
     Raises:
-        ValueError: for a damaged file, such as one whose rows stand in no order.
+        ValueError: the file is damaged, for example its rows are out of order.
     """
     fields = ", ".join(f"CAST({COLUMN_NAMES[name]} AS TEXT)" for name in names)
     query = f"SELECT rowid, {fields} FROM {TABLE} WHERE rowid >= ? AND rowid <= ? ORDER BY rowid"
@@ -127,7 +127,7 @@ def rows(path: str, first: int, last: int, names: tuple[str, ...]) -> Iterator[l
         batch: list[tuple[Any, ...]] = []
         held, before = 0, first - 1
         for row in connection.execute(query, (first, last - 1)):
-            if row[0] <= before:  # pages that overlap, of which a small file could have any number of rows
+            if row[0] <= before:  # overlapping pages, with which a small file could have any number of rows
                 raise ValueError(f"{path}: damaged: row {row[0]} comes after row {before}")
             before = row[0]
             batch.append(row)
