@@ -282,7 +282,7 @@ def _labelled(samples: pl.DataFrame, releases: Sequence[str], renames: Mapping[s
 
 
 def _spellings(used: set[tuple[str, str]], releases: Sequence[str], normalise: Sequence[Normalisation]) -> dict[str, str]:
-    """Label -> its spelling in the most recent release with a label of the same form; ``used`` are pairs of label and release."""
+    """Label -> its spelling in the most recent release that has one of the same form; ``used`` are (label, release)."""
     if not normalise:
         return {}
     ages = {release: age for age, release in enumerate(releases)}
