@@ -74,8 +74,8 @@ def parts_of(
         given: names of the arguments that the model receives from the dataset in addition to its settings: a graph.
 
     Raises:
-        ValueError: a value is out of range, missing or unknown, or the method does not fit the stream or the model, whose
-            setting ``head`` tells whether it has a cosine head ("cosine_kept" or "cosine_reset").
+        ValueError: a value is out of range, missing or unknown, or the method does not fit the stream or the model (methods
+            that compare cosines need the model setting ``head`` "cosine_kept" or "cosine_reset").
     """
     chosen = made(method, settings["method"])
     values = dict(settings["schedule"])

@@ -69,7 +69,7 @@ class Schedule:
         ties: which of equally good epochs is kept: "first", or "last" (IIRC's released code).
         plateau: lowers the learning rate when the validation score stagnates; None: it does not.
         first_task_times: factor on ``epochs`` for the first task (IIRC: 2).
-        decay_after_epochs: epoch from which the learning rate is multiplied by ``decay_factor``; None: none.
+        decay_after_epochs: epoch at which the learning rate is multiplied by ``decay_factor``; None: never.
         decay_factor: see above.
         decay_every_epochs: number of epochs after each of which the learning rate is multiplied by ``decay_factor``; None: it
             is not.

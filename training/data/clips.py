@@ -274,7 +274,7 @@ def consistent(examples: Examples, frames: int | None, variant: Literal["as_writ
         frames: n, or None for ALL: a second draw from all frames.
         variant: "as_written": x_d is drawn from the clip's n uniform frames. "as_released": a mistake of the released code:
             indices are drawn for n frames but read from the whole clip, so that x_d is in its first n frames; a clip of at most
-            n frames, as all in the memory are, gives a blank that still has its label.
+            n frames, like all in the memory, becomes a blank that keeps its label.
     """
     if variant not in ("as_written", "as_released"):
         raise ValueError(f"temporal consistency {variant!r}: 'as_written' or 'as_released'")

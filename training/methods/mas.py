@@ -41,7 +41,7 @@ def mas(
             each past task. "square" (CGLB): the squared gradient of ``output_square``, averaged over the samples of all tasks
             so far, with the last weights as the only anchor.
         data: samples for "square": those of the "new" task at its start, or those of the task "learned" before it.
-        average: average for "square": "released" adds the number of samples, where CGLB means to multiply by it ("mean").
+        average: average for "square": "mean" multiplies by the number of samples, which CGLB adds by mistake ("released").
 
     >>> mas(strength=3e5).settings
     {'strength': 300000.0, 'omega': 'norm', 'data': 'learned', 'average': 'mean'}

@@ -23,8 +23,8 @@ MOST = 1e-3
 def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> Method:
     """Loss: classification + c times the sum over parameters of Omega (theta - theta*)^2 (equation 4).
 
-    At the end of each domain or task, Omega grows by -w / (Delta^2 + xi), where w is the sum over its steps of the gradient
-    times the step, and Delta the total change (equation 5). The gradient is that of the minimised loss. If the schedule selects
+    At the end of each domain or task, Omega grows by -w / (Delta^2 + xi), where w is the sum over training steps of gradient
+    times change, and Delta the total change (equation 5). The gradient is that of the minimised loss. If the schedule selects
     an epoch, w and Delta are those at its end.
 
     Args:

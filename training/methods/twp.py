@@ -39,7 +39,8 @@ def twp(
     Args:
         strength_loss, strength_topology: lambda_l and lambda_t.
         beta: weight of the L1 norm, at least 0.
-        gradients: "summed": gradients are not reset within a task, and the gradient of the loss counts twice per step (CGLB).
+        gradients: "summed" (CGLB): gradients are not reset within a task, and the loss's gradient counts twice per step;
+            "fresh": they are reset at each step.
         norm: "minimised" (the TWP paper): by double backpropagation, which makes a step several times slower. "constant" (the
             code of TWP and CGLB): a number, which adds beta times itself to the value of the loss and nothing to its gradient.
 

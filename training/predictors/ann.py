@@ -141,7 +141,7 @@ class Ann:
         return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def take_scores(self, uid: Uids, X: Features, scores: Mapping[str, float]) -> None:
-        """Set the threshold so that it rejects as many rows as there are of new classes, by the detection scores (ours)."""
+        """Set the threshold so that it rejects as many rows as are of new classes according to the detection scores (ours)."""
         likely = self._softmax(X)[:, 1:].max(axis=1)
         said = int((likely < self.threshold).sum())
         novel = novel_rows(len(X), said, scores["detection.top1_accuracy"], scores["detection.mcc"])

@@ -251,7 +251,7 @@ class Evm:
 
 
 def _smallest(tails: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-    """The smallest values of each row of both, ascending, as many as ``tails`` has columns."""
+    """The smallest values of each row of both, ascending, in the width of ``tails``."""
     size = tails.shape[1]
     if distances.shape[1] > size:
         distances = distances.topk(size, dim=1, largest=False).values

@@ -46,8 +46,8 @@ class GmmFinchSetting:
     Attributes:
         min_error_tol: share in [0, 1] of the validation rows below the threshold that stay below it.
         epsilon: added to the covariances' diagonal, 1e-12 with float64 and 1e-4 with float32.
-        shrinkage: shrinkage of the covariances, "none" or "oas", see ``gaussians.fit_mixture``. "oas" is needed if features are
-            wider than clusters have rows: with "none" a new row of a known class lies outside its subspace, and is rejected.
+        shrinkage: shrinkage of the covariances, "none" or "oas", see ``gaussians.fit_mixture``. "oas" is needed if clusters
+            have fewer rows than features: with "none" a new row of a known class lies outside its subspace, and is rejected.
         dtype: dtype of all densities.
         distance: distance for FINCH.
         request: "uncertain_first" or "random".

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Tracker(Protocol):
-    """Reports of one training, made by ``tracker(place, name, facts)``: where to report, the training's name, and its settings.
+    """Reports one training; made by ``tracker(place, name, facts)``: where to report, the training's name, facts about it.
 
     It is made where the training runs, and again where it is evaluated: equal names are the same training.
     """

@@ -30,7 +30,7 @@ LEAST_RATIO = 1e-3
 
 _ROUNDING = 1e-6
 """Singular values below this share of the largest are rounding errors of float32: rows of a T of chromaticities sum to 1, and
-weights of some thousands would be fitted to the seventh digit."""
+otherwise weights of some thousands would be fitted to the seventh digit."""
 
 
 class LinearEstimator:
