@@ -1,1 +1,1 @@
-"""What every training shares: lessons, learners, schedules, memories."""
+"""Parts shared by all trainings: lessons, learners, schedules, memories."""

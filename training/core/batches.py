@@ -1,4 +1,4 @@
-"""Samples of any kind in batches, loaded ahead, and what a model makes of them."""
+"""Batches of samples, loaded ahead, and a model's outputs for them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ R = TypeVar("R")
 
 @dataclasses.dataclass(frozen=True)
 class Means:
-    """How a learner computes: nothing here changes what a method means.
+    """How a learner computes; independent of the method.
 
     Attributes:
         criterion: the classification loss.
-        schedule: of the training.
-        seed: of every draw.
-        device: where the model is.
-        workers: threads that load batches ahead; 0 loads them in turn. Changes the speed only.
-        second_weight: share in [0, 1] of the classification loss that the second view of a sample has (temporal
-            consistency); 0 if there is none.
-        sets: samples have sets of labels: sets are predicted, and pw-JS is the validation score, not accuracy.
-        ranks: the processes that train the model together; None: this one alone.
+        schedule: schedule of the training.
+        seed: seed for all random draws.
+        device: device of the model.
+        workers: threads that load batches ahead; 0 loads them one by one. Affects only the speed.
+        second_weight: weight in [0, 1] of a sample's second view in the classification loss (temporal consistency); 0 without
+            second views.
+        sets: samples have sets of labels: sets are predicted, and the validation score is pw-JS instead of accuracy.
+        ranks: the processes that train the model together; None: a single process.
     """
 
     criterion: Criterion
@@ -49,14 +49,14 @@ class Means:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Rows of a lesson, loaded.
+    """A loaded batch of a lesson's rows.
 
     Attributes:
-        rows: (b,) int64 in ``lesson.train``.
+        rows: (b,) int64 row numbers in ``lesson.train``.
         x: (b, ...) inputs.
-        second: (b, ...) their second views, or None.
-        targets: (b,) int64 class indices, or (b, k) sets of them, filled up with -1.
-        whole: rows of the batch at all processes together, where they share it; else None.
+        second: (b, ...) second views of the inputs, or None.
+        targets: (b,) int64 class indices, or (b, k) sets of them, padded with -1.
+        whole: number of rows in the batch over all processes that share it; None if it is not shared.
     """
 
     rows: Tensor
@@ -76,13 +76,13 @@ def batches(
     size: int | None = None,
     shared: bool = False,
 ) -> Iterator[Batch]:
-    """``examples`` in ``order``, a batch at a time, on the device; the last may be smaller.
+    """Yield ``examples`` in ``order`` as batches on the device; the last may be smaller.
 
     Args:
         draw: see ``Examples.load``.
         second: the second views of the same samples.
-        size: of a batch; the schedule's by default.
-        shared: processes that train together take a stretch of each batch; else each has all of it.
+        size: batch size; the schedule's by default.
+        shared: split each batch over the processes that train together; else each process gets all of it.
     """
     ranks = means.ranks if shared else None
 
@@ -100,7 +100,7 @@ def batches(
 
 
 def moved(values: Tensor, device: torch.device) -> Tensor:
-    """On the device: by way of memory from which a GPU copies while it computes, pictures in the order that it is fast with."""
+    """Move to the device; for a GPU asynchronously through pinned memory, with images in channels-last order."""
     if device.type != "cuda":
         return values.to(device)
     found = values.pin_memory().to(device, non_blocking=True)
@@ -116,11 +116,11 @@ def outputs(
     draw: Draw | None = None,
     what: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """What ``model`` gives for each sample, in evaluation mode, as float32 on the CPU, in the order of ``examples``.
+    """Return the output of ``model`` for each sample, in evaluation mode, as float32 on the CPU, in the order of ``examples``.
 
     Args:
-        draw: None for the view of evaluation.
-        what: the part of the model to call, such as ``model.penultimate``; all of it by default.
+        draw: None for the evaluation view.
+        what: the part of the model to call, such as ``model.penultimate``; the whole model by default.
     """
     model.eval()
     call = what or model
@@ -129,7 +129,7 @@ def outputs(
 
 
 def ahead(load: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
-    """``load`` of each item in order; ``workers`` threads are up to two items each ahead of the consumer."""
+    """Yield ``load(item)`` for each item in order; ``workers`` threads load up to two items each ahead of the consumer."""
     if not workers:
         yield from map(load, items)
         return

@@ -1,4 +1,4 @@
-"""A learner from its settings: JSON values of one form for all benchmarks."""
+"""Build a learner from its settings, JSON values of one form for all benchmarks."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .exemplars import Capacity
 from .schedule import Plateau, Schedule
 
 MakeModel = Callable[..., nn.Module]
-"""``make(init, *, sample, **settings)``: a network without outputs, its weights drawn from the generator ``init`` alone, for
-samples of shape ``sample``: a ``Classifier``, or a module that gives (b, width) features and has a number ``width``."""
+"""``make(init, *, sample, **settings)``: a network without outputs for samples of shape ``sample``, with weights drawn from the
+generator ``init`` alone: a ``Classifier``, or a module that returns (b, width) features and has an integer ``width``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a learner is made of.
+    """The parts of a learner.
 
     Attributes:
-        method: what it learns by.
-        schedule: of every task's training.
+        method: the continual-learning method.
+        schedule: schedule of every task's training.
         criterion: the classification loss.
         make: makes the model.
         model: settings of the model.
-        memory: how much is kept of the past, of all classes together, for methods with exemplars.
-        order: key -> rank of exemplars that are given.
+        memory: capacity of the memory, for methods with exemplars.
+        order: key -> rank of exemplars, for the policy ``given``.
         sets: samples have sets of labels, and sets are predicted.
     """
 
@@ -62,27 +62,27 @@ def parts_of(
     classes: Classes,
     given: Sequence[str] = (),
 ) -> Parts:
-    """A learner's parts from its settings, checked before any data is read.
+    """Return a learner's parts from its settings, checked before any data is read.
 
     Args:
-        settings: ``method``, ``model``, ``schedule`` (of ``Schedule``; an empty ``plateau`` is none), ``criterion``, and
-            ``memory``: ``size``, ``unit``, ``per_class``, ``choice`` ("method" for the method's own) and ``keys``, best first,
-                where given.
+        settings: ``method``, ``model``, ``schedule`` (fields of ``Schedule``; an empty ``plateau`` means none), ``criterion``,
+            and ``memory``: ``size``, ``unit``, ``per_class``, ``choice`` ("method": the method's own policy) and, for policy
+            ``given``, ``keys``, best first.
         method: makes the method from ``settings["method"]``.
         model: makes the model from ``settings["model"]``.
-        labels, classes: what the stream has, which the method must fit.
-        given: what the model is given of the dataset, beside its settings: a graph.
+        labels, classes: labels and classes of the stream, which the method must support.
+        given: names of the arguments that the model receives from the dataset in addition to its settings: a graph.
 
     Raises:
-        ValueError: a value that is out of range, missing or unknown, or a method that does not fit the stream or the model,
-            whose setting ``head`` says that it is "cosine_kept" or "cosine_reset".
+        ValueError: a value is out of range, missing or unknown, or the method does not fit the stream or the model (methods
+            that compare cosines need the model setting ``head`` "cosine_kept" or "cosine_reset").
     """
     chosen = made(method, settings["method"])
     values = dict(settings["schedule"])
     values["plateau"] = Plateau(**values["plateau"]) if values.get("plateau") else None
     memory = dict(settings.get("memory") or {})
     choice, keys = memory.pop("choice", "method"), memory.pop("keys", ())
-    memory.pop("frames", None)  # what is kept of a sample is the view's business
+    memory.pop("frames", None)  # the view handles which part of a sample is stored
     for what, takes, table in ("schedule", Schedule, values), ("memory", Capacity, memory):
         if table:
             _check(what, takes, table)
@@ -108,7 +108,7 @@ def parts_of(
 
 
 def check_model(model: MakeModel, settings: Mapping[str, Any], given: Sequence[str] = ()) -> None:
-    """Raise ValueError where the settings of a model do not fit it, see ``parts_of``."""
+    """Raise ValueError if settings do not fit a model, see ``parts_of``."""
     takes = inspect.signature(model).parameters
     open_ended = any(each.kind == each.VAR_KEYWORD for each in takes.values())
     if strange := [name for name in given if name not in takes and not open_ended]:
@@ -124,10 +124,10 @@ def _check(what: str, takes: Callable[..., Any], settings: Mapping[str, Any], *g
 
 
 def network_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> nn.Module:
-    """What ``make`` gives for samples of a shape. Graphs of M bodies, (M, V, F) or (M, C, T, V), are seen body by body.
+    """Make the network for samples of a shape. Graphs of M bodies, (M, V, F) or (M, C, T, V), are processed body by body.
 
-    ``make`` is then told the shape of one body, and its network run over each, see ``EachBody``. If it has a keyword
-    ``bodies``, it is told M too, and its network takes the samples as they are.
+    ``make`` then receives the shape of one body, and its network is applied to each body, see ``EachBody``. If ``make`` has a
+    keyword ``bodies``, it also receives M, and its network takes whole samples.
     """
     graph = settings.get("adjacency", settings.get("partitions"))
     if graph is None or len(sample) <= graph.ndim:
@@ -142,7 +142,7 @@ def network_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, 
 
 
 def classifier_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:
-    """The model, without outputs yet. Raises ValueError where ``make`` gives a module whose features have no known width."""
+    """Make the model, without outputs yet. Raises ValueError if ``make`` returns a module without an integer ``width``."""
     network = network_of(make, sample, settings, init)
     if isinstance(network, Classifier):
         return network

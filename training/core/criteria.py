@@ -1,4 +1,4 @@
-"""Losses on logits that several methods use, and sets of labels as tensors."""
+"""Losses on logits that several methods use, and label sets as tensors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def multi_hot(labels: Tensor, classes: int) -> Tensor:
             [0., 1., 0.]])
     """
     at = labels[:, None] if labels.ndim == 1 else labels
-    # One column more takes what only fills up.
+    # The last column takes the padding.
     found = torch.zeros((len(at), classes + 1), device=at.device)
     return found.scatter_(1, torch.where(at < 0, classes, at), 1.0)[:, :classes]
 
 
 def predicted_sets(logits: Tensor) -> Tensor:
-    """(b, classes) bool: a sigmoid above one half, which is a logit above 0.
+    """(b, classes) bool: whether the sigmoid is above one half, that is, the logit above 0.
 
     >>> predicted_sets(torch.tensor([[1.5, -0.2]]))  # a probability above a half
     tensor([[ True, False]])
@@ -53,7 +53,7 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Softmax over all classes seen so far, mean over samples, in nats.
+    """Cross-entropy of the softmax over all classes seen so far, mean over samples, in nats.
 
     Args:
         logits: (b, classes).
@@ -66,9 +66,9 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """A sigmoid a class, mean over samples and over the classes seen so far, in nats (IIRC's loss).
+    """Binary cross-entropy with one sigmoid per class, mean over samples and classes seen so far, in nats (IIRC's loss).
 
-    ``targets`` may be (b, k) sets of class indices too, filled up with -1.
+    ``targets`` may also be (b, k) sets of class indices, padded with -1.
 
     >>> sets = torch.tensor([[0, 2], [1, -1]])  # two labels, and one
     >>> round(binary_cross_entropy(torch.zeros(2, 3), sets).item(), 4)  # ln 2
@@ -88,7 +88,7 @@ def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Te
     Not multiplied by T squared.
 
     Returns:
-        (...): a number per model, where several stand side by side.
+        (...): one number per model, if there are several in parallel.
 
     >>> old = torch.tensor([[4.0, 0.0]])
     >>> round(softened_distillation(old, old, temperature=2.0).item(), 4)  # what is left is the entropy of softmax(2, 0)

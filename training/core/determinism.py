@@ -1,4 +1,4 @@
-"""What makes a training a function of its arguments: generators by name. See ``curation.encoders.one_thread`` too."""
+"""Deterministic training: named generators and reproducible convolutions. See also ``curation.encoders.one_thread``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...curation.rng import rng
 
 
 def repeatable(device: torch.device, *, half: bool) -> contextlib.AbstractContextManager[None]:
-    """On a GPU, convolutions that give the same bits every time, and of float32 in full unless ``half`` the precision will do.
+    """On a GPU, make convolutions bit-reproducible, and disable TF32 unless ``half``.
 
-    What other threads compute there meanwhile is right, too.
+    Results of other threads that use the GPU meanwhile stay correct.
     """
     if device.type != "cuda":
         return contextlib.nullcontext()
@@ -21,5 +21,5 @@ def repeatable(device: torch.device, *, half: bool) -> contextlib.AbstractContex
 
 
 def generator(seed: int, stage: str, key: str = "") -> torch.Generator:
-    """A CPU generator that depends on (seed, stage, key) alone; the global one is never touched."""
+    """A CPU generator that depends on (seed, stage, key) alone; the global generator is not used."""
     return torch.Generator().manual_seed(int(rng(seed, stage, key).integers(2**63)))

@@ -1,4 +1,4 @@
-"""Which accelerator a process trains on: if there are several, each process has one to itself."""
+"""Choice of the accelerator: with several GPUs, each process trains on its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 
 
 def device_of(name: str) -> str:
-    """The device to train on.
+    """Return the device to train on.
 
     Args:
-        name: "cpu", "cuda", or "cuda:1". "cuda" alone stands for the first GPU that no other process here trains on; where all
-            are taken, for one by the number of the process.
+        name: "cpu", "cuda", or "cuda:1". "cuda" means the first GPU on which no other process of this library trains; if all
+            are taken, one chosen by the process id.
 
     Raises:
-        ValueError: for "cuda" where torch can use none.
+        ValueError: "cuda", but torch can use no GPU.
     """
     if name != "cuda":
         return name
@@ -30,7 +30,7 @@ def device_of(name: str) -> str:
 
 
 def check_compiles(name: str) -> None:
-    """Raise ValueError where ``torch.compile`` cannot work for that device."""
+    """Raise ValueError if ``torch.compile`` cannot work for the device."""
     compiler = os.environ.get("CXX", "g++")
     if name == "cpu" and shutil.which(compiler) is None:
         raise ValueError(f"compile: there is no C++ compiler {compiler!r} here: install one, or leave compile out")
@@ -38,7 +38,7 @@ def check_compiles(name: str) -> None:
 
 @functools.cache
 def _mine(count: int) -> int:
-    """Holds a lock on the GPU as long as the process lives."""
+    """Return the number of a GPU, and hold a lock on it for the lifetime of the process."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all").replace("/", "_")
     for number in range(count):
         path = Path(tempfile.gettempdir()) / f"benchwright-{os.getuid()}-gpu-{visible}-{number}.lock"

@@ -1,8 +1,7 @@
-"""What is kept of a stream: a memory with an equal quota for each class (iCaRL's, as vCLIMB's released code uses it), and a
-buffer of fixed size (CLEAR's).
+"""Memories of a stream: exemplars with equal class quotas (iCaRL, as in vCLIMB's released code), and CLEAR's fixed-size buffer.
 
-Both hold row numbers of the stream: the training sets of all tasks or domains one after another. The memory is a ranked
-list a class, so that giving room to new classes means cutting lists.
+Both hold row numbers of the stream, which concatenates the training sets of all tasks or domains. The exemplars are one ranked
+list per class, so that room for new classes is made by truncating the lists.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ Removal = Literal["as_released", "as_written"]
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-    """How much a memory holds.
+    """Capacity of a memory.
 
     Attributes:
-        size: in all, or of each class; "first_position": as many samples as the first domain or task has (CLEAR: one bucket).
-        unit: "samples" (the released code: whole clips) or "parts" (the frames of clips, as they are kept).
-        per_class: ``size`` is a class's own, so that the memory grows with the classes (IIRC).
+        size: in total or per class; "first_position": the number of samples of the first domain or task (CLEAR: one bucket).
+        unit: "samples" (the released code: whole clips) or "parts" (stored frames of clips).
+        per_class: ``size`` is per class, so that the memory grows with the classes (IIRC).
 
     >>> Capacity(2000).quota(classes=100), Capacity(20, per_class=True).quota(classes=100)
     (20, 20)
@@ -48,29 +47,29 @@ class Capacity:
             raise ValueError(f"capacity {self.size!r} {self.unit!r}: at least 1 or 'first_position', in 'samples' or 'parts'")
         if not number and self.unit == "parts":
             raise ValueError("capacity 'first_position' is in samples: give unit 'samples', or a number of parts")
-        if not isinstance(self.per_class, bool):  # it was a number of samples once
+        if not isinstance(self.per_class, bool):  # formerly a number of samples
             raise ValueError(f"per_class {self.per_class!r}: true or false: size is the number")
 
     def resolved(self, first: int) -> Capacity:
-        """The same as a number, where the first domain or task has ``first`` samples."""
+        """Replace "first_position" by ``first``, the number of samples of the first domain or task."""
         return dataclasses.replace(self, size=first) if self.size == "first_position" else self
 
     @property
     def number(self) -> int:
-        """``size``, which is one. Raises ValueError where it is not resolved yet."""
+        """``size`` as a number. Raises ValueError if it is not resolved yet."""
         if isinstance(self.size, str):
             raise ValueError(f"capacity {self.size!r} is known from the first domain or task on")
         return self.size
 
     def quota(self, classes: int) -> int:
-        """m = capacity // classes seen. Raises ValueError where not one unit a class is left."""
+        """m = capacity // classes seen, or ``size`` if ``per_class``. Raises ValueError if it is 0."""
         quota = self.number if self.per_class else self.number // classes
         if not quota:
             raise ValueError(f"a memory of {self.size} {self.unit} has no room for {classes} classes: one each is the least")
         return quota
 
     def cut(self, ranked: RowNumbers, sizes: RowNumbers, classes: int) -> RowNumbers:
-        """The first of ``ranked`` that fit into a class's quota; ``sizes`` (n,) are the parts of each of them."""
+        """The first of ``ranked`` that fit into a class's quota; ``sizes`` (n,) are their numbers of parts."""
         quota = self.quota(classes)
         if self.unit == "samples":
             return ranked[:quota]
@@ -78,14 +77,14 @@ class Capacity:
 
 
 def herding(features: NDArray[np.float64], count: int) -> RowNumbers:
-    """Rows whose running mean stays nearest to the mean of all, greedily (Rebuffi et al., iCaRL, algorithm 4).
+    """Select rows greedily so that their mean stays nearest to the mean of all (Rebuffi et al., iCaRL, algorithm 4).
 
     Args:
         features: (n, d); L2-normalised here.
-        count: at most n are given.
+        count: number of rows to select; at most n are returned.
 
     Returns:
-        Row numbers, each once, best first; the first of equals.
+        Distinct row numbers, best first; ties go to the first.
 
     >>> herding(np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]]), 2)  # the third is nearest to the mean of all
     array([2, 1])
@@ -115,13 +114,13 @@ def shuffled(rows: RowNumbers, *, seed: int, key: str) -> RowNumbers:
 
 
 def reservoir(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: RowNumbers, *, seed: int) -> RowNumbers:
-    """A uniform sample of all rows so far: those with the largest draws stay (reservoir sampling by random sort keys).
+    """A uniform sample of all rows so far: rows with the largest random numbers stay (reservoir sampling by random sort keys).
 
-    A draw depends on (seed, key) alone, so the sample does not depend on where domains or tasks begin.
+    A random number depends on (seed, key) alone, so the sample does not depend on where domains or tasks begin.
 
     Args:
-        rows: what was kept, and what is new.
-        keys, sizes: of ``rows``.
+        rows: stored and new rows.
+        keys, sizes: keys and sizes of ``rows``.
 
     >>> keys, once = np.array([f"clip{n}" for n in range(50)]), np.ones(50, np.int64)
     >>> first = reservoir(np.arange(30), keys[:30], Capacity(10), once[:30], seed=0)
@@ -137,17 +136,17 @@ def reservoir(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: 
 
 
 def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: int, *, seed: int) -> RowNumbers:
-    """GDumb's sampler (Prabhu et al., ECCV 2020, algorithm 1): a new row enters while its class has less than its share.
+    """GDumb's sampler (Prabhu et al., ECCV 2020, algorithm 1): a new row is added while its class has less than its share.
 
-    Where the memory is full, a random row of the largest class leaves. Once all classes have their share nothing enters any
-    more: on domains of the same classes the memory stays that of the first.
+    If the memory is full, a random row of the largest class is removed. Once all classes have their share, nothing is added
+    any more: on domains of the same classes the memory stays that of the first.
 
     Args:
         kept: row numbers in the memory.
         new: row numbers of the new domain or task, taken in a random order.
         labels: (stream,) class of each row of the stream.
-        size: of the memory.
-        seed: of the draws.
+        size: size of the memory.
+        seed: seed for the draws.
 
     >>> labels = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     >>> first = greedily_balanced(np.array([], np.int64), np.arange(4), labels[:4], 4, seed=0)
@@ -170,7 +169,7 @@ def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: i
 
 
 def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> RowNumbers:
-    """Those of ``rows`` whose key is in ``order``, by its number; ``keys`` are those of ``rows``.
+    """Rows whose key is in ``order``, sorted by its number; ``keys`` are the keys of ``rows``.
 
     >>> given(np.array([4, 5, 6]), ["a", "b", "c"], {"c": 0, "a": 1})
     array([6, 4])
@@ -180,9 +179,9 @@ def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> Ro
 
 
 def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
-    """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
+    """Class -> its rows in their order, classes ascending; ``labels`` are the labels of ``rows``.
 
-    A sample with a set of labels (n, k) belongs to the first.
+    A sample with a set of labels (n, k) belongs to its first label.
 
     >>> rows_by_class(np.array([5, 6, 7]), np.array([1, 0, 1]))
     {0: array([6]), 1: array([5, 7])}
@@ -192,9 +191,9 @@ def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
 
 
 def nearest_means(features: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n,) int64: the nearest of ``means`` (classes, d), of length 1, to each normalised row of ``features`` (n, d).
+    """(n,) int64: index of the nearest of ``means`` (classes, d), of length 1, for each normalised row of ``features`` (n, d).
 
-    Of equals the first.
+    Ties go to the first.
 
     >>> nearest_means(np.array([[3.0, 0.1], [0.2, 5.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]))
     array([0, 1])
@@ -221,7 +220,7 @@ def class_means(features: NDArray[np.float64], labels: Labels, classes: int) -> 
 
 
 def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays one.
+    """Scale rows to length 1; a row of zeros stays zero.
 
     >>> normalised(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],
@@ -243,9 +242,9 @@ def current_rows(sizes: Sequence[int]) -> RowNumbers:
 def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> float:
     """Probability that a row of the current domain enters the buffer (Lin et al., NeurIPS 2021, biased reservoir).
 
-    min(1, a k / i), where k is the buffer's capacity, i the number of rows seen so far with the current domain, and a is
-    ``alpha`` (fixed), or ``alpha`` i / k (dynamic), which makes the probability ``alpha`` whatever i is. a = 1, fixed, is
-    Vitter's reservoir; a > 1 favours the present.
+    min(1, a k / i), where k is the buffer's capacity, i the number of rows seen so far including the current domain, and a is
+    ``alpha`` (fixed), or ``alpha`` i / k (dynamic), which makes the probability min(1, ``alpha``) for any i. a = 1, fixed, is
+    Vitter's reservoir; a > 1 favours the current domain.
 
     Raises:
         ValueError: alpha is negative, or capacity or seen is not positive.
@@ -264,21 +263,22 @@ def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> floa
 def biased_reservoir(
     buffer: RowNumbers, sizes: Sequence[int], *, seed: int, alpha: float, dynamic: bool, removal: Removal = "as_released"
 ) -> RowNumbers:
-    """The buffer after the last domain (CLEAR, section 4: biased reservoir sampling).
+    """Return the buffer after the last domain (CLEAR, section 4: biased reservoir sampling).
 
-    The first domain fills the buffer and sets its capacity k. Later each row of the domain is accepted with one
-    probability (see ``acceptance``), the buffer is shuffled, as many rows leave as were accepted, and these are appended.
+    The first domain fills the buffer and sets its capacity k. For each later domain, every row is accepted with the same
+    probability (see ``acceptance``), the buffer is shuffled, an equal number of rows is removed, and the accepted rows are
+    appended.
 
     Args:
         buffer: row numbers before; empty at the first domain.
-        sizes: rows of each domain so far, the current one last.
+        sizes: number of rows of each domain so far, the current one last.
         seed: the draws depend on (seed, number of domains) alone.
-        removal: "as_released" keeps the first k - t rows of the shuffled buffer, "as_written" drops its first t rows.
-            The two choose different rows with the same distribution.
+        removal: for t accepted rows, "as_released" keeps the first k - t rows of the shuffled buffer, "as_written" drops its
+            first t rows. The two choose different rows with the same distribution.
 
     Returns:
-        k row numbers. Where a domain larger than k has more than k accepted rows, a random k of them stay (our choice:
-        the paper's domains have equal size, so that this cannot happen).
+        k row numbers. If more than k rows of a larger domain are accepted, a random k of them are kept (our choice: the paper's
+        domains have equal size, so that this cannot happen).
 
     >>> kept = biased_reservoir(np.array([], np.int64), [4], seed=0, alpha=1.0, dynamic=False)
     >>> kept  # the first domain fills the buffer
@@ -318,7 +318,7 @@ def drawn_share(rows: RowNumbers, share: float, *, seed: int, key: str) -> RowNu
 
 
 def check_share(share: float) -> None:
-    """Raise ValueError for no share of a task.
+    """Raise ValueError unless ``share`` is in (0, 1].
 
     >>> check_share(1.5)
     Traceback (most recent call last):

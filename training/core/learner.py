@@ -1,4 +1,4 @@
-"""A model, a method and a memory put together: what every protocol runs."""
+"""A learner combines a model, a method and a memory; all protocols run learners."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class SecondView:
 
 
 class Learner:
-    """Learns task after task, or domain after domain, and distinguishes all classes that it has seen.
+    """Learns a sequence of tasks or domains, and predicts among all classes seen so far.
 
-    The result is a function of the arguments and the samples: no global generator is read or moved. On the CPU it does
-    not depend on the number of cores. Between devices sums differ in their last bits, and so may the choice of epochs.
+    The result is a function of the arguments and the samples: no global generator is used. On the CPU it does not depend on the
+    number of cores. Between devices, sums differ in their last bits, and so may the selected epochs.
 
     Args:
         parts: see ``build.parts_of``.
         sample: shape of a sample.
-        seed: of all draws; there is no default.
-        given: what the model is given beside its settings.
-        keep: how the memory keeps a sample (a clip -> four of its frames); None: as it is.
+        seed: seed for all random draws; there is no default.
+        given: arguments of the model in addition to its settings.
+        keep: how the memory stores a sample (a clip -> four of its frames); None: unchanged.
         second: for temporal consistency.
-        weights: file of the model's weights, given to it as ``weights``; None: random ones.
+        weights: file of the model's weights, passed to it as ``weights``; None: random ones.
         device: "cpu", "cuda", "cuda:1".
         workers: threads that load batches ahead.
-        ranks: the processes that train it together, each of which has such a learner.
+        ranks: the processes that train together, each with such a learner.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Learner:
 
     @property
     def model(self) -> Classifier:
-        """The model as it is now."""
+        """The current model."""
         if self._model is None:
             raise RuntimeError("the learner is not trained yet: call learn() or load() first")
         return self._model
 
     def learn(self, train: Examples, validate: Sequence[Examples], *, classes: int) -> None:
-        """Learn the next task or domain. Afterwards ``record`` tells of it: an entry an epoch, and what the memory holds.
+        """Learn the next task or domain. Afterwards ``record`` has an entry per epoch, and the size of the memory.
 
         Args:
-            train: its samples, kept by reference; labels in [seen, seen + classes), or in [0, seen + classes) where they are
+            train: training samples, kept by reference; labels in [seen, seen + classes), or in [0, seen + classes) if they are
                 sets or no class is new.
             validate: validation sets, of all tasks so far or of this one; may be empty.
-            classes: number of its new classes; 0 for a further domain of the same classes.
+            classes: number of new classes; 0 for a further domain of the same classes.
 
         Raises:
-            ValueError: a label that is not one of the new classes, or of those that are allowed else.
+            ValueError: a label is out of range, or the method chose no row of the first task.
         """
         known = self._model.classes if self._model is not None else 0
         labels, first = train.labels, known if classes and not self._means.sets else 0
@@ -161,9 +161,9 @@ class Learner:
         self.record = {"epochs": lesson.curve, "memory": self._statement()}
 
     def predict(self, samples: Examples) -> NDArray[Any]:
-        """Class indices (n,) int64, by the head or by the nearest mean of exemplars, as the method says.
+        """Return class indices (n,) int64, by the head or by the nearest mean of exemplars, depending on the method.
 
-        Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
+        If labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
         """
         with one_thread(), self._repeatable():
             if self._means.sets:
@@ -190,10 +190,10 @@ class Learner:
         path.write_bytes(memory.getvalue())
 
     def load(self, path: Path, seen: Sequence[Examples]) -> None:
-        """Resume from the state of ``path``, from which only tensors and numbers are read; ``seen`` as given to ``learn``.
+        """Resume from the state in ``path``, of which only tensors and numbers are read; ``seen`` as passed to ``learn``.
 
         Raises:
-            ValueError: the state was saved after another number of tasks.
+            ValueError: the state was saved after a different number of tasks.
         """
         held = torch.load(path, map_location="cpu", weights_only=True)
         if held["learned"] != len(seen) or not seen:
@@ -232,13 +232,13 @@ class Learner:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self._means.schedule.compile:
             backbone = model.backbone
-            model.compiled = torch.compile(lambda x: backbone(x))  # of modules that torch has itself it would compile nothing
+            model.compiled = torch.compile(lambda x: backbone(x))  # a module of torch's own would not be compiled directly
         if self._means.ranks is not None:
             shared(model)
         return model
 
     def _parts(self, rows: RowNumbers) -> list[Examples]:
-        """Rows of the newest task as they are, then those of the past, as they are kept."""
+        """Rows of the newest task unchanged, then past rows as the memory stores them."""
         start = sum(len(part.labels) for part in self._seen[:-1])
         new, old = rows[rows >= start], rows[rows < start]
         parts: list[Examples] = [self._seen[-1].take(new - start)] if len(new) else []
@@ -247,12 +247,12 @@ class Learner:
         return [*parts, self._kept(old) if self._method.exemplars is not None else Joined(self._seen).take(old)]
 
     def _kept(self, rows: RowNumbers) -> Examples:
-        """Rows of the stream as the memory keeps them."""
+        """Rows of the stream as the memory stores them."""
         examples = Joined(self._seen).take(rows)
         return examples if self._keep is None else Joined([self._keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int, classes: int) -> RowNumbers:
-        """The memory after a task, by the method's policy; ``known`` are the classes before it, ``classes`` with it."""
+        """The memory after a task, by the method's policy; ``known``: classes before the task, ``classes``: including it."""
         stream = Joined(self._seen)
         new = current_rows([len(part.labels) for part in self._seen])
         policy = self._method.exemplars
@@ -282,11 +282,11 @@ class Learner:
         return chosen
 
     def _statement(self) -> dict[str, int]:
-        """What the memory holds."""
+        """Number of samples and parts in the memory."""
         if not len(self.buffer) or self._method.exemplars is None:
             return {"samples": len(self.buffer), "parts": 0}
         return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum())}
 
     def _features(self, examples: Examples) -> NDArray[np.float64]:
-        """(n, width) penultimate vectors in the view of evaluation."""
+        """(n, width) penultimate features in the evaluation view."""
         return outputs(self.model, examples, self._means, what=self.model.penultimate).double().numpy()

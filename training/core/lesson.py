@@ -1,4 +1,4 @@
-"""One task as a method sees it: the model, the model as it was, the rows, and a loop that minimises a loss."""
+"""A lesson: one task as a method sees it, with the model, the old model, the rows, and a loop that minimises a loss."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ForwardPass:
 
     Attributes:
         logits: (b, classes).
-        embedded: what the head was given: (b, width), or (b, segments, width).
+        embedded: input of the head: (b, width), or (b, segments, width).
     """
 
     lesson: Lesson
@@ -37,23 +37,23 @@ class ForwardPass:
     embedded: Tensor
 
     def before(self) -> Tensor:
-        """The logits of the model as it was before the task; no gradient goes there."""
+        """The logits of the model from before the task, without gradient."""
         if self.lesson.teacher is None:
             raise RuntimeError("there is no task before the first")
         with torch.no_grad():
             return self.lesson.teacher(self.batch.x)
 
     def own_classification(self) -> Tensor:
-        """The classification loss over the outputs of the task's own classes, of the first views."""
+        """The classification loss over the outputs of the task's own classes, on the first views."""
         lesson = self.lesson
-        # A further domain brings no class of its own.
+        # A further domain adds no classes.
         start = lesson.old_classes if lesson.old_classes < lesson.model.classes else 0
         return lesson.over_classes(self.logits, self.batch.targets, start, lesson.model.classes)
 
     def classification(self) -> Tensor:
         """The classification loss L(F(x), y); with second views (1 - w) L(F(x), y) + w L(F(x_d), y).
 
-        The second is temporal consistency as the vCLIMB paper has it. Both passes move the statistics of batch norm.
+        The second form is temporal consistency as in the vCLIMB paper. Both passes update the statistics of batch norm.
         """
         means = self.lesson.means
         plain = means.criterion(self.logits, self.batch.targets)
@@ -69,7 +69,7 @@ Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
 def unwatched(values: Mapping[str, float], step: int) -> None:
-    """Told of an epoch, do nothing."""
+    """Ignore the values of an epoch."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -77,21 +77,21 @@ class Lesson:
     """What a method may use in one task.
 
     Attributes:
-        model: to be trained, with outputs for the new classes already.
-        teacher: the model as it was before, in evaluation mode and frozen; None in the first task.
-        train: the rows that the method's rule chose, rows of the task first, then those of the past, as they are kept.
-        fresh: how many of ``train``'s first rows are the task's.
+        model: model to train, which already has outputs for the new classes.
+        teacher: frozen copy of the model from before the task, in evaluation mode; None in the first task.
+        train: samples that the method's rule chose: first those of the task, then past ones as the memory stores them.
+        fresh: number of rows of ``train`` that belong to the task; they come first.
         rows: (n,) int64 row numbers in the stream of ``train``'s rows.
         starts: (task + 1,) int64, the first row number of each domain or task so far.
-        capacity: of the memory, as the settings have it; None if there is no memory.
+        capacity: capacity of the memory in the settings; None without a memory.
         second: the second view of each row of ``train``, or None.
-        previous: the rows of the task before, as they were; None in the first task.
-        validate: validation sets, of all tasks so far or (IIRC) of this one; empty if there is none.
+        previous: all training samples of the previous task; None in the first task.
+        validate: validation sets, of all tasks so far or (IIRC) of this one; may be empty.
         state: tensors that the method keeps from task to task; saved with the model.
         task: 0-based.
-        old_classes: classes known before it; the new ones have the indices from here on. A further domain brings none.
-        curve: a record an epoch, JSON values.
-        watch: told the numbers of each epoch by name, and its number, 0-based; changes nothing.
+        old_classes: number of classes known before the task; new classes have indices from here on. A further domain has none.
+        curve: one record per epoch, JSON values.
+        watch: called with the values of each epoch by name, and its number, 0-based; does not affect the training.
     """
 
     model: Classifier
@@ -130,7 +130,7 @@ class Lesson:
         return rows[torch.randperm(len(rows), generator=generator(self.means.seed, "order", stage)).numpy()]
 
     def _order(self, groups: Sequence[RowNumbers], stage: str) -> tuple[RowNumbers, int]:
-        """Rows of an epoch, and the size of its batches."""
+        """Rows of an epoch, and its batch size."""
         size = self.means.schedule.batch_size
         first = self.shuffled(groups[0], stage)
         columns = [first]
@@ -158,14 +158,14 @@ class Lesson:
         """Minimise ``loss`` over ``rows`` of ``train``, with a fresh optimiser.
 
         Args:
-            rows: all of them by default. Of several groups each batch has ``batch_size`` rows of each: an epoch passes once
-                over the first, and over the others as often as that takes, in a new order each time.
-            parameters: to be trained; by default all of the model that ask for a gradient.
+            rows: all rows by default. With several groups, each batch has ``batch_size`` rows of each: an epoch passes once
+                over the first group, and repeats the others, in a new order each time, until the first is finished.
+            parameters: parameters to train; by default all that require a gradient.
             schedule: the learner's by default.
-            evaluation_mode: no dropout, and batch norm's statistics stay.
+            evaluation_mode: no dropout, and batch norm's statistics are not updated.
             adjust: called after each backward pass, with the trained parameters, whose gradients it may change.
             stepped: called after each step of the optimiser.
-            along: tensors that change as it trains; where an epoch is chosen, they become what they were at its end.
+            along: tensors that change during training; if an epoch is selected, they are reset to their values at its end.
 
         Raises:
             ArithmeticError: the loss is no longer finite.
@@ -207,13 +207,13 @@ class Lesson:
                 (along or {})[name].copy_(value)
 
     def parameters(self) -> TensorState:
-        """Parameters that ask for a gradient, by name."""
+        """Parameters that require a gradient, by name."""
         return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
 
     def gradients(self, loss: Loss, samples: Examples) -> TensorState:
-        """Gradients of ``loss`` by name, summed over the batches of ``samples``: not averaged; zero where unused.
+        """Gradients of ``loss`` by name, summed (not averaged) over the batches of ``samples``; zero for unused parameters.
 
-        In training mode: dropout is on, and the statistics of batch norm move.
+        Computed in training mode: dropout is on, and the statistics of batch norm are updated.
         """
         self.model.train()
         self.model.zero_grad()
@@ -230,9 +230,9 @@ class Lesson:
         return found
 
     def earlier(self, logits: Tensor, *, by_task: bool) -> Sequence[Tensor]:
-        """Outputs of the classes known before the task: (b, k) of each past task, or of all together."""
+        """Outputs of the classes known before the task: (b, k) for each past task if ``by_task``, else for all together."""
         tasks = self.model.groups[:-1] if by_task else ()
-        # A further domain has all classes of before.
+        # A further domain has all earlier classes.
         return logits[:, : self.old_classes].split(tasks if sum(tasks) == self.old_classes else (self.old_classes,), 1)
 
     def over_classes(self, logits: Tensor, targets: Tensor, start: int, stop: int) -> Tensor:
@@ -247,7 +247,7 @@ class Lesson:
         return weights, others
 
     def step(self, batch: Batch) -> ForwardPass:
-        """A forward pass of the model as it is."""
+        """Run a forward pass of the current model."""
         embedded = self.model.embed(batch.x)
         return ForwardPass(self, batch, self.model.head(embedded), embedded)
 
@@ -282,7 +282,7 @@ class Lesson:
                 adjust(trained)
             if plan.clip_norm is not None:
                 nn.utils.clip_grad_norm_(trained, plan.clip_norm)
-            scale = 0.0 if stepped is None else scaler.get_scale()  # which a GPU has to be waited for
+            scale = 0.0 if stepped is None else scaler.get_scale()  # reading it waits for the GPU
             scaler.step(optimiser)
             scaler.update()
             if stepped is not None and scaler.get_scale() >= scale:  # else gradients were not finite, and no step was taken
@@ -300,7 +300,7 @@ class Lesson:
         return mean
 
     def together(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
-        """In it a forward pass and its gradients are of a batch that processes share."""
+        """Context for a forward pass and its gradients on a batch that processes share."""
         if self.means.ranks is None or batch.whole is None:
             return contextlib.nullcontext()
         return self.means.ranks.together(len(batch.rows), batch.whole)
@@ -309,12 +309,12 @@ class Lesson:
         return plan.mixed_precision and self.means.device.type == "cuda"
 
     def validation_score(self) -> float | None:
-        """Accuracy of the head over all validation sets together, or pw-JS where labels are sets; None if there is none."""
+        """Accuracy of the head over all validation sets together, or pw-JS for sets of labels; None without validation sets."""
         total = sum(len(part.labels) for part in self.validate)
         return sum(self._score(part) for part in self.validate) / total if total else None
 
     def _score(self, part: Examples) -> float:
-        """Summed over samples."""
+        """Score of a validation set, summed over samples."""
         logits = outputs(self.model, part, self.means)
         if self.means.sets:
             return float(sample_pw_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
@@ -334,8 +334,8 @@ def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: 
 
 
 def frozen(model: Classifier) -> Classifier:
-    """A copy in evaluation mode that no gradient reaches."""
+    """Return a copy in evaluation mode that needs no gradients."""
     model.dropout.generator = None  # a generator cannot be copied, and an evaluated model draws nothing
     found = copy.deepcopy(model)
-    found.compiled = None  # it is of the model's own backbone
+    found.compiled = None  # it refers to the backbone of ``model``
     return found.eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""What a memory keeps after each position of a stream. A policy is a function; ``POLICIES`` names the built-in ones."""
+"""Memory policies: functions that choose the rows to store after each position; ``POLICIES`` names the built-in ones."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """What a policy chooses from: rows of the stream, which are numbered from its start.
+    """Rows of the stream that a policy chooses from, numbered from the start of the stream.
 
     Attributes:
-        kept: rows in the memory, in its order; none at first.
+        kept: rows in the memory, in its order; empty at first.
         new: rows of the newest domain or task.
-        labels: of all rows so far: (n,) int64, or (n, labels) where samples have sets of labels.
-        known: classes before it.
-        classes: classes with it; as many as before for a further domain.
+        labels: labels of all rows so far: (n,) int64, or (n, labels) where samples have sets of labels.
+        known: number of classes before the newest domain or task.
+        classes: number of classes including it; unchanged for a further domain.
         task: number of the newest domain or task, from 0.
-        seed: of all draws.
-        capacity: how much may be kept; None for a share.
-        share: of each task, for the policy ``share``.
+        seed: seed for all draws.
+        capacity: capacity of the memory; None for the policy ``share``.
+        share: fraction of each task, for the policy ``share``.
         order: key -> rank, for the policy ``given``.
-        samples: the samples of some rows, as the memory keeps them: their ``keys``, ``labels``, and ``sizes`` in parts.
-        features: (n, width) float64: penultimate vectors of some rows, by the model as it has been trained now.
-        outputs: (n, classes) float64: its logits for some rows.
+        samples: returns the samples of some rows, as the memory stores them: ``keys``, ``labels``, and ``sizes`` in parts.
+        features: returns (n, width) float64: penultimate features of some rows, by the current model.
+        outputs: returns (n, classes) float64: the current model's logits for some rows.
 
     >>> from benchwright.training.data.examples import ArrayExamples
     >>> labels = np.array([0, 0, 1, 1])
@@ -73,23 +73,23 @@ class Candidates:
 
     @property
     def room(self) -> Capacity:
-        """The capacity of a memory that has one."""
+        """The capacity. Raises ValueError if there is none."""
         if self.capacity is None:
             raise ValueError("a memory needs a size")
         return self.capacity
 
     def by_class(self, ranked: Callable[[RowNumbers], RowNumbers], *, redrawn: bool = False) -> RowNumbers:
-        """The first of each class, as many as its quota: old lists are cut, and new ones are ranked (vCLIMB's released code).
+        """The first rows of each class up to its quota: old lists are truncated, new ones ranked (vCLIMB's released code).
 
         Args:
-            ranked: rows of a class, best first.
-            redrawn: whether all lists are shuffled before they are cut.
+            ranked: sorts the rows of a class, best first.
+            redrawn: whether all lists are shuffled before they are truncated.
         """
         lists = rows_by_class(self.kept, self.labels[self.kept])
         for label, rows in rows_by_class(self.new, self.labels[self.new]).items():
-            if self.known == self.classes:  # a further domain: its samples and those that are kept are ranked together
+            if self.known == self.classes:  # a further domain: new and stored samples are ranked together
                 lists[label] = ranked(np.concatenate([lists.get(label, rows[:0]), rows]))
-            elif label >= self.known:  # a sample may be shown again with a label that its class had before
+            elif label >= self.known:  # a new sample may have the label of an old class
                 lists[label] = ranked(rows)
         if redrawn:
             lists = {label: shuffled(rows, seed=self.seed, key=f"{self.task}/{label}") for label, rows in lists.items()}
@@ -104,7 +104,7 @@ class Candidates:
 
 
 Policy = Callable[[Candidates], RowNumbers]
-"""Which rows of the stream the memory keeps from now on. It chooses among ``kept`` and ``new``."""
+"""Returns the rows of the stream that the memory stores from now on, chosen among ``kept`` and ``new``."""
 
 
 def _random(c: Candidates) -> RowNumbers:
@@ -154,4 +154,4 @@ POLICIES: dict[str, Policy] = {
 }
 """``random``, ``herding`` and ``given`` fill equal quotas of the classes seen so far (vCLIMB, iCaRL); ``reservoir`` is a
 uniform sample of the stream, ``balanced_reservoir`` one of each class, ``greedy`` GDumb's sampler. ``each_position`` keeps a
-fixed number of every domain or task (A-GEM), and ``share`` a share of each (CGLB): the memory grows."""
+fixed number of samples of every domain or task (A-GEM), and ``share`` a fraction (CGLB): these two memories grow."""

@@ -1,7 +1,7 @@
-"""Processes that train one model together: each takes its stretch of every batch, and all make the same step.
+"""Processes that train one model together: each takes a part of every batch, and all make the same step.
 
-Gradients are those of the whole batch, since every process weighs its loss by the rows that it has; batch norm takes its
-moments over all of them. So the result is that of one process, except for the order in which numbers are added up.
+Gradients are those of the whole batch, since each process weights its loss by its share of the rows; batch norm computes its
+moments over the rows of all processes. The result equals that of a single process, except for the order of summation.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ T = TypeVar("T")
 _MEETING = dt.timedelta(minutes=5)
 _STEP = dt.timedelta(minutes=30)
 _PATIENCE = dt.timedelta(days=7)
-"""Others wait for what the first one tells while it tests, writes and measures; torchrun ends all of them where one fails."""
+"""Timeout of other processes while the first one tests, writes and measures; torchrun ends all of them if one fails."""
 
 _told: list[dist.ProcessGroup] = []
-"""The group in which the first process tells."""
+"""The process group in which the first process broadcasts."""
 
 
 def count() -> int:
-    """Processes that were started together by torchrun; 1 elsewhere."""
+    """Number of processes that torchrun started together; 1 without torchrun."""
     number = os.environ.get("WORLD_SIZE", "1")
     return int(number) if number.isdecimal() and "MASTER_ADDR" in os.environ else 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranks:
-    """The place of this process among those that train together.
+    """Rank of this process among those that train together.
 
     Attributes:
-        rank: its number.
-        size: of all.
+        rank: number of this process.
+        size: number of processes.
     """
 
     rank: int
     size: int
 
     def stretch(self, rows: Sequence[T]) -> Sequence[T]:
-        """The rows of a batch that this process takes: all of them where there are fewer rows than processes.
+        """The rows of a batch that this process takes: all rows if there are fewer than processes.
 
         >>> [Ranks(rank, 3).stretch(range(7)) for rank in range(3)]
         [range(0, 2), range(2, 4), range(4, 7)]
@@ -71,7 +71,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def together(self, mine: int, whole: int) -> Iterator[None]:
-        """In the block the batch norms of ``shared`` models take moments over ``whole`` rows, ``mine`` of them here."""
+        """Within the block, batch norms of ``shared`` models compute moments over ``whole`` rows, ``mine`` of them here."""
         token = _batch.set((self.share(whole), whole / mine))
         try:
             yield
@@ -79,7 +79,7 @@ class Ranks:
             _batch.reset(token)
 
     def add(self, value: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum over all processes, in place."""
         dist.all_reduce(value)
         return value
 
@@ -93,13 +93,13 @@ class Ranks:
             gradient.copy_(part.view_as(gradient))
 
     def tell(self, message: Mapping[str, Any], content: bytes = b"") -> None:
-        """The first process tells all others, which ``hear`` it."""
+        """Broadcast a message from the first process to all others, which call ``hear``."""
         head = json.dumps(message).encode()
         dist.broadcast(torch.tensor([len(head), len(content)]), 0, group=_told[-1])
         dist.broadcast(torch.frombuffer(bytearray(head + content), dtype=torch.uint8), 0, group=_told[-1])
 
     def hear(self) -> tuple[dict[str, Any], bytes]:
-        """What the first process tells."""
+        """Receive a message that the first process broadcasts with ``tell``."""
         sizes = torch.zeros(2, dtype=torch.int64)
         dist.broadcast(sizes, 0, group=_told[-1])
         head, content = sizes.tolist()
@@ -110,7 +110,7 @@ class Ranks:
 
 
 def check_ranks(parts: Parts) -> None:
-    """Raise ValueError where several processes cannot train together by such settings."""
+    """Raise ValueError if several processes cannot train together with these settings."""
     if count() == 1:
         return
     if parts.method.teach is not None and not parts.method.together:
@@ -120,18 +120,18 @@ def check_ranks(parts: Parts) -> None:
 
 
 def present() -> Ranks | None:
-    """Where this process stands, while it trains with others; else None."""
+    """Rank of this process while it trains with others; else None."""
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
 
 
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
-    """Meet the other processes; in the block ``present`` tells of them.
+    """Connect to the other processes; within the block ``present`` returns this process's rank.
 
     Raises:
-        ConnectionError: they do not find each other.
+        ConnectionError: the processes cannot connect.
     """
-    # What is reported is in memory; gradients are where the model is.
+    # Messages are in CPU memory; gradients are on the model's device.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(local_device())
@@ -151,7 +151,7 @@ def joined() -> Iterator[Ranks]:
 
 
 def local_device() -> str:
-    """The GPU of this process among those of its machine."""
+    """The GPU of this process on its machine."""
     return f"cuda:{int(os.environ.get('LOCAL_RANK', '0')) % max(torch.cuda.device_count(), 1)}"
 
 
@@ -160,11 +160,11 @@ def local_device() -> str:
 _batch: contextvars.ContextVar[tuple[float, float] | None] = contextvars.ContextVar(
     "a batch that processes share", default=None
 )
-"""This process's share of the mean, and how many times its rows there are in all."""
+"""The weight of this process in the mean, and the ratio of all rows to its own rows."""
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over processes. A gradient is the sum of theirs."""
+    """Sum over processes; its gradient is the sum of their gradients."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:
@@ -223,10 +223,10 @@ _KINDS: dict[type, type] = {nn.BatchNorm1d: _Shared1d, nn.BatchNorm2d: _Shared2d
 
 
 def shared(model: nn.Module) -> nn.Module:
-    """The model, its batch norms changed so that they take part in ``Ranks.together``.
+    """Return the model, with its batch norms changed in place so that they take part in ``Ranks.together``.
 
     Raises:
-        ValueError: a layer whose result would be another one.
+        ValueError: a layer would give a different result than in a single process.
     """
     for part in model.modules():
         kind = type(part)

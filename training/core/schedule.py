@@ -14,12 +14,12 @@ from torch import Tensor
 Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 
 _WRAPPED = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-"""Methods besides ``step`` that torch hides from its compiler, and loads it for that, when the first optimiser is made: a
-second and more of every process that trains. Where ``compile`` is set the model alone is compiled."""
+"""Methods besides ``step`` that torch hides from its compiler. To do so, it loads the compiler when the first optimiser is
+made, which costs each training process a second or more. With ``compile``, only the model is compiled."""
 
 
 def _plain(kind: type[Kind]) -> type[Kind]:
-    """The kind with the same methods as they are written."""
+    """A subclass of an optimiser with these methods unwrapped."""
     methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
     methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
     return cast(type[Kind], type(kind.__name__, (kind,), methods))
@@ -32,9 +32,9 @@ Adam = _plain(torch.optim.Adam)
 
 @dataclasses.dataclass(frozen=True)
 class Plateau:
-    """Multiply the rate by ``factor`` when more than ``patience`` looks at the validation samples gained no ``threshold``.
+    """Multiply the learning rate by ``factor`` after more than ``patience`` validations without a gain of ``threshold``.
 
-    The threshold is absolute. torch's ``ReduceLROnPlateau``.
+    Torch's ``ReduceLROnPlateau`` with an absolute threshold.
     """
 
     factor: float
@@ -48,32 +48,33 @@ class Plateau:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Settings of a task's training; a paper or a config says each. The optimiser is fresh for every task.
+    """Settings of a task's training, each from a paper or a config. Every task has a new optimiser.
 
     Attributes:
         optimiser: "sgd", "adagrad" or "adam".
-        learning_rate: constant without a ``plateau``: the released vCLIMB code lists milestones, and no scheduler takes them.
-        momentum: of SGD; others have none.
+        learning_rate: constant without ``plateau`` or decay: the released vCLIMB code lists milestones that no scheduler uses.
+        momentum: momentum of SGD; the others have none.
         weight_decay: L2 penalty on all parameters.
         epochs: passes over the rows.
-        batch_size: rows a step.
+        batch_size: rows per step.
         drop_last: leave out the last incomplete batch of an epoch, unless it is the only one (our choice).
-        clip_norm: largest norm of the whole gradient; None: no limit.
-        mixed_precision: float16 where the device is CUDA; elsewhere float32.
-        select: "validation" keeps the weights of the epoch with the best validation accuracy, the first of equals;
-            "lowest_loss" those of the epoch whose mean training loss is lowest (CLEAR's released code, where the paper is
-            silent); "none" those of the last.
-        eval_every: epochs between two looks at the validation accuracy; the last epoch is looked at too (our choice).
-        first_best: what the first look must beat: nothing, or the accuracy before training ("before_training": the
-            released EWC and MAS; where no look does, the weights of the last epoch stay).
+        clip_norm: maximum norm of the whole gradient; None: no limit.
+        mixed_precision: float16 on CUDA; float32 on other devices.
+        select: "validation" keeps the weights of the epoch with the best validation score, see ``ties``; "lowest_loss" those of
+            the epoch with the lowest mean training loss (CLEAR's released code; the paper does not say); "none" those of the
+            last epoch.
+        eval_every: epochs between two validations; the last epoch is validated too (our choice).
+        first_best: what the first validation must exceed: "nothing", or the score before training ("before_training": the
+            released EWC and MAS; if no validation exceeds it, the weights of the last epoch stay).
         ties: which of equally good epochs is kept: "first", or "last" (IIRC's released code).
-        plateau: lowers the rate as the validation score stands; None: it stays.
-        first_task_times: how many times ``epochs`` the first task has (IIRC: 2).
-        decay_after_epochs: from this epoch on the rate is multiplied by ``decay_factor``; None: it is not.
+        plateau: lowers the learning rate when the validation score stagnates; None: it does not.
+        first_task_times: factor on ``epochs`` for the first task (IIRC: 2).
+        decay_after_epochs: epoch at which the learning rate is multiplied by ``decay_factor``; None: never.
         decay_factor: see above.
-        decay_every_epochs: it is so after every so many epochs; None: it is not.
-        compile: the backbone is compiled by ``torch.compile``, which adds up in another order: results differ in their last
-            bits, and a C++ compiler is needed.
+        decay_every_epochs: number of epochs after each of which the learning rate is multiplied by ``decay_factor``; None: it
+            is not.
+        compile: compile the backbone with ``torch.compile``, which sums in another order: results differ in their last bits,
+            and a C++ compiler is needed.
     """
 
     optimiser: Literal["sgd", "adagrad", "adam"]
@@ -108,13 +109,13 @@ class Schedule:
             )
         if self.decay_every_epochs is not None and self.decay_every_epochs < 1:
             raise ValueError(f"decay_every_epochs {self.decay_every_epochs}: at least 1, or None")
-        if not 0 < self.learning_rate < 3e38:  # of float32, as weights are
+        if not 0 < self.learning_rate < 3e38:  # the range of float32, the dtype of weights
             raise ValueError(f"learning_rate {self.learning_rate} must be positive, and below 3e38")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm {self.clip_norm} must be positive, or None")
 
     def make(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
-        """A fresh optimiser."""
+        """Return a new optimiser."""
         if self.optimiser == "sgd":
             return SGD(parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
         if self.optimiser == "adam":  # one pass over the weights; torch's other forms take five times as long on a CPU
@@ -122,18 +123,18 @@ class Schedule:
         return Adagrad(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
     def passes(self, task: int) -> int:
-        """Epochs of ``task`` (0-based)."""
+        """Number of epochs for ``task`` (0-based)."""
         return self.epochs * (1 if task else self.first_task_times)
 
     def decay(self, optimiser: torch.optim.Optimizer, epoch: int) -> None:
-        """Lower the rate where ``epoch`` (0-based) begins a stretch: ``decay_after_epochs``, ``decay_every_epochs``."""
+        """Lower the learning rate if it decays at ``epoch`` (0-based): see ``decay_after_epochs``, ``decay_every_epochs``."""
         again = self.decay_every_epochs is not None and epoch > 0 and epoch % self.decay_every_epochs == 0
         if epoch == self.decay_after_epochs or again:
             for group in optimiser.param_groups:
                 group["lr"] *= self.decay_factor
 
     def lowered(self, optimiser: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
-        """What lowers the rate, told the validation score after each look; None if nothing does."""
+        """Return the scheduler that lowers the learning rate, given the score at each validation; None without ``plateau``."""
         if self.plateau is None:
             return None
         p = self.plateau
@@ -142,6 +143,6 @@ class Schedule:
         )
 
     def looked_at(self, epoch: int, epochs: int) -> bool:
-        """Whether the validation score is taken after ``epoch`` (0-based) of ``epochs``."""
+        """Whether the validation score is computed after ``epoch`` (0-based) of ``epochs``."""
         wanted = self.select == "validation" or self.plateau is not None
         return wanted and ((epoch + 1) % self.eval_every == 0 or epoch == epochs - 1)

@@ -1,1 +1,1 @@
-"""What a sample is: features, images, clips."""
+"""Samples: features, images, clips."""

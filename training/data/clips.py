@@ -1,8 +1,9 @@
-"""Clips as examples: eight of a clip's frames a time, all of them or those that a memory keeps; TSN's augmentation for training
-(Wang et al., "Temporal segment networks", ECCV 2016, as vCLIMB's released code sets it), a centre crop for evaluation.
+"""Clips as examples: some frames of each clip, with TSN's augmentation for training and a centre crop for evaluation.
 
-A clip is the frames that are stored of it. *Narrowing* leaves some of them, without touching a pixel: what an episodic
-memory keeps, or what temporal consistency looks at.
+The augmentation is that of Wang et al., "Temporal segment networks", ECCV 2016, as set in vCLIMB's released code.
+
+A clip consists of its stored frames. *Narrowing* selects some of them, without changing pixels: those that an episodic memory
+keeps, or those of the second view in temporal consistency.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ Frame = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class ClipView:
-    """How a clip is looked at.
+    """How frames of a clip are sampled and cropped.
 
     Attributes:
-        segments: frames that the model sees.
+        segments: number of frames for the model.
         side_px: side of the square input.
-        scales: sides that multi-scale cropping chooses from, as shares of the frame's shorter side; the two sides of a crop
-            are neighbours in this list at most.
+        scales: crop sides for multi-scale cropping, as fractions of the frame's shorter side; the two sides of a crop are at
+            most one place apart in this list.
         flip: probability in [0, 1] that a clip is mirrored.
-        mean, std: of red, green, blue, where white is 1.
-        sampling: "segments": one frame of each of as many equal parts, drawn in training, as TSN has it. "dense": frames
-            ``stride`` apart, from a place that is drawn in training and in the middle of the clip otherwise.
-        stride: of dense sampling.
+        mean, std: mean and standard deviation of red, green, blue, where white is 1.
+        sampling: "segments" (TSN): one frame from each of ``segments`` equal parts, at random in training. "dense": frames
+            ``stride`` apart, from a random start in training and in the middle of the clip otherwise.
+        stride: stride of dense sampling.
     """
 
     segments: int
@@ -63,14 +64,14 @@ class ClipView:
             raise ValueError(f"sampling {self.sampling!r}, stride {self.stride}: 'segments' or 'dense', and at least 1")
 
     def frames(self, n_frames: int, draws: np.random.Generator | None) -> NDArray[np.int64]:
-        """(segments,) places in a clip of ``n_frames``, ascending; without draws those of evaluation."""
+        """(segments,) frame numbers in a clip of ``n_frames``, ascending; without ``draws`` those of evaluation."""
         if self.sampling == "dense":
             return dense_frames(n_frames, self.segments, self.stride, draws)
         return uniform_frames(n_frames, self.segments) if draws is None else segment_frames(n_frames, self.segments, draws)
 
 
 def evaluation_view(frames: Sequence[Frame], view: ClipView) -> Tensor:
-    """The shorter side scaled to 256 / 224 of the input's, the centre cut out: (segments, 3, side, side) float32."""
+    """Scale the shorter side to 256 / 224 of the input's and crop the centre: (segments, 3, side, side) float32."""
     crop = Crop(resize_px=view.side_px * 256 // 224, side_px=view.side_px, interpolation="bilinear")
     return normalise([prepare(frame, crop) for frame in frames], view.mean, view.std)
 
@@ -92,9 +93,9 @@ def training_view(frames: Sequence[Frame], view: ClipView, draws: np.random.Gene
 def draw_crop(height: int, width: int, view: ClipView, draws: np.random.Generator) -> tuple[int, int, int, int]:
     """(left, top, width, height) of a crop, in pixels: TSN's group multi-scale crop.
 
-    Sides are the scales of the shorter side, cut to whole pixels, and within 3 px of the input's side exactly that; both
-    come from places of the list that are at most one apart. The corner is one of 13: a grid of four quarters of the
-    room that the crop leaves.
+    Each side is a scale times the shorter side, rounded down, and set to the input's side if within 3 px of it; the two sides
+    are at most one place apart in the list of scales. The corner is one of 13 on a grid that divides the remaining room into
+    quarters.
     """
     sides = [int(min(height, width) * scale) for scale in view.scales]
     sides = [
@@ -115,19 +116,19 @@ _CORNERS = (
 
 
 Narrowing = tuple[Literal["uniform", "first", "again"], int | None]
-"""uniform: n frames evenly placed, or all of a clip that has no more. first: the released code's slip, the first n frames of
-a clip, and a blank of one that has no more. again: all frames, redrawn."""
+"""uniform: n evenly spaced frames, or all of a clip with at most n. first: a mistake of the released code, the first n frames
+of a clip, and a blank for a clip with at most n. again: all frames, drawn a second time."""
 
 
 ReadFrames = Callable[[int, Sequence[int]], list[Frame]]
-"""The frames of a clip, by its row, at some places, which ascend; uint8 RGB (height, width, 3) each."""
+"""``read(row, places)``: the frames of a clip at ascending places; uint8 RGB (height, width, 3) each."""
 
 
 class ShardFrames:
-    """Clips in shards: a sample begins with its frames, ``0000.jpg``, ``0001.jpg``, ... Only those asked for are read.
+    """Clips in shards: a sample begins with its frames, ``0000.jpg``, ``0001.jpg``, ... Only requested frames are read.
 
     Args:
-        index: with the column ``frame_sizes``, bytes of every frame, from which places in the sample follow.
+        index: has the column ``frame_sizes``, bytes of every frame, which determine the offsets in the sample.
     """
 
     def __init__(self, index: DatasetIndex) -> None:
@@ -144,7 +145,7 @@ class ShardFrames:
         """See ``ReadFrames``.
 
         Raises:
-            ShardError: the sample has fewer frames, another thing lies in a frame's place, or one cannot be decoded.
+            ShardError: the sample has fewer frames, a member does not match the index, or a frame cannot be decoded.
         """
         key, shard, offset = self._places[row]
         place, end = self._files.place(shard), int(self._ends[row])
@@ -171,12 +172,12 @@ class Clips:
     """Clips as ``examples.Examples``.
 
     Args:
-        read: gives frames.
-        keys: of all clips, unique.
+        read: reads frames.
+        keys: unique keys of all clips.
         labels: (n,) class indices in the order of learning.
-        frames: (n,) how many frames are stored of each, at least 1.
-        view: how a clip is looked at.
-        rows: which clips these are; all by default.
+        frames: (n,) number of stored frames of each clip, at least 1.
+        view: how frames are sampled and cropped.
+        rows: which of the clips are included; all by default.
         narrowings: see ``Narrowing``; applied one after the other.
     """
 
@@ -201,7 +202,7 @@ class Clips:
 
     @property
     def sizes(self) -> RowNumbers:
-        """Frames of each clip, after narrowing."""
+        """Number of frames of each clip, after narrowing."""
         frames = self._all[3][self._rows]
         for kind, n in self._narrowings:
             if kind == "first" and n is not None:
@@ -215,11 +216,11 @@ class Clips:
         return Clips(*self._all, rows=self._rows[rows], narrowings=self._narrowings)
 
     def narrowed(self, how: Narrowing) -> Clips:
-        """The same clips with some of their frames."""
+        """The same clips with fewer frames, see ``Narrowing``."""
         return Clips(*self._all, rows=self._rows, narrowings=(*self._narrowings, how))
 
     def places(self, row: int) -> RowNumbers | None:
-        """Stored frames that narrowing leaves of clip ``row``; None for a blank."""
+        """Stored frames of clip ``row`` that remain after narrowing; None for a blank."""
         left = np.arange(int(self._all[3][self._rows[row]]))
         for kind, n in self._narrowings:
             if n is None:
@@ -262,7 +263,7 @@ def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
 
 
 def for_memory(examples: Examples, frames: int | None) -> Clips:
-    """Clips as a memory keeps them: ``frames`` uniform frames of each, all of a shorter one or where None."""
+    """Clips as a memory stores them: ``frames`` evenly spaced ones of each; all of a shorter clip, or if ``frames`` is None."""
     return _clips(examples).narrowed(("uniform", frames))
 
 
@@ -271,9 +272,9 @@ def consistent(examples: Examples, frames: int | None, variant: Literal["as_writ
 
     Args:
         frames: n, or None for ALL: a second draw from all frames.
-        variant: "as_written": x_d is drawn from the clip's n uniform frames. "as_released": a slip of the released code:
-            indices are drawn for n frames and read from the whole clip, so that x_d is in its first n frames; a clip of n
-            frames or fewer, as all in the memory are, gives a blank that still has its label.
+        variant: "as_written": x_d is drawn from the clip's n uniform frames. "as_released": a mistake of the released code:
+            indices are drawn for n frames but read from the whole clip, so that x_d is in its first n frames; a clip of at most
+            n frames, like all in the memory, becomes a blank that keeps its label.
     """
     if variant not in ("as_written", "as_released"):
         raise ValueError(f"temporal consistency {variant!r}: 'as_written' or 'as_released'")

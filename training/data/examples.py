@@ -16,11 +16,11 @@ from ..core.exemplars import Labels, RowNumbers
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """What the augmentation of a sample depends on, beside its key.
+    """What the augmentation of a sample depends on, in addition to its key.
 
     Attributes:
-        seed: the run's.
-        stage: what the sample is drawn for, such as a task and an epoch.
+        seed: seed of the run.
+        stage: purpose of the draw, such as a task and an epoch.
     """
 
     seed: int
@@ -28,7 +28,7 @@ class Draw:
 
 
 class Examples(Protocol):
-    """n labelled samples, loaded on demand. A method asks for rows, and never learns what a sample is."""
+    """n labelled samples, loaded on demand. Methods ask for rows, and do not depend on what a sample is."""
 
     @property
     def keys(self) -> Sequence[str]:
@@ -37,19 +37,19 @@ class Examples(Protocol):
 
     @property
     def labels(self) -> Labels:
-        """(n,) int64 class indices in the order in which classes are learned: old classes have the lower ones.
+        """(n,) int64 class indices in the order in which classes are learned: old classes have lower indices.
 
-        Or (n, k) sets of them, -1 where a set has fewer than k, the first never -1.
+        Or (n, k) sets of class indices, padded with -1; the first is never -1.
         """
         ...
 
     @property
     def sizes(self) -> RowNumbers:
-        """(n,) int64: what a sample costs in a memory that counts in parts of samples (the frames of a clip), 1 elsewhere."""
+        """(n,) int64: size of a sample in a memory that counts parts of samples (the frames of a clip), else 1."""
         ...
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
-        """(len(rows), ...) float32 on the CPU: augmented as ``draw`` says, or as evaluation wants them where it is None."""
+        """(len(rows), ...) float32 on the CPU: augmented according to ``draw``, or in the evaluation view if it is None."""
         ...
 
     def take(self, rows: RowNumbers) -> Examples:
@@ -58,7 +58,7 @@ class Examples(Protocol):
 
 
 class ArrayExamples:
-    """Samples that are in one array, taken as they are: feature vectors, small images, node vectors.
+    """Samples in one array, used without augmentation: feature vectors, small images, node vectors.
 
     Args:
         X: (n, ...) float32.
@@ -89,7 +89,7 @@ class ArrayExamples:
         return np.ones(len(self.labels), dtype=np.int64)
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
-        """The rows. There is no augmentation."""
+        """Return the rows, without augmentation."""
         return torch.from_numpy(self.X[np.asarray(rows, dtype=np.int64)])
 
     def take(self, rows: RowNumbers) -> ArrayExamples:
@@ -98,10 +98,10 @@ class ArrayExamples:
 
 
 class Joined:
-    """Parts one after the other. Their samples must give tensors of one shape."""
+    """Concatenated parts, whose samples must have the same shape."""
 
     def __init__(self, parts: Sequence[Examples]) -> None:
-        # A part that is joined itself is taken apart, so that each part is of one kind.
+        # Parts that are ``Joined`` themselves are flattened, so that each part is of one kind.
         flat = [inner for part in parts for inner in (part.parts if isinstance(part, Joined) else [part])]
         self.parts: list[Examples] = [part for part in flat if len(part.labels)]
         if not self.parts:
@@ -133,7 +133,7 @@ class Joined:
         return found
 
     def take(self, rows: RowNumbers) -> Joined:
-        """See ``Examples``; stretches of one part stay together, and arrays become one."""
+        """See ``Examples``; consecutive rows of one part stay together, and arrays are merged into one."""
         which, inner = self._places(rows)
         arrays = [part for part in self.parts if type(part) is ArrayExamples]  # others may have sizes of their own
         if len(arrays) == len(self.parts) > 1 and len(rows):

@@ -1,4 +1,4 @@
-"""Pictures as examples, with one label or a set of labels each: cropped and flipped for training, centred for evaluation."""
+"""Pictures as examples, with one label or a set of labels each: random crops for training, the centre for evaluation."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _LARGEST_PX = 4096
 
 @dataclass(frozen=True)
 class PictureView:
-    """How a picture is looked at.
+    """How a picture is scaled, cropped and augmented.
 
     Attributes:
         side_px: side of the square input.
-        resize_px: length to which a side of the picture is scaled (bilinear) before the centre is cut out.
-        augment: "crop_flip": that square, with ``pad_px`` black pixels around it, cut again and mirrored or not (CIFAR).
-            "window_flip": any square of the scaled picture, mirrored or not (CLEAR). "resized_crop_flip": 8 to 100 % of the
-            picture at an aspect of 3/4 to 4/3, scaled to the square, mirrored or not (ImageNet). "none".
-        mean, std: of red, green, blue, where white is 1.
+        resize_px: length to which a side of the picture is scaled (bilinear) before the centre crop.
+        augment: "crop_flip": a random crop of the centre square, padded with ``pad_px`` black pixels (CIFAR). "window_flip": a
+            random square of the scaled picture (CLEAR). "resized_crop_flip": 8 to 100 % of the picture's area at an aspect
+            ratio of 3/4 to 4/3, scaled to the square (ImageNet). Each is mirrored with probability 1/2. "none".
+        mean, std: mean and standard deviation of red, green, blue, where white is 1.
         pad_px: see above.
-        resize: "as_released": the shorter side, as torchvision's Resize has it. "as_written": the longer one, as CLEAR's paper
-            has it; what the square lacks is black.
+        resize: the side that is scaled: "as_released": the shorter side, as in torchvision's Resize. "as_written": the longer
+            one, as in CLEAR's paper; the rest of the square is black.
         scaled_decode: large JPEGs are decoded at a smaller scale, with sides at least twice ``resize_px``: up to four times as
             fast, and 0.3 grey levels apart.
     """
@@ -85,7 +85,7 @@ class PictureView:
 
 
 def picture_view(values: Mapping[str, Any]) -> PictureView:
-    """The view of a table of JSON values.
+    """Return the view for a table of JSON values.
 
     Raises:
         ValueError: a value is out of range, missing or unknown.
@@ -96,17 +96,17 @@ def picture_view(values: Mapping[str, Any]) -> PictureView:
 
 
 ReadPictures = Callable[[Sequence[int]], list[Pixels]]
-"""Pictures of some rows of a store, uint8 RGB (height, width, 3) each."""
+"""``read(rows)``: pictures of some rows of a store, uint8 RGB (height, width, 3) each."""
 
 
 def shard_pictures(index: DatasetIndex, *, min_side_px: int = 0) -> ReadPictures:
-    """Pictures in shards: each sample has one member that is one.
+    """Return a reader for pictures in shards, where each sample has one picture.
 
     Reading raises ``ShardError`` for a sample without a picture, or with one that cannot be decoded.
 
     Args:
         index: the samples.
-        min_side_px: of JPEGs, see ``decode_image``.
+        min_side_px: minimum side for scaled decoding of JPEGs, see ``decode_image``.
     """
     decode = functools.partial(decode_image, min_side_px=min_side_px)
     dataset = ShardDataset(index, decode=dict.fromkeys(PILLOW_NAMES, decode))
@@ -130,14 +130,14 @@ def album_of(index: DatasetIndex, view: PictureView) -> PictureCache:
 
 
 HELD_BYTES = 1 << 31
-"""Room for pictures that are kept: all of CIFAR or Tiny-ImageNet."""
+"""Size of the cache: enough for all of CIFAR or Tiny-ImageNet."""
 
 
 class PictureCache:
-    """Pictures looked at in one way.
+    """Pictures in one view, with a cache.
 
-    What is cut from is kept, the first ones up to ``held_bytes`` together: small pictures are decoded once in a process. May be
-    used from several threads.
+    Pictures are cached before they are cropped at random, the first ones up to ``held_bytes`` in total, so that small pictures
+    are decoded once per process. Thread-safe.
     """
 
     def __init__(self, read: ReadPictures, view: PictureView, *, held_bytes: int = HELD_BYTES) -> None:
@@ -147,15 +147,15 @@ class PictureCache:
         self._lock = threading.Lock()
 
     def squares(self, rows: Sequence[int]) -> list[Pixels]:
-        """(3, side, side) uint8 each: scaled, the centre cut out."""
+        """(3, side, side) uint8 each: scaled, and cropped to the centre."""
         view = self.view
-        if view.augment == "window_flip" or view.resize == "as_written":  # the centre is a window of what training cuts from
+        if view.augment == "window_flip" or view.resize == "as_written":  # cropped from the same pictures as in training
             return [cut_centre(whole, view.side_px) for whole in self.scaled(rows)]
         crop = Crop(resize_px=view.resize_px, side_px=view.side_px, interpolation="bilinear")
         return self._kept("square", rows, lambda picture: prepare(picture, crop))
 
     def scaled(self, rows: Sequence[int]) -> list[Pixels]:
-        """(3, h, w) uint8 each: the whole picture, scaled as ``PictureView.resize`` says."""
+        """(3, h, w) uint8 each: the whole picture, scaled according to ``PictureView.resize``."""
         edge = "shorter" if self.view.resize == "as_released" else "longer"
         return self._kept("scaled", rows, lambda picture: scaled(picture, self.view.resize_px, edge=edge))
 
@@ -180,12 +180,12 @@ class PictureCache:
 
 
 class PictureExamples:
-    """Pictures as ``examples.Examples``; one picture may be in several of them, under other labels.
+    """Pictures as ``examples.Examples``; a picture may be in several of them, with different labels.
 
     Args:
         album: the pictures.
-        keys: of all rows of the store, unique.
-        rows: (n,) which of them these are.
+        keys: unique keys of all rows of the store.
+        rows: (n,) row numbers in the store.
         labels: (n,) class indices, or (n, k) sets of them: -1 where a set has fewer than k, the first never -1.
     """
 
@@ -207,8 +207,8 @@ class PictureExamples:
         return PictureExamples(self._album, self._all_keys, self._rows[rows], self.labels[rows])
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
-        """(len(rows), 3, side, side) float32: augmented as the view says, or the centre where ``draw`` is None."""
-        with one_thread():  # of a thread that loads ahead: others are at work next to it
+        """(len(rows), 3, side, side) float32: augmented according to the view, or the centre if ``draw`` is None."""
+        with one_thread():  # for threads that load batches ahead: several run at once
             return self._load(rows, draw)
 
     def _load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
@@ -226,7 +226,7 @@ class PictureExamples:
 
 
 def _numbers(draw: Draw, what: str, keys: Sequence[str]) -> NDArray[np.float64]:
-    """One number in [0, 1) a picture."""
+    """One number in [0, 1) per picture."""
     return uniform(draw.seed, f"picture {what}", [f"{draw.stage}\0{key}" for key in keys])
 
 
@@ -271,7 +271,7 @@ def crop_size(height: int, width: int, area: float, ratio: float) -> tuple[int, 
     A crop that does not fit is cut down to the picture; torchvision draws up to ten times and then takes the centre.
 
     Args:
-        area, ratio: numbers in [0, 1) that choose.
+        area, ratio: numbers in [0, 1) that determine area and aspect ratio.
     """
     share = 0.08 + 0.92 * area
     aspect = math.exp(math.log(3 / 4) + ratio * math.log((4 / 3) / (3 / 4)))

@@ -1,1 +1,1 @@
-"""Streams of tasks on skeleton graphs, many at a time: orders that begin alike are trained once as far as they are alike."""
+"""Parallel streams of tasks on skeleton graphs; orders with a common beginning share the training of that beginning."""

@@ -1,4 +1,4 @@
-"""Learn one further task on many streams: what the order-sensitivity experiment calls level after level."""
+"""Learn one further task on many streams; the order-sensitivity experiment calls this level by level."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def learn_next(
 ) -> list[LearnedStream]:
     """Teach each stream its next task.
 
-    A result depends on (seed, repeat, the tasks so far) alone, to the last bit on one machine: so orders that begin alike
-    share their beginning, and it does not matter which streams a call has. Only where several are trained in one tensor
-    program does a stream depend on how many there are, by rounding: multiplications of stacks add up in another order.
+    A result depends only on (seed, repeat, tasks so far), to the last bit on one machine: orders with a common beginning can
+    share it, and the other streams of a call do not matter. Only if several streams are trained in one tensor program does
+    their number affect the rounding: batched multiplications sum in another order.
 
     Args:
-        parents: where each stream stands; None begins one. A method that starts from scratch takes no more than the order from
-            its parent.
-        tasks: the classes that each stream learns next, none of which it knows.
-        repeats: of each stream; a parent's own.
-        device: "cpu" or "cuda". Not tried on "cuda" here, where torch's own operations and gradient take a step: bits differ.
-        streams_at_once: maximum streams in one tensor program, of those that learn from the same rows. One step
-            fills a core of a processor and its cache, so more than 1 pays on an accelerator only.
+        parents: state of each stream; None starts a new one. A method that starts from scratch uses only the order of its
+            parent.
+        tasks: the classes that each stream learns next, all of them new to it.
+        repeats: repeat of each stream, equal to its parent's.
+        device: "cpu" or "cuda". Not tested on "cuda", where a step uses torch's own operations and gradient: bits differ.
+        streams_at_once: maximum number of streams in one tensor program, among those that learn from the same rows. One step
+            fills a processor core and its cache, so more than 1 pays only on an accelerator.
 
     Raises:
-        ValueError: a task whose class is known or has no training row, arrays that do not pair,
-            no such device.
+        ValueError: a class of a task is known already or has no training row, sequences differ in length, or the device is not
+            available.
         ArithmeticError: weights are no longer finite.
     """
     method = recipe.method
@@ -60,9 +60,9 @@ def learn_next(
     groups: defaultdict[object, list[int]] = defaultdict(list)
     rows = [chosen_rows(method, data, order, seed=seed, repeat=repeat) for order, repeat in zip(orders, repeats, strict=True)]
     for stream, (order, repeat) in enumerate(zip(orders, repeats, strict=True)):
-        # What a method may look at again: its memories of the past, or the samples of the task before.
+        # Data that a method may use again: its memories of the past, or the samples of the previous task.
         past = (order, repeat) if method.exemplars else (order[-2:-1], [len(task) for task in order])
-        if recipe.schedule.batch_size < len(rows[stream]):  # whose batches are drawn for each repeat
+        if recipe.schedule.batch_size < len(rows[stream]):  # batches are drawn for each repeat
             past = (*past, repeat)
         groups[rows[stream].tobytes(), repr(past)].append(stream)
     done: dict[int, LearnedStream] = {}
@@ -108,7 +108,7 @@ def _order(parent: LearnedStream | None, task: ClassesOfTask, repeat: int) -> tu
 def _stacked(
     net: GraphNet, recipe: Recipe, parents: Sequence[LearnedStream | None], repeats: Sequence[int], seed: int
 ) -> dict[str, Tensor]:
-    """What the streams continue from, along a stream axis."""
+    """The states that the streams continue from, stacked along a stream axis."""
     states: list[dict[str, Tensor]] = []
     for parent, repeat in zip(parents, repeats, strict=True):
         if parent is not None and recipe.method.start != "scratch":

@@ -1,4 +1,4 @@
-"""Networks on graphs: any module along an axis of streams."""
+"""Networks on graphs: any module along a stream axis."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ Graph = Literal["adjacency", "partitions"]
 
 
 def graph_of(make: Callable[..., Any]) -> Graph:
-    """What a network asks for of the graph, by the name of a keyword, and with it what samples it takes.
+    """Name of the keyword by which a network takes the graph; it also determines the form of the samples.
 
     ``adjacency``: (V, V) with self-loops, and node vectors (V, F); ``partitions``: ST-GCN's (3, V, V), and tensors (C, T, V).
-    Of several bodies: see ``core.build.network_of``.
+    For several bodies see ``core.build.network_of``.
     """
     return "partitions" if "partitions" in inspect.signature(make).parameters else "adjacency"
 
 
 def attends(network: nn.Module) -> bool:
-    """Whether it has an attention over the edges: a ``gcn``, an ``st_gcn``, or a module whose ``topology(x)`` is its norm."""
+    """Whether a network has attention over edges: a ``gcn``, an ``st_gcn``, or a module whose ``topology(x)`` is its norm."""
     backbone = network.backbone if isinstance(network, Classifier) else network
     inner = backbone.network if isinstance(backbone, EachBody) else backbone
     return hasattr(inner, "along_streams") or callable(getattr(inner, "topology", None))
 
 
 def net_of(make: Callable[..., Any], settings: Mapping[str, Any], data: GraphData, device: torch.device) -> GraphNet:
-    """A network for a data set: fast where ``make`` gives a module that has a form ``along_streams``, else ``ModuleNet``."""
+    """A network for a dataset: the fast form if the module of ``make`` has ``along_streams``, else a ``ModuleNet``."""
     graph = {graph_of(make): torch.from_numpy(data.operators).to(device)}
     sample = tuple(data.x.shape[1:])
     along = getattr(network_of(make, sample, {**graph, **settings}, torch.Generator()), "along_streams", None)
@@ -47,12 +47,12 @@ def net_of(make: Callable[..., Any], settings: Mapping[str, Any], data: GraphDat
 
 
 class ModuleNet:
-    """Streams of one module, computed one after the other: parameters and statistics are rows that the caller keeps.
+    """Streams of one module, computed one after the other; the caller holds parameters and statistics as rows.
 
     Args:
-        make: a model without outputs, its weights drawn from the generator alone.
-        classes: outputs.
-        device: where.
+        make: makes a model without outputs, with weights drawn from the generator alone.
+        classes: number of outputs.
+        device: device of the module.
     """
 
     def __init__(self, make: Callable[[torch.Generator], Classifier], classes: int, device: torch.device) -> None:
@@ -75,7 +75,7 @@ class ModuleNet:
         return rows[0][0], rows[1][0]
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Samples, as they are."""
+        """Return the samples unchanged."""
         return x
 
     def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool, twice: bool = False) -> Tensor:
@@ -86,7 +86,7 @@ class ModuleNet:
         return torch.stack([torch.func.functional_call(self._module, row, (inputs,)) for row in rows])
 
     def topology(self, flat: Tensor, inputs: Tensor) -> Tensor:
-        """(R,) what the module's own ``topology`` gives for the batch. Raises ValueError where it has none."""
+        """(R,) result of the module's own ``topology`` for the batch. Raises ValueError if it has none."""
         module = self._module.train()
         if not attends(module.backbone):
             raise ValueError(

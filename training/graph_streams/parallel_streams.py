@@ -1,4 +1,4 @@
-"""Streams side by side, as a method sees them: what a ``core.lesson.Lesson`` is to one model."""
+"""Parallel streams as a method sees them: the counterpart of ``core.lesson.Lesson`` for many models."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class GraphNet(Protocol):
     """A network over a stream axis: ``models.gcn.network.Gcn``, ``models.st_gcn.StGcn``, or a module in ``nets.ModuleNet``."""
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
-        """(P,) parameters, from ``init`` alone, and (S,) running statistics of a stream that begins."""
+        """Return (P,) parameters, drawn from ``init`` alone, and (S,) running statistics of a new stream."""
         ...
 
     def inputs(self, x: Tensor) -> Any:
-        """Samples as the network takes them."""
+        """Convert samples to inputs of the network."""
         ...
 
     def logits(self, flat: Tensor, statistics: Tensor, inputs: Any, *, training: bool, twice: bool = False) -> Tensor:
-        """(R, n, classes); ``twice``: with gradients of gradients."""
+        """(R, n, classes); ``twice``: allow gradients of gradients."""
         ...
 
     def topology(self, flat: Tensor, inputs: Any) -> Tensor:
@@ -42,12 +42,12 @@ class StreamBatch:
     """Samples that the streams share.
 
     Attributes:
-        inputs: as the network takes them; None of a set that is larger than a batch, see ``Streams.parts``.
+        inputs: inputs of the network; None for a set that is larger than a batch, see ``Streams.parts``.
         labels: (n,) int64.
-        weights: (n,) or (R, n) float32, 1 in all: one over the samples of the class, as CGLB weighs.
+        weights: (n,) or (R, n) float32, which sum to 1: proportional to 1 / samples of the class, as in CGLB.
         heads: (R, classes) bool: which classes compete in the classification loss.
-        places: (n,) int64 of the batch's samples among those that the streams learn from; None: it is all of them, or others.
-        rows: (n,) int64 of the batch's samples in the data, where ``inputs`` is None.
+        places: (n,) int64 positions of the batch's samples in ``Streams.train``; None: all of ``train``, or other samples.
+        rows: (n,) int64 row numbers of the batch's samples in the data, if ``inputs`` is None.
     """
 
     inputs: Any
@@ -59,7 +59,7 @@ class StreamBatch:
 
 
 def in_parts(rows: RowNumbers, most: int) -> list[RowNumbers]:
-    """Rows in parts of one size, as near as can be, none of more than ``most``.
+    """Split rows into parts of nearly equal size, none larger than ``most``.
 
     >>> [part.tolist() for part in in_parts(np.arange(5), 2)]
     [[0, 1], [2, 3], [4]]
@@ -68,7 +68,7 @@ def in_parts(rows: RowNumbers, most: int) -> list[RowNumbers]:
 
 
 class StreamStep:
-    """A forward pass of all streams over a batch, as ``core.lesson.ForwardPass`` is of one model; losses are sums over
+    """A forward pass of all streams over a batch, like ``core.lesson.ForwardPass`` for one model; losses are summed over
     streams."""
 
     def __init__(self, lesson: Streams, batch: StreamBatch, *, twice: bool = False) -> None:
@@ -76,12 +76,12 @@ class StreamStep:
 
     @functools.cached_property
     def logits(self) -> Tensor:
-        """(R, n, classes), in training mode: the statistics of batch norm move."""
+        """(R, n, classes), in training mode: the statistics of batch norm are updated."""
         lesson = self.lesson
         return lesson.net.logits(lesson.flat, lesson.statistics, self.batch.inputs, training=True, twice=self._twice)
 
     def before(self) -> Tensor:
-        """The logits of the networks as they were before the task, in evaluation mode; no gradient goes there."""
+        """The logits of the networks from before the task, in evaluation mode, without gradient."""
         before, places = self.lesson.logits_before, self.batch.places
         return before if places is None else before[:, places]
 
@@ -90,11 +90,11 @@ class StreamStep:
         return self._cross_entropy(self.batch.heads)
 
     def own_classification(self) -> Tensor:
-        """The same over the classes of the task alone."""
+        """Like ``classification``, over the classes of the task alone."""
         return self._cross_entropy(self.lesson.own_heads)
 
     def gradient_size(self) -> Tensor:
-        """The L1 norm of the gradient of ``classification``, which has a gradient itself where ``fit`` is told ``twice``."""
+        """L1 norm of the gradient of ``classification``; it has a gradient itself if ``fit`` is called with ``twice``."""
         (found,) = torch.autograd.grad(self.classification(), self.lesson.flat, create_graph=True)
         return found.abs().sum()
 
@@ -111,17 +111,17 @@ class StreamStep:
 class Streams:
     """R streams that learn their next task from the same rows.
 
-    Losses are summed over the streams, so that each stream's gradient is its own, and Adam treats each parameter by itself.
+    Losses are summed over the streams, so that each stream gets its own gradient, and Adam treats each parameter separately.
 
     Attributes:
-        net: what the streams compute.
+        net: network of the streams.
         recipe: the settings.
         flat: (R, P) parameters.
         statistics: (R, S) running statistics of batch norm.
-        state: what the method keeps, name -> (R, ...).
-        orders: of each stream, the task that is being learned last.
-        repeats: of each stream.
-        train: what the streams learn from.
+        state: tensors that the method stores, name -> (R, ...).
+        orders: order of each stream, ending with the current task.
+        repeats: repeat of each stream.
+        train: samples that the streams learn from.
         own_heads: (R, classes) bool: the classes of the task.
     """
 
@@ -155,21 +155,21 @@ class Streams:
 
     @property
     def task(self) -> int:
-        """0-based."""
+        """Number of the current task, 0-based."""
         return len(self.orders[0]) - 1
 
     @functools.cached_property
     def previous(self) -> StreamBatch | None:
-        """The samples of the task before, of which all streams have the same; None in the first task."""
+        """Samples of the previous task, the same for all streams; None in the first task."""
         return self._batch(task_rows(self.data, self.orders[0][-2]), self.task) if self.task else None
 
     @functools.cached_property
     def logits_before(self) -> Tensor:
-        """(R, n, classes) of ``train``: see ``StreamStep.before``."""
+        """(R, n, classes) for ``train``: see ``StreamStep.before``."""
         return self._outputs(*self._before, self._rows, self.train.inputs)
 
     def memories(self, *, whole: bool) -> list[StreamBatch]:
-        """The memory of each past task; ``whole``: all samples of the task, of which the others weigh nothing."""
+        """The memory of each past task; ``whole``: all samples of the task, with weight 0 outside the memory."""
         found: list[StreamBatch] = []
         for position, task in enumerate(self.orders[0][:-1]):
             rows = task_rows(self.data, task)
@@ -181,7 +181,7 @@ class Streams:
         return found
 
     def _batch(self, rows: RowNumbers, known: int, kept: Sequence[RowNumbers] | None = None) -> StreamBatch:
-        """Rows of the data; the first ``known`` tasks compete. With ``kept``, rows of each stream, the others weigh nothing."""
+        """Rows as a batch; the first ``known`` tasks compete. With ``kept``, rows of each stream, others have weight 0."""
         labels = self.data.labels[rows]
         weights = 1 / np.bincount(labels)[labels]
         if kept is not None:
@@ -196,9 +196,9 @@ class Streams:
         return self.net.inputs(torch.from_numpy(self.data.x[rows]).to(self.device))
 
     def parts(self, samples: StreamBatch) -> Iterator[tuple[StreamBatch, float]]:
-        """A set in parts of at most ``schedule.batch_size`` samples, neighbours together, and the share that each is of it.
+        """Yield parts of a set, at most ``schedule.batch_size`` neighbouring samples, each with its share of the set.
 
-        A loss that is a mean over the set is the sum of that over each part, times its share.
+        A mean loss over the set is the sum over the parts of the part's loss times its share.
         """
         if samples.inputs is not None or samples.rows is None:
             yield samples, 1.0
@@ -209,7 +209,7 @@ class Streams:
             yield StreamBatch(self._inputs(samples.rows[places]), *of_part), share
 
     def _batches(self, epoch: int) -> Iterator[StreamBatch]:
-        """All that the streams learn from at once; or parts of one size, as near as can be, in an order drawn for the epoch."""
+        """Yield all of ``train`` at once, or parts of nearly equal size in an order drawn for the epoch."""
         count = len(self.train.labels)
         parts = -(-count // self.recipe.schedule.batch_size)
         if parts == 1:
@@ -232,20 +232,20 @@ class Streams:
         return mask.to(self.device)
 
     def earlier(self, logits: Tensor, *, by_task: bool) -> list[Tensor]:
-        """Outputs of the classes known before the task: (R, n, k) of each past task, or of all together."""
+        """Outputs of the classes known before the task: (R, n, k) for each past task if ``by_task``, else for all together."""
         columns = self._columns if by_task else [torch.cat(self._columns, 1)]
         return [logits.gather(2, each[:, None].expand(-1, logits.shape[1], -1)) for each in columns]
 
     def parameters(self) -> dict[str, Tensor]:
-        """All of them under one name."""
+        """All parameters under one name."""
         return {"flat": self.flat}
 
     def gradients(
         self, loss: Callable[[StreamStep], Tensor], samples: StreamBatch, *, twice: bool = False
     ) -> dict[str, Tensor]:
-        """The gradient of ``loss``, a mean over samples, (R, P), under the parameters' name; ``twice``: see ``fit``.
+        """Gradient (R, P) of ``loss``, a mean over samples, under the parameters' name; ``twice``: see ``fit``.
 
-        Of a set that is larger than a batch it is summed over its ``parts``, in each of which batch norm takes its own moments.
+        For a set larger than a batch, it is summed over ``parts``, and batch norm computes its moments in each part.
         """
         found = [self._gradient(loss(StreamStep(self, part, twice=twice)).sum() * share) for part, share in self.parts(samples)]
         return {"flat": functools.reduce(torch.add, found)}
@@ -300,8 +300,8 @@ class Streams:
         """(R, n) the class whose logit is largest among those seen so far.
 
         Args:
-            rows: (n,) of the data.
-            inputs: the same as the network takes them, where they are at hand, and no more than a batch.
+            rows: (n,) row numbers in the data.
+            inputs: the same samples as inputs of the network, if available and no more than a batch.
         """
         if not len(rows):
             return np.zeros((len(self.orders), 0), np.int64)
@@ -310,14 +310,14 @@ class Streams:
 
     @torch.no_grad()
     def _outputs(self, weights: Tensor, statistics: Tensor, rows: RowNumbers, inputs: Any) -> Tensor:
-        """(R, n, classes) in evaluation mode, a batch at a time where there are no ``inputs``."""
+        """(R, n, classes) in evaluation mode, batch by batch if ``inputs`` is None."""
         if inputs is not None:
             return self.net.logits(weights, statistics, inputs, training=False)
         parts = in_parts(rows, self.recipe.schedule.batch_size)
         return torch.cat([self.net.logits(weights, statistics, self._inputs(part), training=False) for part in parts], dim=1)
 
     def saved(self) -> list[dict[str, Tensor]]:
-        """What each stream continues from, on the CPU."""
+        """State that each stream continues from, on the CPU."""
         kept = {"weights": self.flat.detach(), "statistics": self.statistics, **self.state}
         if self.recipe.carry_optimiser:
             moments = self._optimiser.state[self.flat]

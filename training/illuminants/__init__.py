@@ -1,1 +1,1 @@
-"""Illuminant estimators on linear images, one file per family: the baselines that two-camera networks are measured against."""
+"""Illuminant estimators on linear images, one file per family: the baselines for two-camera networks."""

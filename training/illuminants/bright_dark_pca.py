@@ -18,9 +18,9 @@ def bright_dark_pca(pictures: LinearPictures, *, fraction: float) -> Illuminants
     """The illuminant of each picture from the colours farthest from its mean colour.
 
     Args:
-        pictures: n of them.
-        fraction: of the usable pixels at either end, in (0, 0.5], one pixel at least. Pixels that lie as far as the last of
-            them count too.
+        pictures: n pictures.
+        fraction: fraction of the usable pixels at either end, in (0, 0.5], at least one pixel. Pixels tied with the last one
+            are included.
 
     Returns:
         (n, 3) of length 1.

@@ -1,4 +1,4 @@
-"""Bright pixels: the average of the brightest few, which are white, or shine, or are the light.
+"""Bright pixels: the average of the brightest few, which are white surfaces, highlights, or the light source.
 
 Source: Joze, Drew, Finlayson and Troncoso Rey, "The Role of Bright Pixels in Illumination Estimation", Color and Imaging
 Conference 2012: brightness is R + G + B, and the brightest fraction is averaged by a Minkowski norm.
@@ -16,10 +16,10 @@ def bright_pixels(pictures: LinearPictures, *, fraction: float, p: float) -> Ill
     """The illuminant of each picture from its brightest pixels.
 
     Args:
-        pictures: n of them.
-        fraction: of the usable pixels, in (0, 1], one pixel at least. Pixels as bright as the last of them count too, so
+        pictures: n pictures.
+        fraction: fraction of the usable pixels, in (0, 1], at least one pixel. Pixels tied with the last one are included, so
             that the order of pixels does not matter.
-        p: of the Minkowski norm, >= 1; ``math.inf`` takes the maximum.
+        p: exponent of the Minkowski norm, >= 1; ``math.inf`` takes the maximum.
 
     Returns:
         (n, 3) of length 1.

@@ -1,4 +1,4 @@
-"""Estimators on pictures in folds: settings chosen on the training pictures, fitted, tested, saved."""
+"""Estimators on pictures in cross-validation: settings are chosen on training pictures, then fitted, tested and saved."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHOOSING = 1000  # pictures that settings are compared on
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """An estimator with its setting and, where it was trained, its arrays."""
+    """An estimator with its setting and, if it was trained, its arrays."""
 
     estimator: PictureEstimator
     setting: Choice
@@ -55,13 +55,13 @@ class Baseline:
 
 
 class RelitPictures(NamedTuple):
-    """Training pictures under the lights of others.
+    """Training pictures re-illuminated with the lights of other pictures.
 
     Attributes:
-        pictures: n of them, under their new lights.
-        lights: (n, 3) of the first camera.
-        of: (n,) which training picture each is, by its place among them.
-        under: (n,) the place of the picture whose light it is given; -1: of none of them.
+        pictures: n pictures under their new lights.
+        lights: (n, 3), new lights in the first camera.
+        of: (n,) index of the training picture that is re-illuminated.
+        under: (n,) index of the training picture whose light is used; -1: none of them.
     """
 
     pictures: LinearPictures
@@ -70,17 +70,17 @@ class RelitPictures(NamedTuple):
     under: NDArray[np.int64]
 
     def without(self, places: NDArray[np.int64]) -> RelitPictures:
-        """Those that neither show one of these training pictures nor have its light."""
+        """Only pictures that neither show one of the training pictures at ``places`` nor use its light."""
         rows = np.flatnonzero(~(np.isin(self.of, places) | np.isin(self.under, places)))
         return RelitPictures(self.pictures[rows], self.lights[rows], self.of[rows], self.under[rows])
 
 
 class PictureEstimator:
-    """An estimator on pictures, as ``eval.protocols.cross_validation`` asks for one.
+    """An estimator on pictures, as required by ``eval.protocols.cross_validation``.
 
-    Settings are compared by mean angular error on every fifth picture, at most 1,000; what is trained is trained without these
-    for the comparison, and then, with the setting chosen, on all. Pictures under other lights take part as they do in the end,
-    save those that show a held-out picture, or any under its light.
+    Settings are compared by mean angular error on every fifth picture, at most 1,000. For the comparison, estimators are
+    trained without these pictures; then the chosen setting is trained on all. Re-illuminated pictures are used in both, but for
+    the comparison not those that show a held-out picture or use its light.
 
     Args:
         estimate: see ``EstimateFunction``.
@@ -88,9 +88,8 @@ class PictureEstimator:
         **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
 
     Attributes:
-        folder: for a checkpoint after each fold; None: there is none.
-        relit_pictures: how many under other lights are learned from beside each training picture, by the fold's re-illuminated
-            rows.
+        folder: folder for a checkpoint after each fold; None: no checkpoints.
+        relit_pictures: number of re-illuminated pictures to train on per training picture, from the fold's re-illuminated rows.
     """
 
     needs_pictures = True
@@ -131,15 +130,15 @@ class PictureEstimator:
         return self._saved
 
     def fitted(self, pictures: LinearPictures, illuminants: Illuminants, *, relit: RelitPictures | None = None) -> Baseline:
-        """The estimator with the setting chosen, and trained, on these pictures.
+        """Choose the setting, and train the estimator, on these pictures.
 
         Args:
             pictures: the training fold, n pictures.
-            illuminants: (n, 3), their lights in the first camera; gamut mapping takes a length for the light's strength.
-            relit: the same under other lights, which are learned from, too.
+            illuminants: (n, 3), their lights in the first camera; gamut mapping uses the length as the light's strength.
+            relit: re-illuminated training pictures, which are also trained on.
 
         Raises:
-            ValueError: lights that do not go with the pictures, or what the estimator refuses.
+            ValueError: the lights do not match the pictures, or the estimator rejects them.
             ArithmeticError: what was trained is not finite.
         """
         lights = np.asarray(illuminants, dtype=np.float64)
@@ -190,7 +189,7 @@ def _together(pictures: LinearPictures, lights: Illuminants, relit: RelitPicture
 
 
 def _relit(fold: Fold, keys: NDArray[np.str_], rows: NDArray[np.int64]) -> RelitPictures:
-    """Re-illuminated training rows of a fold, whose measured training pictures have these keys."""
+    """Re-illuminated training rows of a fold; ``keys`` are those of its measured training pictures."""
     at = {key: place for place, key in enumerate(keys.tolist())}
     pairs, under = fold.pair_train[rows], fold.light_train[rows]
     places = [np.array([at.get(key, -1) for key in each.tolist()], dtype=np.int64) for each in (pairs, under)]
@@ -198,7 +197,7 @@ def _relit(fold: Fold, keys: NDArray[np.str_], rows: NDArray[np.int64]) -> Relit
 
 
 def _spread(fold: Fold, count: int) -> NDArray[np.int64]:
-    """Re-illuminated training rows of a fold: ``count`` of each pair, or all that there are, evenly spread over them."""
+    """Re-illuminated training rows of a fold: ``count`` evenly spaced ones of each pair, or all if there are fewer."""
     rows = np.flatnonzero(~fold.measured_train)
     pairs = fold.pair_train[rows]
     found = [np.empty(0, dtype=np.int64)]

@@ -18,15 +18,15 @@ _BLOCK = 512  # rows of errors at once
 def fit_chromagenic(
     pictures: LinearPictures, illuminants: Illuminants, *, chromaticities: bool
 ) -> dict[str, NDArray[np.float64]]:
-    """One map a light.
+    """Fit one map per light.
 
     Args:
         pictures: n pairs, with ``second``.
-        illuminants: (n, 3); pictures of the same direction, to six digits, share a light and its map.
-        chromaticities: divide each pixel by its R + G + B first, which frees the two cameras from a common exposure.
+        illuminants: (n, 3); pictures whose lights agree in direction, to six digits, share a light and its map.
+        chromaticities: divide each pixel by its R + G + B first, so that the two cameras need no common exposure.
 
     Returns:
-        "maps": (lights, 3, 3), rows times map; "lights": (lights, 3) of length 1. A light whose pixels do not fill
+        "maps": (lights, 3, 3), rows times map; "lights": (lights, 3) of length 1. A light whose pixels do not span
         three dimensions gets the map of least norm.
 
     >>> view = np.random.default_rng(0).random((1, 8, 8, 3))
@@ -46,7 +46,7 @@ def fit_chromagenic(
 def chromagenic(
     pictures: LinearPictures, maps: NDArray[np.float64], lights: NDArray[np.float64], *, chromaticities: bool
 ) -> Illuminants:
-    """The illuminant of each pair in the first camera, (n, 3) of length 1: one of ``lights``, the first of equals.
+    """The illuminant of each pair in the first camera, (n, 3) of length 1: one of ``lights``; ties go to the first.
 
     >>> view = np.random.default_rng(0).random((2, 8, 8, 3))
     >>> view[1] *= [2.0, 1.0, 1.0]  # under a red light, which the two filters see otherwise

@@ -1,10 +1,10 @@
 """Corrected moments: roots of an image's moments, mapped to its illuminant by one matrix per camera.
 
 Source: Finlayson, "Corrected-Moment Illuminant Estimation", ICCV 2013. The moments of degree d are the d-th roots of the
-means of all products of d channels: 3 of degree 1 (corrected gray world), 9 up to degree 2, 19 up to degree 3. Roots make
-them scale with the exposure. The matrix C is trained by alternating least squares, since of a training illuminant only the
-direction is known: min |D M C - L|^2, where the diagonal D scales each picture's moments M, and D and C take turns. (To scale
-the lights L instead lets those of odd pictures shrink to nothing, and the matrix with them.)
+means of all products of d channels: 3 of degree 1 (corrected gray world), 9 up to degree 2, 19 up to degree 3. The roots make
+them proportional to the exposure. The matrix C is trained by alternating least squares, since only the direction of a training
+illuminant is known: min |D M C - L|^2, where the diagonal D scales each picture's moments M, and D and C are updated in turn.
+(Scaling the lights L instead would let those of unusual pictures shrink to zero, and the matrix with them.)
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def fit_corrected_moments(
     """Train the matrix.
 
     Args:
-        pictures: n of them.
+        pictures: n pictures.
         illuminants: (n, 3), of any length.
-        degree, order, sigma: of ``moments``.
-        rounds: of the alternation, at most; it stops early where the matrix has settled.
+        degree, order, sigma: see ``moments``.
+        rounds: maximum number of alternations; training stops early when the matrix has converged.
 
     Returns:
         "matrix": (3, 9 or 19, 3).
@@ -84,7 +84,7 @@ def corrected_moments(
 ) -> Illuminants:
     """The illuminant of each picture from a learned matrix on moments of its colours or edges: (n, 3) of length 1.
 
-    Negative components become 0; a picture that has none left gets gray world's answer.
+    Negative components become 0; a picture without positive components gets the gray-world estimate.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (6, 3))
     >>> pictures = LinearPictures.of(np.tile(lights[:, None, None], (1, 4, 4, 1)))  # all grey, each under its light

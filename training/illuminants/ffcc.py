@@ -1,13 +1,13 @@
-"""Fast Fourier colour constancy: the light is where a filtered histogram of log colours says it is, on a torus.
+"""Fast Fourier colour constancy: the light is located on a torus by a filtered histogram of log colours.
 
 Source: Barron and Tsai, "Fast Fourier Color Constancy", CVPR 2017. Colours and local differences of a picture are counted in
-two histograms of u = log G/R and v = log G/B that wrap around at both ends: a light shifts them. Each is filtered, a map of
-plausible lights is added, softmax makes probabilities of it, and a bivariate von Mises distribution is fitted to these.
-Filters and map are learned by L-BFGS: first by cross-entropy, which is convex, then by the likelihood of the true light. How
-smooth they are to be is a quadratic form, diagonal in Fourier space: the search takes place where it is a sum of squares.
+two histograms of u = log G/R and v = log G/B that wrap around at both ends: a light shifts them. Both are filtered, a map of
+plausible lights is added, softmax turns the sum into probabilities, and a bivariate von Mises distribution is fitted to them.
+Filters and map are learned by L-BFGS: first by cross-entropy, which is convex, then by the likelihood of the true light. Their
+smoothness is a quadratic form, diagonal in Fourier space; the optimisation uses coordinates in which it is a sum of squares.
 
-A place on the torus stands for many lights, whole turns apart. The one nearest to the middle of the learned lights is taken,
-the paper's gray light. The paper's films, deep features and sRGB input are left out.
+A position on the torus stands for many lights, whole periods apart. The one nearest to the centre of the training lights is
+used, the paper's gray light. The paper's videos, deep features and sRGB input are left out.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .pictures import Illuminants, LinearPictures, unit
 
 Floats = NDArray[np.float64]
 Measure = Callable[[Floats, Floats], tuple[float, Floats]]
-"""Of probabilities and true places: a sum over the pictures, and its slopes by the scores."""
+"""(probabilities, true positions) -> a sum over the pictures, and its gradient with respect to the scores."""
 
 BINS = 64
 BIN = 1 / 32
-"""Of log colour: the torus is 2 wide, a ratio of 7.4 between channels."""
-_LEAST = 1 / 256  # of a picture's brightest value: what is darker is not counted
+"""Bin width in log colour: the torus is 2 wide, a ratio of 7.4 between channels."""
+_LEAST = 1 / 256  # share of a picture's brightest value; darker pixels are not counted
 _SPREAD = 1.0  # bins squared, added to the variances of the fitted distribution
-_FEW = 2.0**-35  # of the squares of filters and map themselves, beside those of their slopes
+_FEW = 2.0**-35  # weight of the squares of filters and map themselves, in addition to those of their slopes
 _BLOCK = 256  # pictures at once
 _AXIS = np.arange(BINS)
 _TURN = 2 * np.pi / BINS
@@ -49,11 +49,11 @@ def log_colours(lights: NDArray[Any]) -> Floats:
 
 
 def histograms(pictures: LinearPictures, start: Floats) -> Floats:
-    """Of colours and of mean differences to the eight neighbours, (n, 2, 64, 64), each of sum 1, or 0 where nothing counts.
+    """Histograms of colours and of mean differences to the eight neighbours, (n, 2, 64, 64), of sum 1, or 0 if no pixel counts.
 
     Args:
-        pictures: n of them. Values below 1/256 of a picture's brightest are passed over.
-        start: (2,), log colour of the middle of the first bin.
+        pictures: n pictures. Values below 1/256 of a picture's brightest are ignored.
+        start: (2,), log colour of the centre of the first bin.
     """
     counts = np.zeros((len(pictures), 2, BINS * BINS))
     for row in range(len(pictures)):
@@ -81,7 +81,7 @@ def _differences(values: Floats, usable: NDArray[np.bool_]) -> Floats:
 
 
 def probabilities(seen: NDArray[Any], filters: Floats, plausible: Floats) -> Floats:
-    """Where the light of each picture is, (n, 64, 64) of sum 1: softmax of the filtered histograms and the map.
+    """Probabilities of each picture's light, (n, 64, 64) of sum 1: softmax of the filtered histograms plus the map.
 
     Args:
         seen: ``rfft2`` of histograms, (n, 2, 64, 33).
@@ -95,11 +95,12 @@ def probabilities(seen: NDArray[Any], filters: Floats, plausible: Floats) -> Flo
 
 
 def von_mises(chances: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Bivariate von Mises distributions, by moments.
+    """Fit bivariate von Mises distributions by moments.
 
     Returns:
-        Means (n, 2) in bins, from 0 to below 64; covariances (n, 2, 2), about the nearest bin; distances of all bins from that
-        bin, the short way round, (n, 2, 64); and the sums of cosines and sines whose angles the means are, (n, 2, 2).
+        Means (n, 2) in bins, from 0 to below 64; covariances (n, 2, 2), about the bin nearest to the mean; distances of all
+        bins from that bin, the short way round, (n, 2, 64); and the sums of cosines and sines, (n, 2, 2), whose angles are the
+        means.
     """
     along = np.stack([chances.sum(axis=2), chances.sum(axis=1)], axis=1)  # (n, 2, 64): of u, of v
     sums = along @ np.stack([np.cos(_TURN * _AXIS), np.sin(_TURN * _AXIS)], axis=1)
@@ -115,7 +116,7 @@ def von_mises(chances: Floats) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def cross_entropy(chances: Floats, truth: Floats) -> tuple[float, Floats]:
-    """Sum over the pictures, and its slopes by the scores; ``truth`` (n, 2) in bins, shared by the four bins around it."""
+    """Sum over the pictures, and its gradient with respect to the scores; ``truth`` (n, 2) in bins is split over four bins."""
     target = np.zeros_like(chances)
     low = np.floor(truth).astype(np.int64)
     share = truth - low
@@ -127,8 +128,8 @@ def cross_entropy(chances: Floats, truth: Floats) -> tuple[float, Floats]:
 
 
 def likelihood(chances: Floats, truth: Floats) -> tuple[float, Floats]:
-    """Sum over the pictures of minus the log likelihood of the true lights (n, 2) in bins, at least 0, and its slopes by the
-    scores."""
+    """Negative log likelihood of the true lights (n, 2) in bins, summed over the pictures, at least 0; and its gradient with
+    respect to the scores."""
     mean, covariance, far, sums = von_mises(chances)
     miss = (truth - mean + BINS / 2) % BINS - BINS / 2
     inverse = np.linalg.inv(covariance)
@@ -145,8 +146,8 @@ def likelihood(chances: Floats, truth: Floats) -> tuple[float, Floats]:
 
 
 def scale_of(smoothness: Sequence[float]) -> Floats:
-    """By what ``rfft2`` of the parameters, (3, 64, 64), is multiplied to be that of both filters and the map, (3, 64, 33): half
-    the sum of their squares is then the penalty of what is not smooth."""
+    """Factors, (3, 64, 33), from ``rfft2`` of the parameters, (3, 64, 64), to that of both filters and the map: half the sum of
+    the squared parameters is then the smoothness penalty."""
     slope = 0.5 * np.sin(_TURN * _AXIS / 2) ** 2  # of differences of neighbours, over the square root of 8
     slopes = slope[:, None] + slope[: BINS // 2 + 1]
     return 1 / (BINS * np.sqrt(2.0 ** np.reshape(smoothness, (3, 1, 1)) * slopes + _FEW))
@@ -160,7 +161,7 @@ def maps_of(parameters: Floats, scale: Floats) -> Floats:
 def objective(
     parameters: Floats, seen: NDArray[Any], truth: Floats, scale: Floats, measure: Measure, weight: float
 ) -> tuple[float, Floats]:
-    """What is minimised, and its slopes: the mean of ``measure`` times ``weight``, and the penalty."""
+    """The objective and its gradient: ``weight`` times the mean of ``measure``, plus the penalty."""
     maps = maps_of(parameters, scale)
     value, back = 0.0, np.zeros((3, BINS, BINS // 2 + 1), dtype=np.complex128)
     for start in range(0, len(seen), _BLOCK):
@@ -180,16 +181,17 @@ def fit_ffcc(
     """Learn filters and map.
 
     Args:
-        pictures: n of them.
+        pictures: n pictures.
         illuminants: (n, 3), of any length.
-        colours, edges, plausible: how smooth the filters of both histograms and the map of lights are to be, as powers of 2.
-        weight: of the likelihood of a picture against that, as a power of 2; cross-entropy, the start, counts a thousandth.
+        colours, edges, plausible: smoothness of the filters of both histograms and of the map of lights, as powers of 2.
+        weight: weight of a picture's likelihood relative to the smoothness, as a power of 2; cross-entropy, the start, has
+            about a thousandth of it.
 
     Returns:
         "filters" (2, 64, 64), "plausible_lights" (64, 64), and "start" (2,), the log colour of their first bin.
 
     Raises:
-        ValueError: a light without some channel.
+        ValueError: a light that is not above 0 in all channels.
         ArithmeticError: the loss is not finite.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (8, 3))
@@ -208,7 +210,7 @@ def fit_ffcc(
     seen = np.concatenate([np.fft.rfft2(histograms(block, start)).astype(np.complex64) for block in blocks])
     scale = scale_of((colours, edges, plausible))
     found = torch.zeros(3 * BINS * BINS, dtype=torch.float64)
-    with one_thread():  # as BLAS would be by scipy's search: its threads sum in an order of their own
+    with one_thread():  # BLAS threads would sum in an order of their own
         for measure, times, rounds in ((cross_entropy, 2.0 ** (weight - 10), 16), (likelihood, 2.0**weight, 64)):
 
             def loss(measure: Measure = measure, times: float = times) -> float:

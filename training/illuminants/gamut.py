@@ -1,13 +1,13 @@
-"""Gamut mapping, on colours and on edges: the lights under which all that is seen could have been seen.
+"""Gamut mapping, on colours and on edges: find the lights under which all observed colours are possible.
 
 Sources: Forsyth, "A Novel Algorithm for Color Constancy", International Journal of Computer Vision 5(1), 1990; on edges,
 Gijsenij, Gevers and van de Weijer, "Generalized Gamut Mapping using Image Derivative Structures for Color Constancy",
 IJCV 86, 2010.
 
 The canonical gamut is the convex hull of all colours seen under white light: training images, divided by their lights. A
-diagonal map d is feasible for an image where it takes each of the image's colours into that hull. Each face of the hull
-and each extreme colour of the image give one linear inequality in d, and among the feasible maps the one with the largest
-trace is taken: a linear program in three unknowns. Its light is 1 / d.
+diagonal map d is feasible for an image if it maps each of the image's colours into that hull. Each face of the hull and each
+extreme colour of the image give one linear inequality in d, and the feasible map with the largest trace is chosen: a linear
+program in three unknowns. Its light is 1 / d.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .pictures import Illuminants, LinearPictures, unit
 
 Floats = NDArray[np.float64]
 _BLOCK = 256  # images at once
-_FITS = 1e-3  # a map that shrinks a channel to less than this share of what the channel alone would allow fits nothing
+_FITS = 1e-3  # a map with a channel below this share of what the channel alone would allow does not fit
 _GROWTH = 1.05
 _TOLERANCE = 1e-9
 
@@ -30,22 +30,22 @@ _TOLERANCE = 1e-9
 def fit_gamut(
     pictures: LinearPictures, illuminants: Illuminants, *, order: int, sigma: float, levelled: bool = False
 ) -> dict[str, Floats]:
-    """The canonical gamut.
+    """Compute the canonical gamut.
 
     Args:
-        pictures: n of them.
-        illuminants: (n, 3); pictures whose light leaves a channel at 0 are passed over. Where lengths tell the strength of the
-            lights, the hull is tighter.
+        pictures: n pictures.
+        illuminants: (n, 3); pictures whose light is 0 in a channel are ignored. The hull is tighter if lengths are the
+            strengths of the lights.
         order: 0 for colours, 1 for edges.
-        sigma: of the Gaussian, in pixels; 0 for none, which colours alone allow.
-        levelled: bring every picture to one level first (the 99th percentile of its strongest channel): where lights have no
+        sigma: width of the Gaussian, in pixels; 0 for none, allowed only for colours.
+        levelled: scale every picture to one level first (the 99th percentile of its strongest channel): if lights have no
             strength and exposures differ, the hull is otherwise that of the brightest pictures.
 
     Returns:
         "corners": (m, 3), the hull's extreme colours: black and others, or edges and their opposites.
 
     Raises:
-        ValueError: colours that fill no volume.
+        ValueError: the colours span no volume.
 
     >>> pictures = LinearPictures.of(np.random.default_rng(0).random((2, 8, 8, 3)))
     >>> fit_gamut(pictures, np.ones((2, 3)), order=0, sigma=0)["corners"].shape[1]
@@ -67,9 +67,9 @@ def fit_gamut(
 def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float, levelled: bool = False) -> Illuminants:
     """The illuminant of each picture from its gamut, mapped into the gamut of the canonical light: (n, 3) of length 1.
 
-    Where no map fits, the canonical gamut grows about its centre by 5 per cent at a time, up to twice its size (our choice); a
-    picture that does not fit then either, or has no edge in some channel, gets gray world's answer. The picture's own level
-    does not matter, so ``levelled`` is a setting of the training alone.
+    If no map fits, the canonical gamut is enlarged about its centre by 5 per cent at a time, up to twice its size (our choice);
+    a picture that still does not fit, or has no edge in some channel, gets the gray-world estimate. The picture's own level
+    does not matter, so ``levelled`` affects only the training.
 
     >>> pictures = LinearPictures.of(np.random.default_rng(0).random((2, 16, 16, 3)))
     >>> state = fit_gamut(pictures, np.ones((2, 3)), order=0, sigma=0)
@@ -85,11 +85,11 @@ def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float
 
 
 def largest_trace(points: Floats, normals: Floats, offsets: Floats, reach: Floats) -> Floats:
-    """Diagonal maps d >= 0 of largest trace that take points into a convex body, by the dual simplex method for all images.
+    """Diagonal maps d >= 0 of largest trace that map points into a convex body, by the dual simplex method for all images.
 
     Args:
-        points: (n, m, 3); in each channel of each image some value is not 0. Repeated points change nothing.
-        normals, offsets: (faces, 3), (faces,): x is in the body where normals x <= offsets. The origin is in it.
+        points: (n, m, 3); in each channel of each image some value is not 0. Repeated points have no effect.
+        normals, offsets: (faces, 3), (faces,): x is in the body if normals x <= offsets. The origin is in it.
         reach: (3,), |x| <= reach for all x in the body.
 
     Returns:
@@ -100,7 +100,7 @@ def largest_trace(points: Floats, normals: Floats, offsets: Floats, reach: Float
     d = bound.copy()
     slack = _TOLERANCE * reach.max()
     todo = np.arange(len(points))
-    for _ in range(200):  # 10 to 20 do for images; the limit is for cycles among equal faces
+    for _ in range(200):  # images need 10 to 20; the limit is for cycles among equal faces
         excess = ((points[todo] * d[todo, None]) @ normals.T - offsets).reshape(len(todo), -1)
         worst = excess.argmax(axis=1)
         point, face = np.divmod(worst, len(offsets))
@@ -112,7 +112,7 @@ def largest_trace(points: Floats, normals: Floats, offsets: Floats, reach: Float
         todo, entering, enters = todo[wrong], entering[wrong], enters[wrong]
         if not len(todo):
             break
-        # The trace's gradient is a mix of the active inequalities, weights >= 0; the one whose weight falls to 0 first leaves.
+        # The trace's gradient combines the active inequalities with weights >= 0; the one whose weight reaches 0 first leaves.
         turned = active[todo].transpose(0, 2, 1)
         sides = np.stack([np.ones_like(entering), entering], axis=2)
         weight, share = np.moveaxis(np.linalg.solve(turned, sides), 2, 0)
@@ -158,7 +158,7 @@ def _faces(corners: Floats) -> tuple[Floats, Floats]:
 
 
 def _levels(pictures: LinearPictures) -> Floats:
-    """(n,), above 0."""
+    """Level of each picture, (n,), above 0."""
     strongest = pictures.images.max(axis=3)
     levels = [np.quantile(one[usable], 0.99) for one, usable in zip(strongest, pictures.usable, strict=True)]
     return np.where(np.array(levels) > 0, levels, strongest.max(axis=(1, 2))).astype(np.float64)
@@ -177,7 +177,7 @@ def _values(pictures: LinearPictures, order: int, sigma: float) -> Floats:
 
 
 def _extreme(values: Floats) -> Floats:
-    """The values that span the convex hull; all different ones where they fill no volume."""
+    """The values that span the convex hull; all distinct ones if they span no volume."""
     from scipy.spatial import ConvexHull, QhullError
 
     with contextlib.suppress(QhullError, ValueError):

@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 
 from .pictures import Illuminants, LinearPictures, PictureArrays, unit
 
-_ROUNDING = np.float32(1e-6)  # of a picture's largest value: a derivative below it is none, or flat pictures had edges
+_ROUNDING = np.float32(1e-6)  # share of a picture's largest value; smaller derivatives are 0: flat pictures have no edge
 
 
 def gray_edge(pictures: LinearPictures, *, order: int, p: float, sigma: float) -> Illuminants:
     """The illuminant of each picture from the Minkowski norm of its derivatives.
 
     Args:
-        pictures: n of them.
-        order: of the derivative: 0, 1 or 2.
-        p: of the norm, >= 1; ``math.inf`` takes the maximum.
-        sigma: of the Gaussian, in pixels; 0 for none, which order 0 alone allows.
+        pictures: n pictures.
+        order: order of the derivative: 0, 1 or 2.
+        p: exponent of the norm, >= 1; ``math.inf`` takes the maximum.
+        sigma: width of the Gaussian, in pixels; 0 for none, allowed only for order 0.
 
     Returns:
-        (n, 3) of length 1. A picture without an edge gets gray world's answer.
+        (n, 3) of length 1. A picture without an edge gets the gray-world estimate.
 
     Raises:
         ValueError: settings outside these ranges.
@@ -70,7 +70,7 @@ def norm(values: NDArray[np.floating], usable: NDArray[np.bool_], *, p: float) -
 
 
 def magnitude(images: PictureArrays, *, order: int, sigma: float) -> PictureArrays:
-    """Length of each channel's derivative, (n, h, w, 3), by Gaussian derivatives; beyond the border the border's pixels go on.
+    """Magnitude of each channel's derivative, (n, h, w, 3), by Gaussian derivatives with replicated borders.
 
     The second order is sqrt(fxx^2 + 4 fxy^2 + fyy^2), as in the code that the authors of gray edge released.
 
@@ -84,12 +84,12 @@ def magnitude(images: PictureArrays, *, order: int, sigma: float) -> PictureArra
         return np.hypot(_filtered(images, sigma, 0, 1), _filtered(images, sigma, 1, 0))
     if order == 2:
         xx, xy, yy = (_filtered(images, sigma, *orders) for orders in ((0, 2), (1, 1), (2, 0)))
-        return np.hypot(np.hypot(xx, yy), 2 * xy)  # squares of faint pictures would be 0
+        return np.hypot(np.hypot(xx, yy), 2 * xy)  # squares of faint pictures would underflow to 0
     raise ValueError(f"order {order}: derivatives of order 0, 1 and 2 are known")
 
 
 def gradients(images: PictureArrays, *, sigma: float) -> tuple[PictureArrays, PictureArrays]:
-    """Gaussian derivatives along x and along y, each (n, h, w, 3), a pixel; ``sigma`` is in pixels, above 0.
+    """Gaussian derivatives along x and along y, each (n, h, w, 3), per pixel; ``sigma`` is in pixels, above 0.
 
     >>> ramp = np.tile(np.linspace(0, 31, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
     >>> x, y = gradients(ramp, sigma=1)
@@ -100,7 +100,7 @@ def gradients(images: PictureArrays, *, sigma: float) -> tuple[PictureArrays, Pi
 
 
 def or_gray_world(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
-    """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite.
+    """The estimates, or gray-world estimates where one has no direction: all zeros, or not finite.
 
     >>> pictures = LinearPictures.of(np.full((2, 2, 2, 3), [0.3, 0.0, 0.4]))
     >>> or_gray_world(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]), pictures).round(3)
@@ -115,9 +115,9 @@ def or_gray_world(estimates: Illuminants, pictures: LinearPictures) -> Illuminan
 
 
 def kernel(sigma: float, order: int) -> NDArray[np.float64]:
-    """Sampled derivative of a Gaussian up to 4 sigma, mended so that it is exact for polynomials of its order.
+    """Sampled derivative of a Gaussian up to 4 sigma, corrected so that it is exact for polynomials of its order.
 
-    Bare samples of the second derivative do not sum to 0 (nor do scipy's): flat regions would count as edges.
+    Plain samples of the second derivative do not sum to 0 (nor do scipy's): flat regions would count as edges.
     """
     if not 0 < sigma < 1e4:
         raise ValueError(f"sigma {sigma}: a derivative needs a Gaussian wider than 0 pixels, and narrower than 10,000")

@@ -1,4 +1,4 @@
-"""What every estimator works on: linear images with a mask, checked once, so that none meets a hole or a black picture."""
+"""Input of all estimators: linear images with a mask, checked once, so that none has to handle holes or black pictures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Illuminants = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class LinearPictures:
-    """Images that hold what they should; made by ``LinearPictures.of``.
+    """Checked images; made by ``LinearPictures.of``.
 
     Attributes:
-        images: (n, h, w, 3) float32, linear, >= 0, finite. An unusable pixel holds the colour of the nearest usable one, so
-            that a mask's outline is no edge.
+        images: (n, h, w, 3) float32, linear, >= 0, finite. An unusable pixel has the colour of the nearest usable one, so that
+            a mask's outline is not an edge.
         usable: (n, h, w) bool; each image has a usable pixel above 0.
-        second: the same views by a second camera, (n, h, w, 3), under the same mask; None if there is one camera.
+        second: the same views by a second camera, (n, h, w, 3), with the same mask; None if there is one camera.
 
     >>> view = np.full((2, 2, 3), 0.5)
     >>> view[0, 0] = 1.0  # saturated: filled with the colour of the nearest usable pixel
@@ -42,17 +42,17 @@ class LinearPictures:
         second: ArrayLike | None = None,
         saturation: float | None = None,
     ) -> LinearPictures:
-        """Check, and mend what a mask hides.
+        """Check images, and fill the pixels that are not usable.
 
         Args:
             images: (n, h, w, 3), or one image (h, w, 3), linear, black level subtracted; values below 0 (noise) become 0.
             usable: (n, h, w) or (h, w) bool, True where a pixel counts; None for all. Hidden pixels may hold anything, NaN too.
-            second: the second camera's, aligned, of the same shape.
-            saturation: pixels of which a channel reaches this value are not usable, in either camera.
+            second: images of the second camera, aligned, of the same shape.
+            saturation: pixels with a channel at or above this value, in either camera, are not usable.
 
         Raises:
-            ValueError: a wrong shape; or an image, which is named by its number, with no usable pixel, with nothing but black,
-                or with a NaN or infinity in a usable pixel.
+            ValueError: a shape is wrong; or an image, named by its number, has no usable pixel, is all black, or has a NaN or
+                infinity in a usable pixel.
 
         >>> LinearPictures.of(np.zeros((1, 4, 4, 3)))
         Traceback (most recent call last):
@@ -86,7 +86,7 @@ class LinearPictures:
         return LinearPictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
 
     def __add__(self, others: LinearPictures) -> LinearPictures:
-        """These, and then the others, of the same size. Both have a second camera, or neither."""
+        """Concatenate pictures of the same size. Both have a second camera, or neither."""
         second = None
         if self.second is not None and others.second is not None:
             second = np.concatenate([self.second, others.second])
@@ -94,7 +94,7 @@ class LinearPictures:
         return LinearPictures(images, np.concatenate([self.usable, others.usable]), second)
 
     def relit(self, first: NDArray[np.floating[Any]], second: NDArray[np.floating[Any]]) -> LinearPictures:
-        """The same scenes under other lights: colours times a matrix a picture and camera, (n, 3, 3). What falls below 0 is 0.
+        """The same scenes under other lights: colours times one matrix per picture and camera, (n, 3, 3), clipped at 0.
 
         >>> view = LinearPictures.of(np.full((1, 2, 2, 3), 0.4))
         >>> view.relit(np.diag([0.5, 1.0, 2.0])[None], np.eye(3)[None]).images[0, 0, 0]
@@ -110,7 +110,7 @@ class LinearPictures:
 
 
 def unit(vectors: NDArray[Any]) -> Illuminants:
-    """Rows of length 1, float64. The largest component is divided out first, so that neither huge nor tiny ones lose digits.
+    """Rows of length 1, float64. The largest component is divided out first, so that huge and tiny rows lose no digits.
 
     Raises:
         ValueError: a row of zeros, or one that is not finite.

@@ -1,12 +1,12 @@
-"""Bias correction: another estimator's answer, mapped by a projective transform that training pictures taught.
+"""Bias correction: another estimator's answer, mapped by a projective transform that is learned from training pictures.
 
-Sources: Finlayson, "Colour and illumination in computer vision", Interface Focus 8, 2018: of a light only the direction counts,
-so that a 3 x 3 matrix is a homography of chromaticities. It is found by alternating least squares, min |D E H - L|^2 over H and
-a diagonal D: the estimates E of training pictures are scaled so that they come nearest to the true lights L, and H is fitted
-again. Afifi, Punnappurath, Finlayson and Brown, "As-projective-as-possible bias correction for illumination estimation
-algorithms", JOSA A 36(1), 2019: each answer has a homography of its own, in which training pictures with a similar estimate
-count more. A picture's weight is exp(-angle / sigma^2), the angle between the two estimates in degrees, and gamma at least;
-both sides of the equation are multiplied by it. With gamma = 1 that is the one homography of all.
+Sources: Finlayson, "Colour and illumination in computer vision", Interface Focus 8, 2018: only a light's direction matters, so
+a 3 x 3 matrix is a homography of chromaticities. It is fitted by alternating least squares, min |D E H - L|^2 over H and a
+diagonal D: the estimates E of training pictures are scaled to be nearest to the true lights L, and H is fitted again. Afifi,
+Punnappurath, Finlayson and Brown, "As-projective-as-possible bias correction for illumination estimation algorithms", JOSA A
+36(1), 2019: each answer has its own homography, in which training pictures with a similar estimate count more. A picture's
+weight is exp(-angle / sigma^2), with the angle between the two estimates in degrees, and at least gamma; both sides of the
+equation are multiplied by it. With gamma = 1 this is the single homography of all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .weighted_gray_edge import weighted_gray_edge
 Floats = NDArray[np.float64]
 
 _SETTLED = 1e-6  # root of the mean squared change of the scales in a round
-_STEP = 1.9  # of a round's change: over-relaxed, it comes to the same in half the rounds
+_STEP = 1.9  # factor on a round's change: over-relaxation converges to the same in half the rounds
 
 _CORRECTED: dict[str, Callable[..., Illuminants]] = {
     each.__name__: each for each in (bright_dark_pca, bright_pixels, gray_edge, weighted_gray_edge)
@@ -40,8 +40,8 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
 
     Args:
         estimates, lights: (n, 3), of any length.
-        weights: (m, n) of the rows in each fit, above 0.
-        rounds: at most; a fit is done where its scales have settled.
+        weights: (m, n) weights of the rows in each fit, above 0.
+        rounds: maximum number of rounds; a fit ends when its scales have converged.
 
     Raises:
         ValueError: fewer than three rows.
@@ -57,7 +57,7 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
     if len(estimates) < 3:
         raise ValueError(f"{len(estimates)} pictures: a homography of lights needs 3 at least")
     rows, truth = unit(estimates), unit(lights)
-    # All that a round needs of a row is linear in these products: (n, 9) each.
+    # A round depends on the rows only through linear functions of these products: (n, 9) each.
     own, other = ((rows[:, :, None] * each[:, None, :]).reshape(-1, 9) for each in (rows, truth))
     squares = weights**2
     scales = np.broadcast_to((rows * truth).sum(axis=1), weights.shape).copy()
@@ -77,13 +77,13 @@ def homographies(estimates: Illuminants, lights: Illuminants, weights: Floats, *
 
 
 def fit_projective(pictures: LinearPictures, illuminants: Illuminants, *, of: str, **settings: Any) -> dict[str, Floats]:
-    """Train the one homography of all pictures.
+    """Train a single homography for all pictures.
 
     Args:
-        pictures: n of them, 3 at least.
+        pictures: n pictures, at least 3.
         illuminants: (n, 3), of any length.
-        of: the estimator that is corrected: ``gray_edge``, say.
-        settings: its own.
+        of: the estimator to correct, such as ``gray_edge``.
+        settings: settings of that estimator.
 
     Returns:
         "matrix": (3, 3).
@@ -113,11 +113,11 @@ def projective(pictures: LinearPictures, matrix: Floats, *, of: str, **settings:
 def fit_as_projective_as_possible(
     pictures: LinearPictures, illuminants: Illuminants, *, width_deg: float, least: float, of: str, **settings: Any
 ) -> dict[str, Floats]:
-    """Keep the answers to the training pictures beside their lights: homographies are fitted answer by answer.
+    """Store the estimates of the training pictures with their lights: a homography is fitted for each answer.
 
     Args:
         pictures, illuminants, of, settings: see ``fit_projective``.
-        width_deg, least: of the weights, see ``as_projective_as_possible``.
+        width_deg, least: parameters of the weights, see ``as_projective_as_possible``.
 
     Returns:
         "estimates" and "lights": (n, 3) of length 1.
@@ -151,10 +151,11 @@ def as_projective_as_possible(
     """The illuminant of each picture from another estimator, corrected by its own homography: (n, 3) of length 1.
 
     Args:
-        pictures: n of them.
-        estimates, lights: of the training pictures.
-        width_deg: above 0; a training picture whose estimate is width_deg^2 degrees away weighs 1 / e. The authors' code has 3.
-        least: weight of those far away, in (0, 1]; 1 is ``projective``. The authors' code has 0.065.
+        pictures: n pictures.
+        estimates, lights: estimates and lights of the training pictures.
+        width_deg: above 0; a training picture whose estimate is width_deg^2 degrees away has weight 1 / e. The authors' code
+            has 3.
+        least: weight of distant training pictures, in (0, 1]; 1 is ``projective``. The authors' code has 0.065.
         of, settings: see ``fit_projective``.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (6, 3))
@@ -187,5 +188,5 @@ def _answers(pictures: LinearPictures, of: str, settings: dict[str, Any]) -> Ill
 
 
 def _positive(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
-    """Negative components become 0; gray world's answer where none is left."""
+    """Negative components become 0; a row without positive components gets the gray-world estimate."""
     return unit(or_gray_world(np.maximum(estimates, 0), pictures))

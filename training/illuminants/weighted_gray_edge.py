@@ -1,9 +1,8 @@
-"""Weighted gray edge: edges that look like highlights count for more, with the light that was found so far.
+"""Weighted gray edge: edges that look like highlights under the current estimate count more.
 
 Source: Gijsenij, Gevers and van de Weijer, "Improving Color Constancy by Photometric Edge Weighting", IEEE TPAMI 34(5),
-2012, with the weights of the specular variant. An edge f_x of a picture that was corrected with the estimate so far
-varies with the light by its component along white, o_x; the weight is (|o_x| / |f_x|)^kappa. Estimate and correction take
-turns.
+2012, with the weights of the specular variant. In a picture that is corrected with the current estimate, an edge f_x varies
+with the light by its component along white, o_x; the weight is (|o_x| / |f_x|)^kappa. Estimation and correction alternate.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from .gray_edge import gradients, or_gray_world
 from .pictures import Illuminants, LinearPictures, unit
 
-_LEAST = 1e-6  # of the largest channel: to correct a picture means to divide by its light
+_LEAST = 1e-6  # lower limit of a light's channels, since correcting a picture divides by its light
 
 
 def weighted_gray_edge(
@@ -24,15 +23,15 @@ def weighted_gray_edge(
     """The illuminant of each picture from its weighted edges.
 
     Args:
-        pictures: n of them.
-        p: of the Minkowski norm, >= 1 and finite.
-        sigma: of the Gaussian, in pixels, > 0.
+        pictures: n pictures.
+        p: exponent of the Minkowski norm, >= 1 and finite.
+        sigma: width of the Gaussian, in pixels, > 0.
         kappa: power of the weights, >= 0; 0 is gray edge of the first order.
-        rounds: at most; the authors' code has 10.
-        settled_deg: a picture whose estimate turned by less in a round is done. The released code compares with 0.05 degrees.
+        rounds: maximum number of rounds; the authors' code has 10.
+        settled_deg: a picture is finished when its estimate turns by less in a round. The released code has 0.05 degrees.
 
     Returns:
-        (n, 3) of length 1. A picture without an edge gets gray world's answer.
+        (n, 3) of length 1. A picture without an edge gets the gray-world estimate.
 
     >>> reddish = LinearPictures.of(np.random.default_rng(0).random((1, 16, 16, 3)) * [2.0, 1.0, 1.0])
     >>> weighted_gray_edge(reddish, p=1, sigma=1, kappa=0).round(2)  # kappa 0: gray edge of the first order
@@ -44,10 +43,10 @@ def weighted_gray_edge(
     length = np.hypot(x, y) * pictures.usable.reshape(len(pictures), -1, 1)
     largest = length.max(axis=1)
     scale = np.where(largest > 0, largest, 1)
-    for values in (x, y, length):  # powers of faint edges would be 0
+    for values in (x, y, length):  # powers of faint edges would underflow to 0
         values /= scale[:, None]
     squares, powers = length**2, (length**p).transpose(0, 2, 1)
-    # Correction is a gain of each channel, and so it goes through derivative and power: filters and powers run once.
+    # Correction scales each channel, which commutes with derivative and power: filters and powers run once.
     scale = scale / scale.max(axis=1, keepdims=True)
     light = np.full((len(pictures), 3), 3**-0.5)
     todo = np.flatnonzero(largest.any(axis=1))
@@ -58,7 +57,7 @@ def weighted_gray_edge(
         total = np.sqrt(squares[todo] @ gain**2)
         weight = np.minimum(along / np.where(total > 0, total, 1), 1) ** (kappa * p)
         found = (gain * (powers[todo] @ weight) ** (1 / p))[..., 0]
-        turn = unit(np.where(found.any(axis=1, keepdims=True), found, 1))  # edges across white alone turn nothing
+        turn = unit(np.where(found.any(axis=1, keepdims=True), found, 1))  # edges orthogonal to white change nothing
         light[todo] = unit(light[todo] * turn)
         todo = todo[np.degrees(np.arccos(np.minimum(turn.sum(axis=1) / 3**0.5, 1))) >= settled_deg]
         if not len(todo):

@@ -1,6 +1,7 @@
-"""Baselines, one file per method, for every benchmark: what a sample is (features, an image, a clip) no method knows.
+"""Continual-learning methods for every benchmark, one per file. No method depends on what a sample is (features, image, clip).
 
-A method (``method.py``) is a value: the rule that chooses which of the rows seen so far the model trains on, the function
-``teach(lesson)`` that trains it, which exemplars are kept, and how classes are distinguished. CLEAR's buffers are rules alone;
-the others give ``lesson.fit`` a loss. To add one, write a function that gives a ``Method`` and name it in ``registry.py``.
+A ``Method`` (``method.py``) combines the rule that selects the rows to train on among those seen so far, the function
+``teach(lesson)`` that trains the model, the policy for exemplars, and the way classes are predicted. CLEAR's buffers are rules
+only; the others pass a loss to ``lesson.fit``. To add a method, write a function that returns a ``Method`` and list it in
+``registry.py``.
 """

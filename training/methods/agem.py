@@ -1,4 +1,4 @@
-"""A-GEM (Chaudhry et al., ICLR 2019): no step against the gradient on the memory."""
+"""A-GEM (Chaudhry et al., ICLR 2019): no step goes against the gradient on the memory."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ Sampler = Literal["random", "reservoir", "each_position"]
 def agem(
     *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | Literal["all"] = "all"
 ) -> Method:
-    """Trains only on the present samples, by the classification loss over the outputs of its own classes.
+    """Train only on the current samples, with the classification loss over the outputs of their own classes.
 
-    Before each step the gradient of the loss over the old classes' outputs is taken on a sample of the memory, and what
-    points against it is removed. Where a position brings no class of its own, both losses are over all outputs. The
-    defaults are IIRC's released code.
+    Before each step, the gradient of the loss over the old classes' outputs is computed on a sample of the memory, and the
+    component of the step that points against it is removed. If a domain adds no classes, both losses cover all outputs. The
+    defaults follow IIRC's released code.
 
     Args:
-        memory: "random" fills equal quotas of the classes; "reservoir" is a uniform sample of the stream (CLEAR);
-            "each_position" keeps a memory's size of each domain or task (Avalanche's), and samples as many of each.
-        sample: how many kept samples the reference gradient is taken on: a batch's, the memory's size ("capacity"; CLEAR), or
-            a number.
-        at_once: how many of them pass through the model together; "all" (Avalanche's) may be too much of large pictures. The
-            gradient is that of the whole sample, but that batch norm takes its moments over so many; its running statistics
-            move once.
+        memory: "random" fills equal class quotas; "reservoir" is a uniform sample of the stream (CLEAR); "each_position" keeps
+            a full memory for each domain or task (Avalanche), and samples equally from each.
+        sample: number of stored samples for the reference gradient: the batch size ("batch"), the memory's size ("capacity";
+            CLEAR), or a number.
+        at_once: number of these samples per forward pass; "all" (Avalanche) may need too much memory for large images. The
+            gradient equals that of the whole sample, except that batch norm computes its moments over ``at_once`` samples; its
+            running statistics are updated once.
 
     >>> agem().exemplars, agem(memory="each_position").exemplars
     ('random', 'each_position')
@@ -91,7 +91,7 @@ def _teach(
 def _reference(
     lesson: Lesson, chosen: RowNumbers, view: Draw, parameters: Sequence[nn.Parameter], old: int, at_once: int
 ) -> Sequence[Tensor]:
-    """Gradients of the mean loss on the chosen rows, so many at once."""
+    """Gradients of the mean loss on the chosen rows, computed ``at_once`` rows at a time."""
     ranks, found = lesson.means.ranks, list[Tensor]()
     with _one_move(lesson.model) if at_once < len(chosen) else contextlib.nullcontext():
         for batch in batches(lesson.train, chosen, view, lesson.means, size=at_once, shared=True):
@@ -107,7 +107,7 @@ def _reference(
 
 @contextlib.contextmanager
 def _one_move(model: nn.Module) -> Iterator[None]:
-    """Passes in the block move batch norm's running statistics as one does, by the mean of their moments."""
+    """Within the block, all passes together update batch norm's running statistics once, with the mean of their moments."""
     kind = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
     norms = [part for part in model.modules() if isinstance(part, kind) and part.training and part.track_running_stats]
     before = [(norm.momentum, {name: value.clone() for name, value in norm.named_buffers()}) for norm in norms]
@@ -126,7 +126,7 @@ def _one_move(model: nn.Module) -> Iterator[None]:
 
 
 def project(parameters: Sequence[nn.Parameter], reference: Sequence[Tensor]) -> None:
-    """g becomes g - (g r / r r) r where g r < 0; g, r: all gradients as one vector. Parameters without one are left out."""
+    """Replace g by g - (g r / r r) r if g r < 0; g, r: all gradients as one vector. Parameters without gradient are skipped."""
     pairs = [(p.grad, r) for p, r in zip(parameters, reference, strict=True) if p.grad is not None]
     along = sum(float((g.double() * r.double()).sum()) for g, r in pairs)
     if along >= 0:

@@ -1,4 +1,4 @@
-"""Bias correction (Wu et al., "Large scale incremental learning", CVPR 2019) as vCLIMB's released code has it."""
+"""Bias correction (Wu et al., "Large scale incremental learning", CVPR 2019) as in vCLIMB's released code."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Softened = Literal["softmax", "sigmoid"]
 
 
 def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "softmax") -> Method:
-    """Two stages: the network, then the scale and shift of the new classes' outputs.
+    """Train the network (stage 1), then the scale and shift of the new classes' outputs (stage 2).
 
-    Stage 1 minimises a KD + (1 - a) classification, a = old classes / all classes, KD from the old model's corrected and
-    softened outputs. Stage 2 trains the two numbers of the current task by classification alone, with SGD at 0.001 for as
-    many epochs (momentum 0.9, in evaluation mode, the last epoch is kept: our choice). The correction of every task is part
-    of the model ever after. In the first task stage 1 has all rows, and there is no stage 2.
+    Stage 1 minimises a KD + (1 - a) classification, where a = old classes / all classes and KD distils the old model's
+    corrected and softened outputs. Stage 2 trains the scale and shift of the current task on the classification loss alone,
+    with SGD at learning rate 0.001 for the same number of epochs (momentum 0.9, evaluation mode, weights of the last epoch: our
+    choice). The corrections of all tasks stay in the model. The first task uses all rows in stage 1 and has no stage 2.
 
     Args:
-        share: of each class's list, in its order, for stage 1: the first int(share n). No released configuration has it;
-            0.9 is the BiC paper's.
+        share: fraction of each class's rows used in stage 1: the first int(share n), in order. No released configuration sets
+            it; 0.9 is the BiC paper's.
         temperature: T.
-        softened: "softmax" over the old classes, or "sigmoid" of each, for classes that do not exclude one another (our
-            choice for IIRC, whose paper names BiC and whose code lacks it).
+        softened: "softmax" over the old classes, or "sigmoid" of each, for classes that are not mutually exclusive (our choice
+            for IIRC, whose paper names BiC and whose code does not include it).
 
     >>> bic(share=0.8).settings
     {'share': 0.8, 'temperature': 2.0, 'softened': 'softmax'}
@@ -48,7 +48,7 @@ def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "s
 
 
 def split_classes(labels: Labels, share: float) -> tuple[RowNumbers, RowNumbers]:
-    """Rows of the first int(share n) of each class, in its order, and the other rows."""
+    """Split rows into the first int(share n) of each class, in order, and all others."""
     first = np.zeros(len(labels), dtype=bool)
     for rows in rows_by_class(np.arange(len(labels)), labels).values():
         first[rows[: int(len(rows) * share)]] = True
@@ -66,7 +66,7 @@ def _teach(lesson: Lesson, *, share: float, temperature: float, softened: Soften
 
 
 def _correct(lesson: Lesson, rows: RowNumbers) -> None:
-    """Train the current task's (alpha, beta) on ``rows``; nothing else moves, batch norm's statistics neither."""
+    """Train the current task's (alpha, beta) on ``rows``; all else stays fixed, including batch norm's statistics."""
     model = lesson.model
     newest = torch.zeros_like(model.alpha)
     newest[-1] = 1

@@ -1,4 +1,4 @@
-"""Unlimited memory: the upper end of what a buffer can give."""
+"""Training on all samples seen so far: the upper bound for methods with a buffer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cumulative(*, start: Start = "finetune") -> Method:
 
 
 def joint(*, start: Start = "scratch") -> Method:
-    """Upper bound: each task trains on all samples so far. Only the last task counts if just the bound is wanted.
+    """Upper bound: each task trains on all samples so far. For the bound alone, only the last task matters.
 
     >>> joint().start
     'scratch'

@@ -1,4 +1,4 @@
-"""CWR* (Maltoni and Lomonaco, Neural Networks 2019): the head's weights of each position are averaged, the rest is frozen."""
+"""CWR* (Maltoni and Lomonaco, Neural Networks 2019): the head's weights are averaged over positions, the rest is frozen."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ Form = Literal["as_written", "as_released"]
 def cwr(*, form: Form = "as_written") -> Method:
     """Trains the whole model on the first domain or task, then only its head.
 
-    Before a training the head's weights of the present classes are the consolidated ones, those of other classes 0. After it
-    the weights w of each present class, less the mean of all their entries, join the consolidated ones c:
-    (c sqrt(past / now) + w) / (sqrt(past / now) + 1), where past and now are the class's samples. Biases are trained
-    throughout. The frozen part is in evaluation mode, so that batch norm's statistics stay.
+    Before each training, the head's weights are set to the consolidated weights for the present classes, and to 0 for all
+    others. Afterwards, the weights w of each present class, minus the mean over the entries of all present classes, are merged
+    into the consolidated weights c: (c sqrt(past / now) + w) / (sqrt(past / now) + 1), where past and now count the class's
+    samples. Biases are always trained. The frozen part runs in evaluation mode, so batch norm's statistics do not change.
 
     Args:
-        form: "as_released" is Avalanche's of 2021, which CLEAR ran: the samples that bring a class are not counted as past, so
-            that the second position's weights take the place of the first's. Avalanche 0.6.0 counts them ("as_written").
+        form: "as_released" follows Avalanche's code of 2021, which CLEAR ran: samples of the position that introduces a class
+            are not counted as past, so the weights of the second position replace those of the first. Avalanche 0.6.0 counts
+            them ("as_written").
 
     Raises:
-        ValueError: ``form`` is no such word.
+        ValueError: ``form`` is neither of the two.
 
     >>> cwr().exemplars is None  # no sample is kept
     True

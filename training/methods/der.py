@@ -18,15 +18,16 @@ Sampler = Literal["reservoir", "balanced_reservoir", "random"]
 
 
 def der(*, alpha: float, beta: float, memory: Sampler = "reservoir") -> Method:
-    """Loss: classification of the present + alpha MSE of kept logits (equation 6) + beta classification of kept samples.
+    """Loss: classification of new samples + alpha MSE to stored logits (equation 6) + beta classification of stored samples.
 
-    Each batch has as many kept samples as new ones. Logits are those of the model at the end of the position that brought the
-    sample (the paper keeps them while it trains, in one pass over the stream); outputs of later classes have none.
+    Each batch has equally many stored and new samples. The stored logits are those of the model at the end of the sample's own
+    domain or task (the paper stores them during training, in one pass over the stream); classes added later have none.
 
     Args:
-        alpha: of the distance between logits, the mean over samples and over the outputs that were there.
-        beta: 0 is DER, more DER++.
-        memory: how the memory is chosen: a uniform sample of the stream, of each class, or vCLIMB's quotas.
+        alpha: weight of the MSE, a mean over samples and over the outputs that existed when the logits were stored.
+        beta: weight of the classification of stored samples: 0 is DER, above 0 DER++.
+        memory: how the memory is sampled: uniformly from the stream ("reservoir") or from each class ("balanced_reservoir"), or
+            with vCLIMB's quotas ("random").
 
     >>> der(alpha=0.5, beta=0.5).exemplars
     'reservoir'
@@ -59,7 +60,7 @@ def _teach(lesson: Lesson, *, alpha: float, beta: float) -> None:
 
 
 def _logits(lesson: Lesson) -> Tensor:
-    """(kept, old classes): logits of each kept row when it entered the memory, NaN where a class came later."""
+    """(kept, old classes): logits of each stored row from when it entered the memory; NaN for classes added later."""
     rows = lesson.rows[lesson.fresh :]
     if lesson.teacher is None:
         raise RuntimeError("there is no model before the first position")

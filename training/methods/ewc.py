@@ -1,5 +1,7 @@
-"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) and online EWC (Schwarz et al., ICML 2018), in the readings of
-vCLIMB's, CGLB's and Avalanche's code."""
+"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) and online EWC (Schwarz et al., ICML 2018).
+
+The variants are those in the code of vCLIMB, CGLB and Avalanche.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,17 @@ def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, dec
     """Loss: classification + lambda times the sum over past positions and parameters of F (theta - theta*)^2.
 
     Args:
-        strength: lambda. vCLIMB: 3e3 (UCF101), 5e2 (Kinetics), 3e5 (ActivityNet); its one released configuration, for
-            Kinetics, has 3e3. CLEAR: 0.4, online. Papers of EWC itself have lambda / 2.
-        fisher: what F is. "summed" is vCLIMB's released code: the square of the loss's gradient summed over all batches of
-            the position, in training mode. "batches" is Avalanche's, which CLEAR ran: the mean over batches of the squared
-            gradient of a batch's mean loss, in evaluation mode; it falls as batches grow. "samples" is as written: the mean
-            of the squared gradients of single samples, the empirical Fisher information.
-        online: one penalty at the last weights, its F the sum of all with ``decay``, instead of one a position.
-        decay: of the past's F at each further position, in [0, 1]; CLEAR does not say its own.
+        strength: lambda. vCLIMB: 3e3 (UCF101), 5e2 (Kinetics), 3e5 (ActivityNet); its only released configuration, for
+            Kinetics, has 3e3. CLEAR: 0.4, online. The EWC papers write lambda / 2.
+        fisher: definition of F. "summed" (vCLIMB's released code): the square of the loss's gradient summed over all batches of
+            the position, in training mode. "batches" (Avalanche, which CLEAR ran): the mean over batches of the squared
+            gradient of a batch's mean loss, in evaluation mode; it decreases with the batch size. "samples" (the papers): the
+            mean of the squared gradients of single samples, the empirical Fisher information.
+        online: use one penalty, anchored at the last weights, whose F accumulates with ``decay``, instead of one per position.
+        decay: factor on the past F at each further position, in [0, 1]; CLEAR does not state its value.
 
     Raises:
-        ValueError: a word or number that is none of these.
+        ValueError: ``fisher`` is unknown, or ``decay`` is out of range.
 
     >>> ewc(strength=3e3).settings
     {'strength': 3000.0}
@@ -69,7 +71,7 @@ def _teach(lesson: Lesson, *, strength: float, fisher: Fisher, decay: float | No
 
 
 def _mean_square(lesson: Lesson, size: int) -> dict[str, Tensor]:
-    """The mean over batches of ``size`` samples of the position before of the squared gradient, in evaluation mode."""
+    """Mean squared gradient over batches of ``size`` samples of the previous position, in evaluation mode."""
     if lesson.previous is None:
         raise RuntimeError("there is no position before the first")
     parameters = lesson.parameters()

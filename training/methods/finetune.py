@@ -9,7 +9,7 @@ from .method import Method, Start
 
 
 def finetune(*, start: Start = "finetune") -> Method:
-    """Lower bound: the classification loss on the present, without any measure against forgetting.
+    """Lower bound: train on the current domain or task, without any measure against forgetting.
 
     >>> finetune().start, finetune(start="scratch").start
     ('finetune', 'scratch')

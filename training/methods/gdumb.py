@@ -1,4 +1,4 @@
-"""GDumb (Prabhu et al., ECCV 2020): a new model, trained on a balanced memory and on nothing else."""
+"""GDumb (Prabhu et al., ECCV 2020): a new model trained on a balanced memory alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Sampler = Literal["greedy", "balanced_reservoir"]
 
 
 def gdumb(*, memory: Sampler = "greedy") -> Method:
-    """Updates the memory with rows of the present; then trains a newly initialised model on the memory.
+    """Update the memory with the current rows, then train a newly initialised model on the memory alone.
 
     Args:
-        memory: "greedy" is the paper's sampler, to which a class of full share is closed: where domains bring no class, the
-            memory stays that of the first. "balanced_reservoir" is Avalanche's: a uniform sample of each class's whole past.
+        memory: "greedy" is the paper's sampler, which adds no rows to a class that has reached its share: if domains add no
+            classes, the memory stays that of the first. "balanced_reservoir" (Avalanche): a uniform sample of all past samples
+            of each class.
 
     >>> gdumb().start, gdumb().remember
     ('scratch', 'before')
@@ -27,5 +28,5 @@ def gdumb(*, memory: Sampler = "greedy") -> Method:
 
 
 def kept(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
-    """The memory alone."""
+    """The rows in the memory alone."""
     return buffer

@@ -1,6 +1,6 @@
 """Gradient episodic memory (Lopez-Paz and Ranzato, NeurIPS 2017): no step against the gradient on any past task's memory.
 
-Unlike A-GEM (``agem``), every past task has a constraint of its own, so the step is the solution of a small quadratic program.
+Unlike in A-GEM (``agem``), each past task is a separate constraint, so the step is the solution of a small quadratic program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 10
 EPSILON = 1e-3
-"""Added to the diagonal of the program, as GEM's released code and CGLB have it."""
+"""Added to the diagonal of the program's matrix, as in GEM's released code and CGLB."""
 
 
 def gem(*, strength: float = 5.0, fraction: float = 0.2, forward: Literal["task", "memory"] = "memory") -> Method:
@@ -29,8 +29,8 @@ def gem(*, strength: float = 5.0, fraction: float = 0.2, forward: Literal["task"
     Args:
         strength: the quadratic program's margin.
         fraction: share of a task's samples in its memory.
-        forward: CGLB passes all samples of a past task through the network ("task"), so that they move the statistics of
-            batch norm, and takes the loss on the memory alone; "memory": none but the memory's are seen.
+        forward: "task" (CGLB): all samples of a past task pass through the network and so update the statistics of batch norm,
+            but only the memory counts in the loss; "memory": only the memory's samples pass through it.
 
     >>> method = gem(strength=0.5, fraction=0.1, forward="memory")
     >>> method.share, method.learners
@@ -56,15 +56,15 @@ def _teach(lesson: Streams, *, strength: float, whole: bool) -> None:
 
 
 def project_to_cone(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
-    """g + M^T v where some m_t g < 0, else g; v minimises v (M M^T + epsilon) v / 2 + v M g over v >= ``margin``.
+    """Return g + M^T v if some m_t g < 0, else g; v minimises v (M M^T + epsilon) v / 2 + v M g over v >= ``margin``.
 
-    The program is solved exactly: of all sets of tasks whose v is at the margin, the one that meets the conditions of
-    Karush, Kuhn and Tucker is taken. With a margin of 0 the step then has no component against any m_t, up to epsilon; a
-    margin above 0 adds at least so much of every past gradient.
+    The program is solved exactly: among all sets of tasks whose v is at the margin, the one that satisfies the
+    Karush-Kuhn-Tucker conditions is used. With a margin of 0, the step then has no component against any m_t, up to epsilon; a
+    margin above 0 adds at least ``margin`` times every past gradient.
 
     Args:
-        gradient: (R, P), a gradient a stream.
-        references: (R, T, P), its gradients on the memories of T past tasks.
+        gradient: (R, P), one gradient per stream.
+        references: (R, T, P), gradients on the memories of T past tasks.
         margin: CGLB's ``memory_strength``, at least 0.
 
     Raises:
@@ -81,7 +81,7 @@ def project_to_cone(gradient: Tensor, references: Tensor, *, margin: float) -> T
 
 
 def solve_above(matrix: Tensor, linear: Tensor, margin: float) -> Tensor:
-    """(R, T): the v >= ``margin`` of least v A v / 2 + b v.
+    """(R, T): the v >= ``margin`` that minimises v A v / 2 + b v.
 
     Args:
         matrix: A, (R, T, T), symmetric and positive definite.
@@ -97,7 +97,7 @@ def solve_above(matrix: Tensor, linear: Tensor, margin: float) -> Tensor:
     systems = torch.where(inner, matrix[:, None], torch.eye(count, dtype=matrix.dtype, device=matrix.device))
     u = torch.linalg.solve(systems, torch.where(free, -offset[:, None], 0.0)[..., None])[..., 0]
     slack = torch.einsum("rts,rks->rkt", matrix, u) + offset[:, None]
-    # How far a set is from the conditions, slacks and solutions measured alike.
+    # How far each set is from satisfying the conditions, with slacks and solutions on the same scale.
     diagonal = matrix.diagonal(dim1=1, dim2=2)[:, None]
     short = torch.where(free, u * diagonal.sqrt(), slack / diagonal.sqrt()).amin(2)
     best = short.argmax(1)

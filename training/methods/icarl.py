@@ -1,4 +1,4 @@
-"""iCaRL (Rebuffi et al., CVPR 2017) as vCLIMB has it: sigmoid distillation, herded exemplars, nearest mean."""
+"""iCaRL (Rebuffi et al., CVPR 2017) as in vCLIMB: sigmoid distillation, herded exemplars, nearest mean."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Targets = Literal["all_rows", "as_released", "replaced"]
 def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_mean"] = "nearest_mean") -> Method:
     """Loss: classification over all classes + the sum over old classes y of BCE(g_y, q_y), each the mean over samples.
 
-    q is the sigmoid of the old model's output, taken once before the task's training, on one augmented view.
+    q is the sigmoid of the old model's output, computed once before the task's training, on one augmented view.
 
     Args:
-        targets: "all_rows" takes q of every row; "as_released" leaves q at 0 for the rows that the last incomplete batch of
-            a shuffled pass would hold, as the released code does (it differs only with a schedule that drops that batch).
-            "replaced" is IIRC's: there is one loss, the classification, in whose targets the sigmoids of the old model's
-            outputs on the same batch stand for all old classes, whatever the labels say.
+        targets: "all_rows" computes q for every row; "as_released" leaves q at 0 for the rows in the last incomplete batch of a
+            shuffled epoch, as the released code does (different only with a schedule that drops this batch). "replaced" (IIRC)
+            has a single loss, the classification; in its targets, the sigmoids of the old model's outputs on the same batch
+            replace the labels of all old classes.
         predict: "nearest_mean", or "head".
 
     >>> icarl().predict, icarl().exemplars

@@ -1,4 +1,4 @@
-"""What EWC, MAS and TWP share: a weight for each parameter and task, and the pull back to where the parameter was."""
+"""Penalty of EWC, MAS, SI and TWP: an importance per parameter and task, and the distance to the parameter's old value."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
     AnyLesson = Lesson | Streams
     AnyStep = ForwardPass | StreamStep
-    """What ``teach`` is given: a lesson of one model, or of many streams side by side, which have the same members."""
+    """Lessons and forward passes accepted here: of one model, or of many parallel streams, which have the same members."""
 
 
 def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], weigh: Callable[[Tensor], Tensor]) -> None:
-    """Take the importance for the last task, then train on this one under the pull of all tasks before.
+    """Compute the importance for the previous task, then train on the current one with the penalty of all past tasks.
 
-    Importance is taken from the samples of the task before, at the start of this one, in training mode (so that dropout is on
-    and the statistics of batch norm move), as the released codes do; a head that grows has its new outputs already.
+    Importance is computed on the samples of the previous task at the start of the current one, in training mode (dropout is on
+    and the statistics of batch norm are updated), as in the released codes; a growing head already has its new outputs.
 
     Args:
         strength: lambda of the penalty.
-        loss: whose gradient, summed over all batches of the task before, is weighed.
+        loss: loss whose gradient, summed over all batches of the previous task, is passed to ``weigh``.
         weigh: summed gradient -> importance >= 0.
     """
     previous: Any = lesson.previous
@@ -36,28 +36,28 @@ def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], 
 
 
 def keep(lesson: AnyLesson, weights: Mapping[str, Tensor], place: int) -> None:
-    """Keep a weight for each parameter, and the parameters as they are, at a place of their own."""
+    """Store the weights and the current values of all parameters in the lesson's state, under the number ``place``."""
     for name, parameter in lesson.parameters().items():
         lesson.state[f"{place:04}/importance/{name}"] = weights[name]
         lesson.state[f"{place:04}/value/{name}"] = parameter.detach().clone()
 
 
 def fit_under_penalty(lesson: AnyLesson, strength: float) -> None:
-    """Minimise the classification loss and ``strength`` times ``penalty``."""
+    """Minimise the classification loss plus ``strength`` times ``penalty``."""
     lesson.fit(lambda step: step.classification() + strength * penalty(lesson.parameters(), lesson.state))
 
 
 def widened(values: Tensor, shape: torch.Size) -> Tensor:
-    """``values`` with zeros behind them, where a parameter has got rows of new classes since."""
+    """Return ``values``, padded with zeros to ``shape`` if the parameter has gained rows for new classes."""
     if values.shape == shape:
         return values
     return torch.cat([values, values.new_zeros(shape[0] - len(values), *shape[1:])])
 
 
 def penalty(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
-    """The sum over tasks and parameters of F (theta - theta*)^2, without one half.
+    """The sum over tasks and parameters of F (theta - theta*)^2, without the factor 1/2.
 
-    A parameter that has grown since is compared on the rows that it had.
+    A parameter that has grown is compared only on its old rows.
     """
     terms: list[Tensor] = []
     for name, importance in state.items():

@@ -1,4 +1,4 @@
-"""LUCIR (Hou et al., "Learning a unified classifier incrementally via rebalancing", CVPR 2019) as IIRC's code has it."""
+"""LUCIR (Hou et al., "Learning a unified classifier incrementally via rebalancing", CVPR 2019) as in IIRC's code."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .replay import replay
 def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2) -> Method:
     """Loss: classification + lambda (1 - cos(f, f_old)) + a margin between true and new classes. Needs a cosine head.
 
-    The second is the mean over all samples, f and f_old their features now and under the old model, and lambda =
-    ``strength`` sqrt(old classes / new classes). The third pushes, for every sample of the memory, the cosine of its label
-    ``margin`` above those of the ``rivals`` new classes that are nearest. Weights of new classes start as the mean of their
-    normalised features, as long as the old weights are on average; those of old classes do not move.
+    The second term is a mean over all samples, where f and f_old are features of the current and the old model, and lambda =
+    ``strength`` sqrt(old classes / new classes). For every sample of the memory, the third term pushes the cosine of its label
+    ``margin`` above those of the ``rivals`` nearest new classes. Weights of new classes are initialised to the mean of their
+    normalised features, scaled to the mean norm of the old weights; weights of old classes are not trained.
 
     >>> lucir(strength=10.0).settings
     {'strength': 10.0, 'margin': 0.5, 'rivals': 2}
@@ -52,12 +52,12 @@ def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int) -> No
     lesson.fit(loss)
     hook.remove()
     with torch.no_grad():
-        # Weight decay has shrunk them, which no cosine saw.
+        # Weight decay has shrunk them, which does not change any cosine.
         model.weight[:old] = before
 
 
 def imprint(lesson: Lesson) -> None:
-    """Weights of the new classes from the features of their samples, in the view of evaluation."""
+    """Set the weights of the new classes from the features of their samples in the evaluation view."""
     model, old = lesson.model, lesson.old_classes
     own = lesson.train.take(np.arange(lesson.fresh))
     unit = nn.functional.normalize(outputs(model, own, lesson.means, what=model.penultimate), dim=1)
@@ -68,7 +68,7 @@ def imprint(lesson: Lesson) -> None:
 
 
 def forgetting(step: ForwardPass) -> Tensor:
-    """1 - cos between features now and under the old model, mean over the batch."""
+    """1 - cos between features of the current and the old model, mean over the batch."""
     if step.lesson.teacher is None:
         return torch.zeros((), device=step.logits.device)
     with torch.no_grad():
@@ -77,7 +77,7 @@ def forgetting(step: ForwardPass) -> Tensor:
 
 
 def margin_loss(step: ForwardPass, margin: float, rivals: int) -> Tensor:
-    """max(0, margin - cos_y + cos_k), mean over memory samples' labels y and the ``rivals`` nearest new classes k."""
+    """max(0, margin - cos_y + cos_k), mean over the labels y of memory samples and the ``rivals`` nearest new classes k."""
     lesson = step.lesson
     kept = (step.batch.rows >= lesson.fresh).to(step.logits.device)
     if lesson.model.eta is None or not bool(kept.any()):

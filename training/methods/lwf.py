@@ -1,4 +1,4 @@
-"""Learning without forgetting (Li and Hoiem, ECCV 2016): the old model's outputs on new samples stand for the old tasks."""
+"""Learning without forgetting (Li and Hoiem, ECCV 2016): the old model's outputs on new samples are distilled."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def lwf(
     """Loss: classification + lambda times the distillation of the old outputs, softened by T.
 
     Args:
-        strength: lambda; or one for each position, the first of which has nothing to distil, the last for all further ones
-            (CLEAR: 0, 2/11, 4/11, ...).
+        strength: lambda, or one value per position: nothing is distilled at the first, and the last applies to all further
+            positions (CLEAR: 0, 2/11, 4/11, ...).
         temperature: T.
-        by_task: a softmax for each old task's classes, their losses added; False: one over all old classes.
-        heads: which classes compete in the classification loss: those of the task alone (CGLB), or all seen so far.
-        form: "as_released" is Avalanche's, which CLEAR ran: the old model is in training mode, so that its batch norm takes
-            moments over the new batch. "as_written": it gives what it gave in tests.
+        by_task: use one softmax per old task, and add the losses; False: one softmax over all old classes.
+        heads: classes that compete in the classification loss: those of the "task" alone (CGLB), or all "seen" so far.
+        form: "as_released" (Avalanche, which CLEAR ran): the old model runs in training mode, so its batch norm uses the
+            moments of the new batch. "as_written": it runs in evaluation mode.
 
     Raises:
-        ValueError: no strength, or ``form`` is no such word.
+        ValueError: ``strength`` is empty, or ``form`` is neither of the two.
 
     >>> lwf(strength=1.0, temperature=2.0).settings
     {'strength': 1.0, 'temperature': 2.0, 'by_task': False, 'heads': 'seen'}

@@ -1,4 +1,4 @@
-"""Memory aware synapses (Aljundi et al., ECCV 2018) as the released codes of vCLIMB and CGLB have it."""
+"""Memory aware synapses (Aljundi et al., ECCV 2018) as in the released codes of vCLIMB and CGLB."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def output_norm(step: AnyStep) -> Tensor:
-    """Mean over the batch of the L2 norm of the logits; not of its square, as the MAS paper has it."""
+    """Mean over the batch of the L2 norm of the logits (the MAS paper squares the norm)."""
     return step.logits.norm(dim=-1).mean(-1).sum()
 
 
 def output_square(step: AnyStep, *, last: bool) -> Tensor:
-    """Mean square of the logits of the classes known before the task, or of those of the task before it alone."""
+    """Mean square of the logits of all classes known before the task, or with ``last`` only of the previous task's classes."""
     return step.lesson.earlier(step.logits, by_task=last)[-1].square().mean((-2, -1)).sum()
 
 
@@ -37,11 +37,11 @@ def mas(
 
     Args:
         strength: lambda, 3e5 in vCLIMB.
-        omega: "norm" (vCLIMB): the absolute value of the gradient of ``output_norm`` summed over the batches of the task, kept
-            for each past task. "square" (CGLB): the squared gradient of ``output_square``, averaged over the samples of all
-            tasks so far, with one anchor, the last.
-        data: of "square": taken from the "new" task's samples as it begins, or from those of the task "learned" before it.
-        average: of "square": CGLB adds the number of samples where it means to multiply by it ("released").
+        omega: "norm" (vCLIMB): the absolute value of the gradient of ``output_norm`` summed over the task's batches, stored for
+            each past task. "square" (CGLB): the squared gradient of ``output_square``, averaged over the samples of all tasks
+            so far, with the last weights as the only anchor.
+        data: samples for "square": those of the "new" task at its start, or those of the task "learned" before it.
+        average: average for "square": "mean" multiplies by the number of samples, which CGLB adds by mistake ("released").
 
     >>> mas(strength=3e5).settings
     {'strength': 300000.0, 'omega': 'norm', 'data': 'learned', 'average': 'mean'}
@@ -63,7 +63,7 @@ def _teach_square(lesson: AnyLesson, *, strength: float, new: bool, average: str
         for name, fresh in weights.items() if seen else ():
             old = lesson.state[f"0000/importance/{name}"]
             added = fresh + count if average == "released" else fresh * count
-            if len(old) < len(fresh):  # outputs that are new since then
+            if len(old) < len(fresh):  # rows of outputs added since then
                 old = torch.cat([old, old.new_zeros(len(fresh) - len(old), *old.shape[1:])])
             weights[name] = (old * seen + added) / (seen + count)
         importance.keep(lesson, weights, 0)

@@ -1,4 +1,4 @@
-"""What a baseline is: the rows that it trains on, how it trains on them, what it keeps, and how it distinguishes classes."""
+"""Definition of a method: the rows it trains on, how it trains on them, what it stores, and how it predicts classes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Learners = Literal["one", "streams"]
 MemoryRule = Callable[..., RowNumbers]
 """``rule(buffer, sizes, *, seed)``: the rows of the stream that the model trains on next.
 
-``buffer`` is what is kept (empty at first), ``sizes`` the rows of each domain or task so far, the current one last. No row
-at all leaves the model and the buffer as they are. Without ``exemplars`` the chosen rows are what is kept.
+``buffer`` holds the stored rows (empty at first), ``sizes`` the number of rows of each domain or task so far, the current one
+last. If no row is returned, model and buffer do not change. Without ``exemplars``, the returned rows are stored.
 """
 
 Teach = Callable[[Any], None]
-"""``teach(lesson)``: train the model of a lesson on its rows. Methods differ in the loss that they give to ``lesson.fit``.
+"""``teach(lesson)``: train the model of a lesson on its rows. Methods differ in the loss that they pass to ``lesson.fit``.
 
 ``lesson`` is a ``core.lesson.Lesson`` or ``graph_streams.parallel_streams.Streams``, which share the members that methods use.
 """
@@ -33,27 +33,27 @@ Teach = Callable[[Any], None]
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A baseline.
+    """A continual-learning method.
 
     Attributes:
-        name: what results call it.
-        rule: chooses rows.
+        name: name in results.
+        rule: selects the rows to train on.
         start: "scratch" draws new weights for each domain or task, "finetune" continues with the last ones.
-        settings: JSON values: what it was made with.
-        teach: trains; None: by the classification loss alone.
-        exemplars: the policy that chooses rows for a memory: a name of ``core.memory.POLICIES``, or a function;
-            None: there is no memory.
-        remember: whether they are chosen "after" the training, or "before" it, so that ``rule`` has those of the present too
-            (GDumb trains on its memory alone).
-        predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
-        labels: which labels of a sample it can learn: one class, or a set of them.
-        classes: what a position of a stream may bring: "new" classes (tasks), or the "same" ones (domains).
-        head: of the model: "any", or "cosine" where cosines are compared, see ``core.build.parts_of``.
-        share: of a task's rows in its memory, where exemplars are a share.
-        learners: who can teach by it: "one" model learns (``core.learner``), "streams" learn side by side (``graph_streams``).
-        any_order: what it has learned depends on the set of tasks, and not on their order.
+        settings: settings it was made with, JSON values.
+        teach: trains the model; None: with the classification loss alone.
+        exemplars: the policy that selects rows for a memory: a name of ``core.memory.POLICIES``, or a function;
+            None: no memory.
+        remember: whether exemplars are selected "after" the training, or "before" it, so that ``rule`` receives current ones
+            too (GDumb trains on its memory alone).
+        predict: by the largest output of the "head", or by the "nearest_mean" of the exemplars' features (iCaRL).
+        labels: labels of a sample that it can learn: "one" class, or "sets" of classes.
+        classes: streams that it can learn: each position adds "new" classes (tasks), or has the "same" ones (domains).
+        head: head that the model needs: "any", or "cosine" if cosines are compared, see ``core.build.parts_of``.
+        share: fraction of a task's rows in its memory, if ``exemplars`` is "share".
+        learners: learners that can run it: "one" model (``core.learner``), or parallel "streams" (``graph_streams``).
+        any_order: the result depends on the set of tasks, not on their order.
         attention: it needs the attention over a graph's edges, see ``graph_streams.nets.attends``.
-        together: its losses are means over a batch's rows, and penalties on weights, so that several processes may share a
+        together: its losses are means over a batch's rows, plus penalties on weights, so that several processes can share a
             batch, see ``core.ranks``.
 
     >>> from benchwright.training.methods.finetune import present
@@ -100,7 +100,7 @@ class Method:
             check_share(self.share)
 
     def check_fits(self, *, labels: LabelKind, classes: Classes) -> None:
-        """Raise ``ValueError`` if it cannot learn such a stream with one model.
+        """Raise ``ValueError`` if the method cannot learn a stream of such labels and classes with one model.
 
         >>> from benchwright.training.methods.icarl import icarl
         >>> icarl().check_fits(labels="sets", classes="new")

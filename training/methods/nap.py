@@ -1,4 +1,4 @@
-"""Nap: the model learns the first domain and sleeps ever after, the lower end (Lin et al., NeurIPS 2021)."""
+"""Nap (Lin et al., NeurIPS 2021): the model learns the first domain and is never trained again, a lower bound."""
 
 from __future__ import annotations
 

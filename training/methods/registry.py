@@ -1,4 +1,4 @@
-"""Methods by name. A table, not a decorator: nothing is registered by being imported."""
+"""Registry of methods: a table, so importing a module registers nothing."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ METHODS = Registry(
     },
     former={"bare": "finetune", "naive": "er", "replay": "er"},
 )
-"""What makes a ``Method`` from its settings: ``make(**settings) -> Method``."""
+"""Functions that make a ``Method`` from its settings: ``make(**settings) -> Method``."""
 
 
 def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
-    """The method that ``make`` gives for settings.
+    """Return the method that ``make`` builds from ``settings``.
 
     Raises:
-        ValueError: a setting is missing, unknown or wrong, or something else than a ``Method`` is given.
+        ValueError: a setting is missing, unknown or wrong, or ``make`` does not return a ``Method``.
     """
     name = getattr(make, "__name__", repr(make))
     try:
@@ -66,7 +66,7 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
 
 
 def method(name: str, **settings: Any) -> Method:
-    """A method from its name, in one of the three forms of ``curation.registry``, and its settings.
+    """Return a method by name, in one of the three forms of ``curation.registry``, with its settings.
 
     Raises:
         ValueError: no method has that name, or a setting is missing, unknown or wrong.

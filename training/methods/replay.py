@@ -1,4 +1,4 @@
-"""Experience replay (ER): the model trains on the new task and on what is kept of the old ones."""
+"""Experience replay (ER): the model trains on the new task and on stored samples of the old ones."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def er(
     Args:
         predict: "head" (vCLIMB ``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says
             that it uses iCaRL's rule).
-        fraction: of each task's samples in the memory, which then grows with the tasks (CGLB); None: all classes share a memory
-            of one size.
-        batches: "mixed" draws batches from new and kept samples together; "paired" takes a batch of each (Avalanche's,
-            which CLEAR ran), the kept ones again and again until the new ones are over.
-        memory: "random" fills equal quotas of the classes anew after each position; "reservoir" is a uniform sample of the
+        fraction: fraction of each task's samples to store, so the memory grows with the tasks (CGLB); None: all classes share
+            a memory of fixed size.
+        batches: "mixed" draws batches from new and stored samples together; "paired" joins a batch of each (Avalanche, which
+            CLEAR ran), and repeats the stored samples until the new ones are exhausted.
+        memory: "random" refills equal class quotas at random after each position; "reservoir" is a uniform sample of the
             stream, "balanced_reservoir" one of each class.
 
     Raises:
-        ValueError: a word that is none of these, or a fraction with another memory.
+        ValueError: an unknown word, or ``fraction`` with a non-default ``batches`` or ``memory``.
 
     >>> er().exemplars, er(batches="paired", memory="reservoir").exemplars
     ('random', 'reservoir')

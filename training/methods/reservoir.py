@@ -9,10 +9,12 @@ from .method import Method, Start
 
 
 def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as_released") -> Method:
-    """Acceptance min(1, alpha k / i): alpha 1 is Vitter's reservoir. The paper has alpha .5, 1, 2, 5; its code also .25.
+    """Biased reservoir with the acceptance probability min(1, alpha k / i).
+
+    Alpha 1 is Vitter's reservoir. The paper has alpha .5, 1, 2, 5; its code also .25.
 
     Args:
-        alpha: see above; more than 1 favours the present.
+        alpha: see above; more than 1 favours the current domain.
         start: "scratch" draws new weights for each domain, "finetune" continues with the last ones.
         removal: see ``core.exemplars.biased_reservoir``.
 
@@ -26,9 +28,10 @@ def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as
 
 
 def dynamic_reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as_released") -> Method:
-    """Alpha grows as alpha i / k, so that acceptance is min(1, alpha) throughout. The paper has .25, .5, .75 and 1.
+    """Biased reservoir whose alpha grows as alpha i / k, so that the acceptance probability is always min(1, alpha).
 
-    At 1 every row of the present is accepted: with domains of equal size the buffer is the current domain.
+    The paper has alpha .25, .5, .75 and 1. At 1 every current row is accepted: with domains of equal size the buffer is the
+    current domain.
 
     >>> dynamic_reservoir(alpha=0.5).settings
     {'alpha': 0.5, 'start': 'finetune', 'removal': 'as_released'}

@@ -1,4 +1,4 @@
-"""Synaptic intelligence (Zenke et al., ICML 2017): weights that lowered the loss on the way are held where they ended."""
+"""Synaptic intelligence (Zenke et al., ICML 2017): weights that lowered the loss are kept close to their final values."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .method import Method
 Form = Literal["as_written", "as_released"]
 
 MOST = 1e-3
-"""The largest importance of ``as_released``."""
+"""Upper limit of the importance in the form ``as_released``."""
 
 
 def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> Method:
     """Loss: classification + c times the sum over parameters of Omega (theta - theta*)^2 (equation 4).
 
-    Omega grows at the end of each domain or task by -w / (Delta^2 + xi), where w is the sum over its steps of the gradient
-    times the step, and Delta the whole way (equation 5). The gradient is that of the loss that is minimised. Where the
-    schedule chooses an epoch, the sum and the way end with it.
+    At the end of each domain or task, Omega grows by -w / (Delta^2 + xi), where w is the sum over training steps of gradient
+    times change, and Delta the total change (equation 5). The gradient is that of the minimised loss. If the schedule selects
+    an epoch, w and Delta are those at its end.
 
     Args:
         strength: c. CLEAR has 1e-4.
         damping: xi. The paper has 1e-3 (permuted MNIST), Avalanche 1e-7.
-        form: "as_released" is Avalanche's, which CLEAR ran: half the penalty, Omega at most ``MOST``, and parameters of
-            batch norm left out.
+        form: "as_released" (Avalanche, which CLEAR ran): half the penalty, Omega at most ``MOST``, and no batch norm
+            parameters.
 
     Raises:
-        ValueError: ``form`` is no such word, or ``damping`` is not positive.
+        ValueError: ``form`` is unknown, or ``damping`` is not positive.
 
     >>> si(strength=1e-4, damping=1e-7, form="as_released").name  # as CLEAR ran it
     'si'

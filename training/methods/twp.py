@@ -1,4 +1,4 @@
-"""Topology-aware weight preserving (Liu et al., AAAI 2021): weights matter for the loss, and for a graph's attention."""
+"""Topology-aware weight preserving (Liu et al., AAAI 2021): keeps weights that matter for the loss or a graph's attention."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def twp(
     gradients: Gradients = "fresh",
     norm: NormRule = "minimised",
 ) -> Method:
-    """The classification loss, a penalty weighted by loss and topology, and beta times the L1 norm of the loss's gradient.
+    """Loss: classification + a penalty weighted by loss and topology + beta times the L1 norm of the loss's gradient.
 
-    The weight is lambda_l g^2 + lambda_t h^2: g is the gradient of the loss on the task that has been learned, h that of the
-    norm of its attention: of a gcn, an st_gcn, or what a network's own ``topology(x)`` gives. The L1 norm is to keep few
-    weights important, so that others are left for tasks to come.
+    The penalty's weight is lambda_l g^2 + lambda_t h^2, where g is the gradient of the loss on the previous task, and h the
+    gradient of the norm of its attention (of a gcn or st_gcn, or the result of a network's own ``topology(x)``). The L1 norm
+    keeps few weights important, which leaves others for future tasks.
 
-    A simplification: it is the norm of g alone, whatever ``norm`` is, as in the code of TWP and of CGLB. The importance of a
-    weight, which is to be kept small, has h in it too, and neither code has that in the norm.
+    A simplification: for either ``norm`` it is the norm of g alone, as in the code of TWP and CGLB. The importance that it
+    should keep small also contains h, which neither code includes in the norm.
 
     Args:
         strength_loss, strength_topology: lambda_l and lambda_t.
-        beta: of the norm.
-        gradients: "summed": they are never set back within a task, as in CGLB, and that of the loss counts twice a step.
-        norm: "minimised", as the paper of TWP has it, by the gradient of the gradient, which makes a step several times as
-            long. In the code of TWP and of CGLB it is a "constant": a number, which adds beta times itself to the value of the
-            loss, and nothing to what the optimiser sees.
+        beta: weight of the L1 norm, at least 0.
+        gradients: "summed" (CGLB): gradients are not reset within a task, and the loss's gradient counts twice per step;
+            "fresh": they are reset at each step.
+        norm: "minimised" (the TWP paper): by double backpropagation, which makes a step several times slower. "constant" (the
+            code of TWP and CGLB): a number, which adds beta times itself to the value of the loss and nothing to its gradient.
 
     Raises:
-        ValueError: a word that is none of these, or a beta below 0.
+        ValueError: ``gradients`` or ``norm`` is unknown, or ``beta`` is below 0.
 
     >>> method = twp(strength_loss=10000.0, strength_topology=100.0, beta=0.1)
     >>> method.learners, method.attention  # the model must be one with attention over edges

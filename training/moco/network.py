@@ -1,8 +1,8 @@
 """MoCo's two encoders and its queue (He et al., "Momentum Contrast", CVPR 2020; v2: Chen et al., 2020).
 
-torch alone, and none of lightly's blocks (1.6.0): its memory bank is no part of a state dict, so that a training which resumes
-begins with random keys, and is drawn from the global generator, as its transforms draw from numpy's; it brings
-pytorch-lightning, torchmetrics, hydra-core and omegaconf.
+Only torch is used, not lightly (1.6.0): its memory bank is not part of a state dict, so that a resumed training starts with
+random keys, and is drawn from the global generator, as its transforms draw from numpy's; and it requires pytorch-lightning,
+torchmetrics, hydra-core and omegaconf.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .settings import MocoSettings
 
 
 class SplitBatchNorm(nn.BatchNorm2d):
-    """Batch norm that normalises parts of a batch by themselves in training: row r belongs to part r mod ``splits``.
+    """Batch norm that normalises parts of a batch separately in training: row r belongs to part r mod ``splits``.
 
-    So one device computes what ``splits`` devices do. Running statistics are the mean of the parts'.
+    So one device computes what ``splits`` devices do. Running statistics are averaged over the parts.
     """
 
     splits = 1
@@ -56,7 +56,7 @@ def encoder(settings: MocoSettings, init: torch.Generator) -> nn.Module:
     with torch.device("meta"):
         head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, settings.dim))
     head.to_empty(device="cpu")
-    for parameter in head.parameters():  # as torch draws them where nothing else is said
+    for parameter in head.parameters():  # torch's default initialisation
         nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=init)
     if settings.backbone in RESNETS:
         network.fc = head
@@ -70,13 +70,13 @@ def encoder(settings: MocoSettings, init: torch.Generator) -> nn.Module:
 
 
 class MoCo(nn.Module):
-    """The encoder that is trained, the one of keys that follows it, and the queue of keys.
+    """The query encoder that is trained, the key encoder that follows it, and the queue of keys.
 
     Names in its state dict are those of the released code: ``encoder_q``, ``encoder_k``, ``queue``, ``queue_ptr``.
 
     Args:
-        settings: see there.
-        seed: of the weights and the keys that the queue begins with.
+        settings: see ``MocoSettings``.
+        seed: seed for the weights and the initial keys of the queue.
 
     >>> from benchwright.training.moco.settings import moco_settings
     >>> small = {"backbone": "small_cnn", "width": 4, "dim": 8, "batch_size": 4, "queue": 16, "batch_norm_splits": 2}
@@ -104,20 +104,20 @@ class MoCo(nn.Module):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Move the weights of the encoder of keys towards those of the other; its batch norm has statistics of its own."""
+        """Move the key encoder's weights towards those of the query encoder; batch norm has its own statistics in each."""
         move = swa_utils.get_ema_multi_avg_fn(self._settings.encoder_momentum)
         move([*self.encoder_k.parameters()], [*self.encoder_q.parameters()], 0)
 
     def forward(self, queries: Tensor, keys: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of a step, and its keys, which ``enqueue`` takes once the gradient is computed.
+        """Return the logits of a step, and its keys, which ``enqueue`` takes once the gradient is computed.
 
         Args:
             queries: (b, 3, side, side) first views.
             keys: (b, 3, side, side) second views.
-            order: permutation of b in which keys pass their encoder, so that batch norm tells nothing of pairs.
+            order: permutation of b in which keys pass through their encoder, so that batch norm leaks nothing about pairs.
 
         Returns:
-            (b, 1 + queue) float32, of which the first is right; and (b, dim).
+            Logits (b, 1 + queue) float32, of which the first is the right one; and keys (b, dim).
         """
         # Only encoders run in half precision.
         q = F.normalize(self.encoder_q(queries).float(), dim=1)
@@ -133,7 +133,7 @@ class MoCo(nn.Module):
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:
-        """Put the keys of a step in the place of the oldest ones."""
+        """Replace the oldest keys of the queue by those of a step."""
         at = int(self.queue_ptr)
         self.queue[:, at : at + len(keys)] = keys.T
         self.queue_ptr[0] = (at + len(keys)) % self.queue.shape[1]

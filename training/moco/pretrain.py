@@ -1,4 +1,4 @@
-"""The loop of a pre-training: batches of two views, steps, checkpoints; what it leaves is a file in the released form."""
+"""Pre-training loop: batches of two views, steps, checkpoints; the result is a file in the released form."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from .settings import MocoSettings
 from .views import Pixels, coloured, crops, draw_views
 
 _CHECK_STEPS = 100
-"""Steps between two looks at whether the loss is finite."""
+"""Steps between two checks that the loss is finite."""
 _CHUNK_NUMBERS = 1 << 18
-"""Numbers of views that are coloured together on the CPU: few enough for its caches."""
+"""Number of values of views that are coloured together on the CPU: few enough for its caches."""
 
 EpochOrder = Callable[[int], NDArray[np.int64]]
-"""Rows in the order of an epoch."""
+"""``order(epoch)``: rows in the order of an epoch."""
 
 
 @dataclass(frozen=True)
 class PretrainingPictures:
-    """What is learned from.
+    """Pictures to train on.
 
     Attributes:
-        read: pictures of some rows.
-        keys: of all rows.
+        read: reads pictures of some rows.
+        keys: keys of all rows.
         order: see ``EpochOrder``.
     """
 
@@ -52,11 +52,11 @@ class PretrainingPictures:
 
 @dataclass
 class PretrainingProgress:
-    """How far a training has come: ``step`` steps of ``epoch``, and what was measured.
+    """Progress of a training: ``step`` steps of ``epoch``, and the measurements.
 
     Attributes:
-        loss, right: summed over the pictures of the epoch so far.
-        losses, accuracies: means of each epoch that has ended. Accuracy is the share of queries whose own key scores highest.
+        loss, right: loss and right answers, summed over the pictures of the epoch so far.
+        losses, accuracies: means of each finished epoch. Accuracy is the share of queries whose own key scores highest.
     """
 
     epoch: int = 0
@@ -68,14 +68,13 @@ class PretrainingProgress:
 
 
 class Pretraining:
-    """MoCo on some pictures: a function of the settings, the seed, and the pictures with their keys.
+    """MoCo pre-training: the result depends only on the settings, the seed, and the pictures with their keys.
 
-    On the CPU it does not depend on the number of cores, nor of workers, nor on interruptions; on CUDA convolutions are chosen
-    that give equal sums each time. One device is used: where several are wanted as the paper had them, ``batch_norm_splits``
-    computes what they would.
+    On the CPU it does not depend on the number of cores or workers, or on interruptions; on CUDA, deterministic convolutions
+    are used. Training runs on one device; with ``batch_norm_splits`` it computes what several devices, as in the paper, would.
 
     Args:
-        settings: see there.
+        settings: see ``MocoSettings``.
         seed: seed of all random draws.
         device: "cpu", "cuda:0", ...
         workers: threads that load batches ahead.
@@ -103,13 +102,13 @@ class Pretraining:
         checkpoint_s: float = math.inf,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Learn to the last epoch, from the checkpoint if there is one.
+        """Train to the last epoch, from the checkpoint if there is one.
 
         Args:
             pictures: at least ``batch_size``.
-            checkpoint: where it resumes, and what it leaves every ``checkpoint_s`` seconds.
-            checkpoint_s: see above; changes no result.
-            tell: told one line per epoch.
+            checkpoint: to resume from, and to write every ``checkpoint_s`` seconds.
+            checkpoint_s: see above; does not affect the result.
+            tell: called with one line per epoch.
 
         Raises:
             ArithmeticError: the loss is no longer finite.
@@ -172,11 +171,11 @@ class Pretraining:
         return torch.cat([coloured(cuts[part], draws[part], view) for part in parts])
 
     def step(self, first: Tensor, second: Tensor, name: str) -> Tensor:
-        """One step of the optimiser. Returns the loss and the right answers, summed over the batch, float64.
+        """Run one step of the optimiser. Returns the loss and the right answers, summed over the batch, float64.
 
         Args:
             first, second: views.
-            name: of the step: keys are shuffled by it.
+            name: name of the step, which determines the shuffling of keys.
         """
         self.moco.train()
         b = len(first)
@@ -195,7 +194,7 @@ class Pretraining:
         return torch.stack([loss.detach().double() * b, right.double()])
 
     def save(self, path: Path) -> None:
-        """Write all that ``load`` needs to continue."""
+        """Write the state from which ``load`` resumes."""
         state = {
             "moco": self.moco.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -205,7 +204,7 @@ class Pretraining:
         torch.save(state, path)
 
     def load(self, path: Path) -> None:
-        """Resume from the state of ``path``, from which only tensors and numbers are read."""
+        """Resume from the state in ``path``, of which only tensors and numbers are read."""
         held: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
         self.moco.load_state_dict(held["moco"])
         self.optimiser.load_state_dict(held["optimiser"])
@@ -214,7 +213,7 @@ class Pretraining:
         self.progress = PretrainingProgress(**held["progress"])
 
     def released(self) -> bytes:
-        """The encoder of queries with its head as the released checkpoints have it, under ``module.encoder_q.``."""
+        """The query encoder with its head in the form of the released checkpoints, under ``module.encoder_q.``."""
         weights = {f"module.encoder_q.{name}": value.cpu() for name, value in self.moco.encoder_q.state_dict().items()}
         memory = io.BytesIO()
         torch.save({"epoch": self.progress.epoch, "arch": self.settings.backbone, "state_dict": weights}, memory)

@@ -1,4 +1,4 @@
-"""Settings of MoCo v2, as published and as changed. Needs no torch."""
+"""Settings of MoCo v2, as published or with changes. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BACKBONES = ("resnet18", "resnet34", "resnet50", "small_cnn")
 
 @dataclass(frozen=True)
 class MocoView:
-    """How a picture is seen twice: cut, coloured, blurred and mirrored by chance (the released code's ``--aug-plus``).
+    """Random augmentation of both views of a picture: crop, colours, blur and flip (the released code's ``--aug-plus``).
 
     Attributes:
         side_px: side of the square input.
-        crop_area: least and greatest share of the picture that is cut out.
-        crop_aspect: least and greatest width over height of it, log-uniform.
-        jitter_chance: of a change of colours, in which the next four come in an order that is drawn.
+        crop_area: minimum and maximum share of the picture's area in a crop.
+        crop_aspect: minimum and maximum width over height of a crop, log-uniform.
+        jitter_chance: probability of colour jitter, which applies the next four in a random order.
         brightness, contrast, saturation: factors are in [1 - x, 1 + x].
         hue: turns are in [-x, x].
-        grey_chance, blur_chance, flip_chance: see the names.
-        blur_sigma_px: least and greatest deviation of the Gaussian.
-        mean, std: of red, green, blue, where white is 1.
+        grey_chance, blur_chance, flip_chance: probabilities of greyscale, blur and flip.
+        blur_sigma_px: minimum and maximum standard deviation of the Gaussian.
+        mean, std: mean and standard deviation of red, green, blue, where white is 1.
     """
 
     side_px: int
@@ -67,7 +67,7 @@ class MocoView:
 
     @property
     def blur_reach_px(self) -> int:
-        """Pixels to each side that the widest blur takes in: three deviations."""
+        """Radius of the widest blur in pixels: three standard deviations."""
         return math.ceil(3 * self.blur_sigma_px[1])
 
 
@@ -80,16 +80,16 @@ class MocoSettings:
         width: channels of the first convolution of ``small_cnn``.
         dim: length of a query or key.
         epochs: passes over the pictures, each in a new order; the last incomplete batch of each is left out.
-        batch_size: pictures a step.
-        learning_rate: of the first epoch; it falls by a cosine, epoch by epoch, to 0.
-        momentum, weight_decay: of SGD.
-        temperature: that logits are divided by.
-        encoder_momentum: share of its weights that the encoder of keys keeps in a step.
-        queue: keys that are kept, a multiple of ``batch_size``.
-        batch_norm_splits: parts of a batch that are normalised by themselves, as on as many GPUs; keys go to parts at random
-            (the paper's shuffled batch norm). 1: the whole batch, unshuffled.
-        mixed_precision: float16 where the device is CUDA; elsewhere float32.
-        view: how pictures are seen.
+        batch_size: pictures per step.
+        learning_rate: learning rate of the first epoch; it decreases to 0 by a cosine, epoch by epoch.
+        momentum, weight_decay: settings of SGD.
+        temperature: divisor of the logits.
+        encoder_momentum: share of its weights that the key encoder keeps in a step.
+        queue: number of keys in the queue, a multiple of ``batch_size``.
+        batch_norm_splits: number of parts of a batch that are normalised separately, as on that number of GPUs; keys go to
+            parts at random (the paper's shuffled batch norm). 1: the whole batch, unshuffled.
+        mixed_precision: float16 on CUDA; float32 on other devices.
+        view: augmentation of the pictures.
     """
 
     backbone: str
@@ -143,10 +143,10 @@ def moco_presets() -> list[str]:
 
 
 def moco_settings(preset: str, changes: Mapping[str, Any]) -> MocoSettings:
-    """The settings of a preset with changes; those of ``view`` go by name, too.
+    """Return the settings of a preset with changes; those of ``view`` are changed by name, too.
 
     Raises:
-        ValueError: a name that there is not, or a value out of range.
+        ValueError: a name is unknown, or a value is out of range.
 
     >>> moco_settings("moco_v2", {}).queue
     65536
@@ -169,7 +169,7 @@ def moco_settings(preset: str, changes: Mapping[str, Any]) -> MocoSettings:
 
 
 def _check(made: Any) -> None:
-    """Raise ValueError where a value has not the type of its field."""
+    """Raise ValueError if a value does not have the type of its field."""
     for field in dataclasses.fields(made):
         value, kind = getattr(made, field.name), str(field.type)
         if kind.startswith("tuple"):

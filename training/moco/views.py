@@ -1,8 +1,8 @@
-"""Two views of a picture, as MoCo v2 sees it: what is drawn depends on the seed, the epoch, the key and the view alone.
+"""Two random views of a picture for MoCo v2; the draws depend on the seed, the epoch, the key and the view alone.
 
-Cuts are made picture by picture on bytes, as they differ in size; colours and blur on batches, on any device, with a number a
-picture for each operation. Operations are torchvision's (``transforms.v2.functional``, on floats, without the rounding to bytes
-between them that Pillow's have) in the order of the released code.
+Pictures are cropped one by one as bytes, since they differ in size; colours and blur are applied to batches, on any device,
+with one number per picture for each operation. Operations are torchvision's (``transforms.v2.functional``, on floats, without
+Pillow's rounding to bytes in between) in the order of the released code.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _LUMA = (0.2989, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class Draws:
-    """What is drawn for n views, a row each.
+    """Random draws for n views, one row each.
 
     Attributes:
-        crops: (n, 2 * 10 + 2) numbers in [0, 1): area and aspect of ten tries, place down and across.
-        flip: (n,) whether it is mirrored.
+        crops: (n, 2 * 10 + 2) numbers in [0, 1): area and aspect of ten tries, vertical and horizontal position.
+        flip: (n,) whether the view is mirrored.
         order: (n, 4) the order of brightness, contrast, saturation and hue (0 to 3).
-        factors: (n, 4) of them; nothing changes where jitter is off.
-        jitter, grey: (n,) whether.
-        sigma: (n,) of the blur in pixels; 0 for none.
+        factors: (n, 4) their factors; not used where jitter is off.
+        jitter, grey: (n,) whether they are applied.
+        sigma: (n,) standard deviation of the blur in pixels; 0 for none.
     """
 
     crops: NDArray[np.float64]
@@ -51,7 +51,7 @@ class Draws:
 
 
 def draw_views(view: MocoView, *, seed: int, epoch: int, keys: Sequence[str], number: int) -> Draws:
-    """What is drawn for view ``number`` of the pictures ``keys`` in an epoch."""
+    """Draw view ``number`` of the pictures ``keys`` in an epoch."""
     count = 2 * _TRIES + 2
     u = np.stack([rng(seed, "moco view", f"{epoch}\0{number}\0{key}").random(count + 13) for key in keys])
     crops, chances, order, where = u[:, :count], u[:, count : count + 4], u[:, count + 4 : count + 8], u[:, count + 8 :]
@@ -69,13 +69,13 @@ def draw_views(view: MocoView, *, seed: int, epoch: int, keys: Sequence[str], nu
 
 
 def crop_box(height: int, width: int, u: NDArray[np.float64], view: MocoView) -> tuple[int, int, int, int]:
-    """(top, left, height, width) of a cut as torchvision's ``RandomResizedCrop`` chooses it: the first try that fits, or the
-    greatest cut from the centre whose aspect is allowed.
+    """(top, left, height, width) of a crop as in torchvision's ``RandomResizedCrop``: the first try that fits, or the largest
+    centre crop with an allowed aspect ratio.
 
     Args:
-        height, width: of the picture.
+        height, width: size of the picture.
         u: a row of ``Draws.crops``.
-        view: its limits.
+        view: limits of area and aspect ratio.
     """
     (small, large), (narrow, wide) = view.crop_area, view.crop_aspect
     for area, ratio in u[: 2 * _TRIES].reshape(_TRIES, 2).tolist():
@@ -90,7 +90,7 @@ def crop_box(height: int, width: int, u: NDArray[np.float64], view: MocoView) ->
 
 
 def crops(pictures: Sequence[Pixels], draws: Draws, view: MocoView) -> Tensor:
-    """(n, 3, side, side) uint8: a cut of each picture, scaled (bilinear, antialiased) and mirrored as drawn."""
+    """(n, 3, side, side) uint8: a crop of each picture, scaled (bilinear, antialiased) and mirrored as drawn."""
     made = torch.empty((len(pictures), 3, view.side_px, view.side_px), dtype=torch.uint8)
     for number, picture in enumerate(pictures):
         top, left, height, width = crop_box(picture.shape[0], picture.shape[1], draws.crops[number], view)
@@ -103,7 +103,7 @@ def crops(pictures: Sequence[Pixels], draws: Draws, view: MocoView) -> Tensor:
 
 
 def coloured(cuts: Tensor, draws: Draws, view: MocoView) -> Tensor:
-    """(n, 3, side, side) float32, normalised: the cuts with their colours changed, without colour, and blurred, as drawn."""
+    """(n, 3, side, side) float32, normalised: the crops with colour jitter, greyscale and blur, as drawn."""
     x = cuts.float().div_(255)
     order = np.where(draws.jitter[:, None], draws.order, -1)
     for place in range(4):
@@ -118,7 +118,7 @@ def coloured(cuts: Tensor, draws: Draws, view: MocoView) -> Tensor:
 def _on_rows(
     x: Tensor, which: NDArray[np.bool_], change: Callable[[Tensor, Tensor], Tensor], numbers: NDArray[np.float32]
 ) -> None:
-    """Change some pictures in place, each by its own of ``numbers``."""
+    """Change some pictures in place, each with its own entry of ``numbers``."""
     rows = np.flatnonzero(which)
     if not len(rows):
         return
@@ -156,7 +156,7 @@ def _hue(x: Tensor, turn: Tensor) -> Tensor:
     safe = torch.where(chroma == 0, 1, chroma)
     sixths = torch.where(high == r, (g - b) / safe, torch.where(high == g, (b - r) / safe + 2, (r - g) / safe + 4))
     sixths += 6 * turn
-    # Of each channel: how far it lies below the highest, by its distance on the circle of hues.
+    # How far each channel lies below the highest, by its distance on the circle of hues.
     shift = torch.tensor([5.0, 3.0, 1.0], device=x.device).view(1, 3, 1, 1)
     place = shift + sixths
     place -= (place / 6).floor_().mul_(6)  # five times as fast as torch's remainder
@@ -167,9 +167,10 @@ _CHANGES = (_brightness, _contrast, _saturation, _hue)
 
 
 def _blurred(x: Tensor, sigma: Tensor, reach: int) -> Tensor:
-    """Gaussian of each picture's own deviation, mirrored at the border.
+    """Gaussian blur with each picture's own standard deviation, mirrored at the border.
 
-    Shifted sums, as the kernel is symmetric: on the CPU two to five times as fast as convolutions with a group a plane.
+    Computed by shifted sums, as the kernel is symmetric: on the CPU two to five times as fast as convolutions with one group
+    per plane.
     """
     offsets = torch.arange(reach + 1, device=x.device, dtype=torch.float32)
     kernel = torch.exp(-0.5 * (offsets / sigma.view(-1, 1)) ** 2)

@@ -1,5 +1,5 @@
-"""Any network for images or clips of torchvision or timm without its last layer, by name: new, or with weights from a file or a
-hub."""
+"""Backbones by name: any torchvision or timm network for images or clips without its last layer, with random or loaded
+weights."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from .picture_net import HEADS
 from .tsn import Segments
 
 HUB = "hub://"
-"""In place of a file: weights that the library publishes, by their name there, as in ``hub://IMAGENET1K_V1``."""
+"""Prefix, in place of a file, for weights that the library publishes, as in ``hub://IMAGENET1K_V1``."""
 
 _MVIT = (16, 3, 224, 224)
-"""Clips that torchvision's MViT is made for."""
+"""Shape of the clips that torchvision's MViT takes."""
 
 _drawing = threading.Lock()
 
 
 class WholeClip(nn.Module):
-    """(b, frames, 3, h, w) -> (b, width): a network that takes (b, 3, frames, h, w)."""
+    """(b, frames, 3, h, w) -> (b, width): adapter for a network that takes (b, 3, frames, h, w)."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -54,24 +54,24 @@ def backbone_net(
     dropout: float = 0.0,
     weights: Path | None = None,
 ) -> Classifier:
-    """A network of torchvision or timm by name, as in "torchvision/resnet50"; outputs are added as classes appear.
+    """A torchvision or timm network by name, such as "torchvision/resnet50"; outputs are added as classes appear.
 
-    Networks for clips, such as "torchvision/r2plus1d_18", "torchvision/mvit_v2_s" or "torchvision/swin3d_t", look at all
-    frames together. MViT takes 16 frames of 224 x 224 alone; S3D has no last linear layer, and is refused. A network for
-    images looks at every frame of a clip, and the logits are the mean of theirs.
+    Networks for clips, such as "torchvision/r2plus1d_18", "torchvision/mvit_v2_s" or "torchvision/swin3d_t", process all
+    frames together. MViT takes only 16 frames of 224 x 224; S3D is rejected, because it has no last linear layer. A network for
+    images processes each frame of a clip, and the logits are averaged over the frames.
 
     Fits: images, clips.
 
     Args:
-        init: of all weights that no file gives.
-        sample: shape of a picture, (3, h, w), or of a clip, (frames, 3, h, w).
+        init: generator for all weights that are not loaded from a file.
+        sample: shape of an image, (3, h, w), or of a clip, (frames, 3, h, w).
         name: see ``backbone``.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
-        dropout: before the head, in [0, 1).
-        weights: a file of weights, see ``backbone``.
+        dropout: rate before the head, in [0, 1).
+        weights: file of weights, see ``backbone``.
 
     Raises:
-        ValueError: no such network or head, or it does not take such pictures or such a file.
+        ValueError: the network or head is unknown, or the network does not fit the samples or the file.
 
     >>> init = torch.Generator().manual_seed(0)
     >>> classifier = backbone_net(init, sample=(3, 64, 64), name="timm/resnet10t", head="cosine_kept")
@@ -88,7 +88,7 @@ def backbone_net(
 
 
 def check_backbone_net(name: str, head: str = "linear", *, clips: bool = False) -> None:
-    """Raise ValueError where there is no such head, or no such network for images or, where ``clips``, for them."""
+    """Raise ValueError if the head or the network is unknown; ``clips`` allows networks for clips as well as for images."""
     _split(name, clips=clips)
     if head not in HEADS:
         raise ValueError(f"head {head!r}: there are {', '.join(HEADS)}")
@@ -97,22 +97,24 @@ def check_backbone_net(name: str, head: str = "linear", *, clips: bool = False) 
 def backbone(
     name: str, init: torch.Generator, weights: Path | None = None, *, sample: Sequence[int] = (3, 224, 224)
 ) -> tuple[nn.Module, int]:
-    """A network without its last layer, (b, 3, h, w) float32 -> (b, width), and its width; of clips (b, frames, 3, h, w) ->
-    (b, width), or (b, frames, width) by a network for images.
+    """Return a network without its last layer, and the width of its features.
 
-    Weights are drawn as the library draws them, from ``init`` alone. Layers that draw while they train (dropout, stochastic
-    depth) are off: their draws would come from the global generator.
+    The network maps images (b, 3, h, w) float32 -> (b, width), and clips (b, frames, 3, h, w) -> (b, width), or (b, frames,
+    width) if it is a network for images.
+
+    Weights are drawn as in the library, from ``init`` alone. Layers that draw during training (dropout, stochastic depth) are
+    switched off, because they would draw from the global generator.
 
     Args:
         name: "torchvision/NAME" or "timm/NAME".
-        init: of weights that no file gives.
-        weights: a file that holds that network in a form that ``datasets.features.checkpoints`` reads (torchvision, MoCo,
-            BYOL and others). Its last layer is left out.
-        sample: shape of a picture or clip.
+        init: generator for weights that are not loaded from a file.
+        weights: file of this network's weights, in a form that ``datasets.features.checkpoints`` reads (torchvision, MoCo,
+            BYOL and others). The last layer is ignored.
+        sample: shape of an image or clip.
 
     Raises:
-        ValueError: no such network, one without a last linear layer or for samples of another size, or the file holds
-            another one.
+        ValueError: the network is unknown, has no last linear layer or takes samples of another size, or the file holds another
+            network.
 
     >>> network, width = backbone("torchvision/resnet18", torch.Generator().manual_seed(0))
     >>> width
@@ -124,7 +126,7 @@ def backbone(
         message = f"takes only clips of shape {_MVIT}, but these are {tuple(sample)}"
         raise ValueError(f"backbone {name!r} {message}: sample 16 frames of 224 x 224 px, or name another network")
     seed = int(torch.randint(2**62, (), generator=init))
-    # The libraries draw from the global generator, which is given back as it was.
+    # The libraries draw from the global generator, whose state is restored.
     with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network, heads = headless(library, own, clips=clips)
@@ -137,26 +139,26 @@ def backbone(
 
 
 def hub_weights(name: str, tag: str = "") -> Path:
-    """The file of weights that a library publishes for its network, fetched unless it was before.
+    """Return the file of weights that a library publishes for a network; it is downloaded once.
 
     Args:
         name: see ``backbone``.
-        tag: which of them: "IMAGENET1K_V1" of torchvision, "a1_in1k" of timm; the library's default by default.
+        tag: name of the weights: "IMAGENET1K_V1" of torchvision, "a1_in1k" of timm; "": the library's default.
 
     Raises:
-        ValueError: there are none of that name, or they cannot be fetched.
+        ValueError: no weights have that name, or they cannot be downloaded.
     """
     check_hub_weights(name, tag)
     library, own = _split(name, clips=True)
     try:
         return _timm_file(own, tag) if library == "timm" else _torchvision_file(own, tag)
-    except Exception as error:  # what a library raises without a network is its HTTP client's business
+    except Exception as error:  # without a network, each library raises the errors of its HTTP client
         told = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be downloaded: {told}: give a file") from error
 
 
 def check_hub_weights(name: str, tag: str = "") -> None:
-    """Raise ValueError where a library publishes no such weights for its network. Nothing is fetched.
+    """Raise ValueError if a library publishes no such weights for the network. Nothing is downloaded.
 
     >>> check_hub_weights("torchvision/resnet18", "IMAGENET1K_V2")
     Traceback (most recent call last):
@@ -177,7 +179,7 @@ def _timm_file(name: str, tag: str) -> Path:
     import huggingface_hub
 
     timm = timm_models()
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is no news: what came of it is told
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # hide messages about retries: the final error is reported
     found = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name)
     if found is None or not found.hf_hub_id:
         raise ValueError("there are none")
@@ -222,7 +224,7 @@ def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> No
 
 
 def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
-    """Length of the features of such a picture."""
+    """Length of the feature vectors for samples of this shape."""
     network.eval()
     try:
         with torch.no_grad():

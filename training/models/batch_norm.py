@@ -1,6 +1,6 @@
-"""Batch norm along an axis of streams: where its parameters lie, as torch's autograd sees it, and by hand.
+"""Batch norm along a stream axis: its parameters, a version for torch's autograd, and one with explicit gradients.
 
-Statistics move as those of torch's batch norm do: by a tenth, the variance with Bessel's correction.
+Running statistics are updated as in torch's batch norm: with momentum 0.1, the variance with Bessel's correction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def statistics_pieces(name: str, width: int) -> dict[str, Piece]:
 
 
 def batch_norm(name: str, p: dict[str, Tensor], seen: dict[str, Tensor], x: Tensor, *, training: bool) -> Tensor:
-    """Batch norm of (R, rows, width) over the rows of each stream; moves the running statistics where ``training``."""
+    """Batch norm of (R, rows, width) over the rows of each stream; updates the running statistics if ``training``."""
     mean, variance = seen[f"{name}/mean"], seen[f"{name}/variance"]
     if training:
         mean = x.mean(1, keepdim=True)
@@ -49,14 +49,14 @@ def _move(name: str, seen: MutableMapping[str, Any], mean: Any, variance: Any, r
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
-    """A batch norm of one batch, which makes z = x slope + offset of x.
+    """Batch norm of one batch: z = x slope + offset.
 
     Attributes:
-        name: of its parameters.
-        rows: of the batch.
-        mean: (R, 1, width) float64: of x.
-        inverse: (R, 1, width) float64: of x's deviation.
-        slope: (R, 1, width), of the parameters' type, as is ``offset``.
+        name: name in the parameters.
+        rows: number of rows in the batch.
+        mean: (R, 1, width) float64, the mean of x.
+        inverse: (R, 1, width) float64, 1 / the standard deviation of x.
+        slope: (R, 1, width), of the parameters' dtype, like ``offset``.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Norm:
     def of(
         cls, name: str, p: Mapping[str, Array], seen: MutableMapping[str, Array], mean: Array, variance: Array, rows: int
     ) -> Norm:
-        """From the moments of x over the rows, (R, 1, width) float64; moves the running statistics."""
+        """Make it from the moments of x over the rows, (R, 1, width) float64; updates the running statistics."""
         _move(name, seen, mean, variance, rows)
         scale, inverse = p[f"{name}/scale"], 1 / np.sqrt(variance + EPSILON)
         slope = scale * inverse
@@ -78,16 +78,16 @@ class Norm:
         return cls(name, rows, mean, inverse, slope.astype(scale.dtype), offset.astype(scale.dtype))
 
     def gradient(self, d_slope: Array, d_offset: Array, found: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Write the gradient of scale and shift, and say what that of x is: dz slope + x first + second.
+        """Write the gradients of scale and shift; return first and second in the gradient of x: dz slope + x first + second.
 
         Args:
             d_slope: (R, 1, width): dz x, summed over the rows.
-            d_offset: (R, 1, width): dz, summed.
-            found: name -> (R, 1, width), written.
+            d_offset: (R, 1, width): dz, summed over the rows.
+            found: name -> (R, 1, width) gradients, written here.
         """
         d_scale = self.inverse * (d_slope - self.mean * d_offset)
         found[f"{self.name}/scale"][:], found[f"{self.name}/shift"][:] = d_scale, d_offset
-        # That of x is slope (dz - mean of dz - x' mean of dz x'), with x' = (x - mean) inverse.
+        # The gradient of x is slope (dz - mean of dz - x' mean of dz x'), with x' = (x - mean) inverse.
         first = self.slope * self.inverse * d_scale / -self.rows
         second = self.slope * d_offset / -self.rows - first * self.mean
         return first.astype(self.slope.dtype), second.astype(self.slope.dtype)

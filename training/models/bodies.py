@@ -1,4 +1,4 @@
-"""Networks that see one body, run over each body of a sample."""
+"""Apply a network for one body to each body of a sample."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 
 class EachBody(nn.Module):
-    """A network run over each body by itself; a ``Classifier`` takes the mean of what it gives.
+    """A network applied to each body separately; a ``Classifier`` averages the logits over bodies.
 
-    An absent body, of zeros alone, counts as the others do, as in the code of CTR-GCN and ST-GCN; and the moments of batch norm
-    are over all bodies, as in that of ST-GCN.
+    An absent body, all zeros, counts like any other, as in the code of CTR-GCN and ST-GCN; batch norm computes its moments over
+    all bodies, as in the code of ST-GCN.
 
     Args:
-        network: of one body, (n, ...) -> (n, width).
+        network: network for one body, (n, ...) -> (n, width).
 
     Attributes:
-        width: of its features.
+        width: length of a feature vector.
 
     >>> import torch
     >>> network = nn.Sequential(nn.Flatten(), nn.Linear(6, 4))
@@ -32,9 +32,9 @@ class EachBody(nn.Module):
         self.network, self.width = network, getattr(network, "width", None)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, M, ...) -> (n, M, width); of a network that gives several vectors a body, all of them."""
+        """(n, M, ...) -> (n, M, width), or (n, M k, width) for a network that returns k vectors per body."""
         return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2]).flatten(1, -2)
 
     def topology(self, x: Tensor) -> Tensor:
-        """What the network's own ``topology`` gives for the bodies of all samples."""
+        """Return the network's own ``topology`` for the bodies of all samples."""
         return cast("Callable[[Tensor], Tensor]", self.network.topology)(x.flatten(0, 1))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Module):
-    """Dropout whose masks come from ``generator``, on the CPU, so that every device sees the same; none: no dropout.
+    """Dropout with masks from ``generator``, on the CPU, so that all devices use the same ones; no generator: no dropout.
 
     >>> dropout = Dropout(0.5)
     >>> dropout.generator = torch.Generator().manual_seed(0)
@@ -27,7 +27,7 @@ class Dropout(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero each number with probability ``share`` and scale the others up, in training; else ``x``."""
+        """In training, zero each number with probability ``share`` and scale the others up; else return ``x``."""
         if not self.training or self.share == 0 or self.generator is None:
             return x
         mask = torch.empty(x.shape).bernoulli_(1 - self.share, generator=self.generator)
@@ -37,16 +37,16 @@ class Dropout(nn.Module):
 class Classifier(nn.Module):
     """Logits of all classes seen so far.
 
-    Where the backbone gives several vectors a sample (TSN's segments), the logits are the mean of theirs, and the
-    penultimate vector is the mean vector.
+    If the backbone returns several vectors per sample (TSN's segments), the logits are averaged over them, and the penultimate
+    vector is their mean.
 
     Args:
         backbone: (b, ...) -> (b, width) or (b, segments, width).
         width: length of a feature vector.
-        dropout: before the head.
-        head_std: weights of new outputs are N(0, head_std) and biases 0, as TSN's are; None: uniform in +-1/sqrt(width).
+        dropout: rate before the head.
+        head_std: weights of new outputs are N(0, head_std) and biases 0, as in TSN; None: uniform in +-1/sqrt(width).
         eta: None: the head is linear. Else logits are eta cos(weight, feature), without biases (LUCIR's head); the learned
-            eta starts at 1 and is "kept" from task to task, or "reset" to 1 with each (IIRC's iCaRL-norm).
+            eta starts at 1 and is "kept" from task to task, or "reset" to 1 at each task (IIRC's iCaRL-norm).
 
     >>> classifier = Classifier(nn.Identity(), 4)
     >>> classifier.grow(2, torch.Generator().manual_seed(0))
@@ -72,12 +72,12 @@ class Classifier(nn.Module):
         self.weight = nn.Parameter(torch.empty(0, width))
         self.bias = nn.Parameter(torch.empty(0), requires_grad=eta is None)
         self.eta = None if eta is None else nn.Parameter(torch.ones(()))
-        # One pair a group of classes that were learned together: BiC's correction, which leaves 1 and 0 everywhere else.
+        # One pair per group of classes that were learned together: BiC's correction; other methods leave 1 and 0.
         self.alpha = nn.Parameter(torch.empty(0), requires_grad=False)
         self.beta = nn.Parameter(torch.empty(0), requires_grad=False)
         self.groups: tuple[int, ...] = ()
         self.compiled: Callable[[Tensor], Tensor] | None = None
-        """The backbone as ``torch.compile`` has it, in its place."""
+        """The backbone compiled by ``torch.compile``, used in its place."""
         self._head_std = head_std
         self._reset_eta = eta == "reset"
 
@@ -118,20 +118,20 @@ class Classifier(nn.Module):
                     self.eta.fill_(1.0)
 
     def penultimate(self, x: Tensor) -> Tensor:
-        """(b, width): what the head sees, without dropout, the mean over segments."""
+        """(b, width): input of the head without dropout, averaged over segments."""
         features = self.embed(x)
         return features.mean(1) if features.ndim == 3 else features
 
     def embed(self, x: Tensor) -> Tensor:
-        """(b, width) or (b, segments, width): what the backbone gives."""
+        """(b, width) or (b, segments, width): output of the backbone."""
         return self.backbone(x) if self.compiled is None else self.compiled(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(b, classes) logits, corrected by group."""
+        """(b, classes) logits, corrected per group."""
         return self.head(self.embed(x))
 
     def head(self, embedded: Tensor) -> Tensor:
-        """(b, classes) logits of what ``embed`` gave."""
+        """(b, classes) logits for an output of ``embed``."""
         seen = self.dropout(embedded)
         if self.eta is None:
             logits = nn.functional.linear(seen, self.weight, self.bias)

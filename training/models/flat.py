@@ -1,4 +1,4 @@
-"""Many networks of one shape along an axis of streams: all parameters of a network are one row of one tensor."""
+"""Many networks of one shape along a stream axis: all parameters of a network are one row of one tensor."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ROW = 64  # floats: a multiple of every processor's vector registers
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A parameter: its shape, and how it is drawn.
+    """Shape and initialisation of a parameter.
 
-    "glorot" is Glorot's uniform over the first two axes, "linear" uniform in +-1/sqrt(``fan_in``), which is what torch draws
-    for weights and biases of linear layers and convolutions, "normal" has the deviation ``scale``; "ones" are as large as that.
-    "identities" are matrices over the last two axes.
+    "glorot" is Glorot uniform over the first two axes; "linear" is uniform in +-1/sqrt(``fan_in``), torch's default for weights
+    and biases of linear layers and convolutions; "normal" has the standard deviation ``scale``; "ones" are multiplied by
+    ``scale``; "identities" are identity matrices over the last two axes.
     """
 
     shape: tuple[int, ...]
@@ -32,10 +32,10 @@ class Piece:
 
 
 class Pieces:
-    """Where each piece is in a row.
+    """Positions of the pieces in a row.
 
-    Rows are padded with zeros to whole vector registers: fused optimisers round differently in what is left over, and a
-    stream's numbers must not depend on its neighbours.
+    Rows are padded with zeros to a multiple of the vector registers: fused optimisers round differently in the remainder, and a
+    stream's results must not depend on other streams.
     """
 
     def __init__(self, pieces: Mapping[str, Piece]) -> None:
@@ -50,17 +50,17 @@ class Pieces:
         ]
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """(R, size) -> name -> (R, *shape), views."""
+        """(R, size) -> views by name, each (R, *shape)."""
         parts = flat.split(self._sizes, dim=1)
         return {name: part.view(-1, *piece.shape) for (name, piece), part in zip(self.pieces.items(), parts[:-1], strict=True)}
 
     def arrays(self, flat: Tensor) -> dict[str, NDArray[Any]]:
-        """(R, size), on the CPU -> name -> (R, *shape), arrays over its memory."""
+        """(R, size) on the CPU -> arrays by name, each (R, *shape), which share its memory."""
         held = flat.detach().numpy()
         return {name: held[:, start:stop].reshape(-1, *shape) for name, start, stop, shape in self._places}
 
     def draw(self, init: torch.Generator) -> Tensor:
-        """(size,) float32, in the order of the pieces, from ``init`` alone."""
+        """Draw a row, (size,) float32, in the order of the pieces, from ``init`` alone."""
         flat = torch.zeros(1, self.size)
         for name, view in self.views(flat).items():
             piece = self.pieces[name]
@@ -77,15 +77,15 @@ class Pieces:
 
 
 class GraphBackbone(nn.Module):
-    """One stream of a network, without its outputs.
+    """A single stream of a network, without its output layer.
 
     Args:
         along_streams: classes -> network over a stream axis with ``features``, see ``graph_streams.parallel_streams.GraphNet``.
-        width: of the features.
-        init: of the weights.
+        width: length of a feature vector.
+        init: generator for the weights.
 
     Attributes:
-        along_streams: see above: streams that learn side by side are computed by it.
+        along_streams: see above; computes parallel streams.
         width: see above.
     """
 

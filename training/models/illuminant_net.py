@@ -1,8 +1,8 @@
-"""Networks from the transform between two cameras to the light: nine numbers in, two ratios out; many of them side by side.
+"""Networks that estimate the illuminant from the transform between two cameras: nine inputs, two ratios; many in parallel.
 
 Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021,
 section 3.3, and its released code. N hidden layers of nine units have 90 N + 20 parameters: 200, 470, 1,460 for N = 2, 5, 16.
-Other widths and activations are ours.
+Other widths and activations are our additions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROW = 64  # floats: a multiple of every processor's vector registers
 
 
 class Activation(NamedTuple):
-    """What hidden units do: ``of`` their sum; ``slope``, its derivative by the value that it gave; and ONNX's name for it."""
+    """An activation function ``of`` the input, its derivative ``slope`` as a function of its output, and its name in ONNX."""
 
     of: Callable[[Tensor], Tensor]
     slope: Callable[[Tensor], Tensor]
@@ -38,21 +38,21 @@ ACTIVATIONS: dict[ActivationName, Activation] = {
 
 
 def layers_of(flat: Tensor, shape: NetworkShape) -> list[tuple[Tensor, Tensor]]:
-    """Weights (..., inputs, outputs) and biases (..., outputs) of parameters (..., P or more), from the input on: views."""
+    """Weights (..., inputs, outputs) and biases (..., outputs): views of parameters (..., P or more), first layer first."""
     sizes = [size for before, after in pairwise(shape.widths) for size in (before * after, after)]
     pieces = flat[..., : sum(sizes)].split(sizes, dim=-1)
     return [(pieces[2 * at].unflatten(-1, widths), pieces[2 * at + 1]) for at, widths in enumerate(pairwise(shape.widths))]
 
 
 class IlluminantNets(nn.Module):
-    """R networks of one shape along a run axis: one multiplication of stacks does the layer of all.
+    """R networks of one shape along a run axis: one batched multiplication computes a layer of all networks.
 
-    A run's numbers do not depend on its neighbours: each matrix of a stack is multiplied by itself, and all of a run's
-    parameters are one row of one tensor, so that an optimiser too does its sums for all at once. Rows are padded with zeros,
-    which stay zeros, to whole vector registers: torch's fused optimisers round differently in what is left over.
+    A run's results do not depend on other runs: the matrices of a batch are multiplied separately, and all parameters of a run
+    are one row of one tensor, so that an optimiser also updates all runs at once. Rows are padded with zeros, which stay zero,
+    to a multiple of the vector registers: torch's fused optimisers round differently in the remainder.
 
     Args:
-        shape: of each.
+        shape: shape of each network.
         runs: R, at least 1. All weights are 0; ``draw_nets`` draws them.
     """
 
@@ -64,11 +64,11 @@ class IlluminantNets(nn.Module):
         self.flat = nn.Parameter(torch.zeros(runs, shape.parameters + -shape.parameters % _ROW))
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
-        """Weights (R, inputs, outputs) and biases (R, 1, outputs), from the input on: views."""
+        """Weights (R, inputs, outputs) and biases (R, 1, outputs): views, first layer first."""
         return [(weight, bias[:, None]) for weight, bias in layers_of(self.flat, self.shape)]
 
     def forward(self, X: Tensor) -> Tensor:
-        """Features (R, n, 9) float32, transforms row by row -> (R, n, 2) ratios R/G and B/G, above 0."""
+        """Features (R, n, 9) float32, row-major transforms -> (R, n, 2) ratios R/G and B/G, above 0."""
         *hidden_layers, (weight, bias) = self.layers()
         hidden, activation = X, ACTIVATIONS[self.shape.activation].of
         for hidden_weight, hidden_bias in hidden_layers:
@@ -77,11 +77,11 @@ class IlluminantNets(nn.Module):
 
 
 def draw_nets(shape: NetworkShape, inits: Sequence[torch.Generator]) -> IlluminantNets:
-    """Networks with weights as Keras' Dense draws them, which the released code uses: Glorot's uniform, biases 0.
+    """Networks initialised like Keras' Dense, which the released code uses: Glorot uniform weights, zero biases.
 
     Args:
-        shape: of each.
-        inits: one CPU generator a run, the run's alone.
+        shape: shape of each network.
+        inits: one CPU generator per run, used by that run alone.
     """
     nets = IlluminantNets(shape, len(inits))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A linear classifier on stored features, and weights that are drawn from one generator."""
+"""A linear classifier on stored features, and weight initialisation from a single generator."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .classifier import Classifier
 
 
 def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
-    """An affine layer with torch's usual start, uniform in +-1/sqrt(inputs), drawn from ``init`` alone.
+    """An affine layer with torch's default initialisation, uniform in +-1/sqrt(inputs), drawn from ``init`` alone.
 
     >>> affine(4, 2, torch.Generator().manual_seed(0)).weight.abs().max().item() <= 0.5
     True
     """
-    # Made without values first: the constructor would draw them from the global generator.
+    # Made without values first: the constructor would draw from the global generator.
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     bound = 1 / math.sqrt(inputs)
     with torch.no_grad():
@@ -27,10 +27,10 @@ def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
 
 
 def linear(init: torch.Generator, *, sample: Sequence[int]) -> Classifier:
-    """A head on vectors, of ``sample`` = (d,) numbers each, float32. CLEAR's linear baseline (section 5).
+    """A linear head on float32 vectors of shape ``sample`` = (d,). CLEAR's linear baseline (section 5).
 
     Args:
-        init: not used: weights are drawn when outputs are added.
+        init: unused: weights are drawn when outputs are added.
         sample: (d,).
 
     >>> classifier = linear(torch.Generator(), sample=(4,))

@@ -15,7 +15,7 @@ def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> 
     """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP".
 
     Args:
-        init: of the hidden layer's weights.
+        init: generator for the hidden layer's weights.
         sample: (d,).
         hidden: width of the hidden layer.
 
@@ -29,7 +29,7 @@ def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> 
 def vector_net(inputs: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:
     """A backbone for vectors: (b, inputs) float32 -> hidden -> norm -> ReLU -> (b, width), and ``width``.
 
-    Its features have both signs, as heads of cosines need them.
+    The features have both signs, as cosine heads need.
 
     >>> network, width = vector_net(4, 8, torch.Generator().manual_seed(0))
     >>> network(torch.zeros(2, 4)).shape, width

@@ -1,4 +1,4 @@
-"""Classifiers of pictures: IIRC's reduced ResNet for small ones, torchvision's for large ones."""
+"""Image classifiers: IIRC's reduced ResNet for small images, torchvision's ResNets for large ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADS: dict[str, Literal["kept", "reset"] | None] = {"linear": None, "cosine_kep
 
 
 class _Block(nn.Module):
-    """Two convolutions and a way past them: a convolution with norm where shapes change."""
+    """Residual block of two convolutions; the shortcut is a convolution with norm where shapes change."""
 
     def __init__(self, before: int, after: int, stride: int, *, relu: bool) -> None:
         super().__init__()
@@ -41,17 +41,17 @@ class _Block(nn.Module):
 
 
 def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:
-    """ResNet for pictures of 32 pixels (He et al., CVPR 2016, section 4.2): three stages, a mean over places.
+    """ResNet for images of 32 x 32 pixels (He et al., CVPR 2016, section 4.2): three stages, then global average pooling.
 
-    The last block has no ReLU, so that features have both signs (LUCIR's change, which IIRC took over).
+    The last block has no final ReLU, so that features have both signs (a change by LUCIR, adopted by IIRC).
 
     Args:
-        blocks: of each stage; 5 for ResNet-32.
+        blocks: blocks per stage; 5 for ResNet-32.
         width: channels of the first stage, 16 in the paper; the others have twice and four times as many.
-        init: of the weights.
+        init: generator for the weights.
 
     Returns:
-        (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
+        The network (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
 
     >>> network, width = reduced_resnet(1, 4, torch.Generator().manual_seed(0))
     >>> network(torch.zeros(2, 3, 32, 32)).shape, width
@@ -72,14 +72,14 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
 def picture_net(
     init: torch.Generator, *, sample: Sequence[int], backbone: str, blocks: int, width: int, head: str
 ) -> Classifier:
-    """IIRC's network for small pictures, or a head on their vectors; outputs are added as classes appear.
+    """A classifier of images or vectors on one of ``BACKBONES``; outputs are added as classes appear.
 
     Args:
-        init: of all weights.
-        sample: shape of a picture, (3, h, w), or of a vector, (d,), which ``mlp`` takes.
+        init: generator for all weights.
+        sample: shape of an image, (3, h, w), or, for ``mlp``, of a vector, (d,).
         backbone: one of ``BACKBONES``.
-        blocks: of a stage of ``reduced_resnet``.
-        width: of ``reduced_resnet``, ``mlp``, and ``small_cnn``, which has no ReLU at its end either.
+        blocks: blocks per stage of ``reduced_resnet``.
+        width: width of ``reduced_resnet``, ``mlp`` or ``small_cnn``; ``small_cnn`` also has no final ReLU here.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
 
     Raises:
@@ -104,7 +104,7 @@ def picture_net(
 
 
 def check_picture_net(backbone: str, head: str, *, vectors: bool) -> None:
-    """Raise ValueError where no backbone or head has that name, or pictures are given to ``mlp``, vectors to another."""
+    """Raise ValueError for an unknown backbone or head, for images with ``mlp``, or vectors with another backbone."""
     if backbone not in BACKBONES or head not in HEADS:
         raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
     if (backbone == "mlp") != vectors:

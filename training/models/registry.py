@@ -1,4 +1,4 @@
-"""Models by name: see ``core.build.MakeModel``."""
+"""Registry of models: see ``core.build.MakeModel``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MODELS = Registry(
         "tsn": "clips",
     },
 )
-"""What makes a network from its settings: ``make(init, *, sample, **settings)``."""
+"""Functions that make a network from its settings: ``make(init, *, sample, **settings)``."""
 
 
 def check_takes(name: str, samples: SampleKind) -> None:
-    """Raise ``ValueError`` if a model takes other samples, by what it ``fits`` or the line ``Fits:`` of its docstring."""
+    """Raise ``ValueError`` if a model does not take ``samples``, by its ``fits`` or the line ``Fits:`` of its docstring."""
     words = re.findall(r"\w+", described(MODELS.find(name))[0])
     takes = [kind for kind in get_args(SampleKind) if kind in words]
     if takes and samples not in takes:

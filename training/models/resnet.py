@@ -16,15 +16,15 @@ RESNETS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
 
 
 def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.Module, int]:
-    """The backbone, (b, 3, h, w) float32 -> (b, width), and its width.
+    """Return the backbone, (b, 3, h, w) float32 -> (b, width), and its width.
 
     Args:
         name: one of ``RESNETS``.
-        init: of weights that no file gives (He's normal, as torchvision draws them).
+        init: generator for weights that are not loaded from a file (He normal, as in torchvision).
         weights: a state dict of torchvision's model, such as ``resnet34-b627a593.pth``; only tensors are read from it.
 
     Raises:
-        ValueError: the file holds another network.
+        ValueError: the file is damaged or holds another network.
     """
     from ...curation.encoders.torchvision_compat import ensure_torchvision
 
@@ -43,7 +43,7 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
             network.load_state_dict({key: value for key, value in held.items() if not key.startswith("fc.")})
         except OSError:
             raise
-        except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+        except Exception as error:  # torch's reader may raise anything for a damaged file
             told = " ".join(str(error).split())[:200] or type(error).__name__
             raise ValueError(f"{weights} does not contain the weights of {name}: {told}") from error
     return network, RESNETS[name]

@@ -9,15 +9,15 @@ from .linear import init_network
 
 
 def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> tuple[nn.Module, int]:
-    """Three convolutions with norm and ReLU, the sides halved after each, a mean over places.
+    """Three convolutions of stride 2 with norm and ReLU, then global average pooling.
 
     Args:
-        width: channels of the first; the others have twice and four times as many.
-        init: of the weights.
-        last_relu: False leaves out the last ReLU, so that features have both signs, as heads of cosines need them.
+        width: channels of the first convolution; the others have twice and four times as many.
+        init: generator for the weights.
+        last_relu: False leaves out the last ReLU, so that features have both signs, as cosine heads need.
 
     Returns:
-        (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
+        The network (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
 
     >>> network, width = small_cnn(8, torch.Generator().manual_seed(0))
     >>> network(torch.zeros(2, 3, 16, 16)).shape, width

@@ -1,15 +1,15 @@
-"""Spatial-temporal graph convolutional networks (Yan et al., AAAI 2018), along an axis of streams.
+"""Spatial-temporal graph convolutional networks (Yan et al., AAAI 2018), along a stream axis.
 
-Blocks of a convolution over the joints of a frame and one over frames, each with batch norm; then the mean over frames and
-joints and a linear layer. Two forms:
+Each block has a convolution over the joints of a frame and one over frames, both with batch norm; a mean over frames and joints
+and a linear layer follow. Two forms:
 
-``ctr_gcn``, the baseline in the code of CTR-GCN (Chen et al., ICCV 2021), whose paper calls it ST-GCN: three graphs that are
-learned as a whole and begin as identities, so that the skeleton's edges do not enter; each of their columns has length 1; five
-frames; the input of the graph convolution is added to what comes of it, and that begins at almost nothing.
+``ctr_gcn``: the baseline in the code of CTR-GCN (Chen et al., ICCV 2021), which the paper calls ST-GCN. Three fully learned
+graphs, initialised to identities, so that the skeleton's edges are not used; their columns are normalised to length 1; temporal
+kernels of five frames. The graph convolution has a residual connection, and its output is initially almost zero.
 
-``yan``, as published: three partitions of the skeleton's edges, each edge with a learned weight; nine frames.
+``yan``: as published. Three partitions of the skeleton's edges, a learned weight per edge; temporal kernels of nine frames.
 
-In both a block's input is added to its output, but in the first.
+In both, a block's input is added to its output, except in the first block.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .flat import GraphBackbone, Piece, Pieces
 
 BlockForm = Literal["ctr_gcn", "yan"]
 _FRAMES: dict[BlockForm, int] = {"ctr_gcn": 5, "yan": 9}
-"""Length of a convolution over time."""
+"""Length of the temporal kernels, in frames."""
 
 
 def st_gcn(
@@ -43,13 +43,13 @@ def st_gcn(
     """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``.
 
     Args:
-        init: of all weights.
+        init: generator for all weights.
         sample: (C, T, V): channels, frames, joints.
         partitions: (K, V, V) float.
         width: channels of each block.
-        depth: blocks, at least 1.
+        depth: number of blocks, at least 1.
         form: "ctr_gcn" or "yan": see above.
-        bodies: M; above 1 samples are (M, C, T, V).
+        bodies: M, bodies per sample; above 1 samples are (M, C, T, V).
 
     >>> network = st_gcn(torch.Generator().manual_seed(0), sample=(3, 16, 4), partitions=torch.eye(4)[None], width=8)
     >>> network(torch.zeros(2, 3, 16, 4)).shape, network.width
@@ -62,19 +62,19 @@ def st_gcn(
 
 
 class StGcn:
-    """The networks' shape and what they compute; their parameters and statistics are rows that the caller keeps.
+    """The networks' architecture and computation; the caller holds their parameters and statistics as rows.
 
-    Streams are computed one after the other: each fills the processor by itself.
+    Streams are computed one after the other, since each uses the whole processor.
 
     Args:
-        partitions: (K, V, V) float; entry [k, i, j] weighs what node j gets from node i.
+        partitions: (K, V, V) float; entry [k, i, j] is the weight of the edge from node i to node j.
         channels: C of a sample (C, T, V).
-        classes: outputs.
+        classes: number of outputs.
         width: channels of each block.
-        depth: blocks.
+        depth: number of blocks.
         form: "ctr_gcn" or "yan": see above.
-        bodies: M: each is passed through the network, and the mean of their features, those of an absent one too, goes to the
-            outputs. Batch norm of the input has scales and moments of each body in the form "ctr_gcn", and of all in "yan".
+        bodies: M, bodies per sample: features are averaged over all bodies, including absent ones, before the output layer. The
+            batch norm of the input has separate scales and moments per body in the form "ctr_gcn", and shared ones in "yan".
     """
 
     alone = True
@@ -138,11 +138,11 @@ class StGcn:
         return found | down | norm_pieces(f"{block}/down", width)
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
-        """(P,) parameters, from ``init`` alone, and (S,) statistics."""
+        """Return (P,) parameters, drawn from ``init`` alone, and (S,) statistics."""
         return self.parameters.draw(init), self.statistics.draw(torch.Generator())
 
     def inputs(self, x: Tensor) -> Tensor:
-        """(n, C, T, V), of several bodies (n, M, C, T, V), as they are."""
+        """Return ``x`` unchanged: (n, C, T, V), or (n, M, C, T, V) for several bodies."""
         return x
 
     def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool, twice: bool = False) -> Tensor:
@@ -152,7 +152,7 @@ class StGcn:
         return torch.stack([nn.functional.linear(each, p["output"][r], p["output_bias"][r]) for r, each in enumerate(seen)])
 
     def features(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool) -> Tensor:
-        """(R, n, width): what the last layer sees."""
+        """(R, n, width): input of the last layer."""
         p, seen = self.parameters.views(flat), self.statistics.views(statistics)
         each = [
             self._one({n: v[r] for n, v in p.items()}, {n: v[r] for n, v in seen.items()}, inputs, training)
@@ -163,9 +163,9 @@ class StGcn:
     def topology(self, flat: Tensor, inputs: Tensor) -> Tensor:
         """(R,) the norm of an attention over the skeleton's edges, in all frames of the batch (TWP's topological term).
 
-        ST-GCN has no attention. This is the one that TWP gives any network, as ``Gcn.topology`` has it, of the K convolutions
-        of the first block: h = W_k x of a joint in a frame, x by the batch's own statistics; the softmax over a joint and its
-        neighbours in the skeleton, whatever graph the network has learned.
+        ST-GCN has no attention. This is the attention that TWP defines for any network, see ``Gcn.topology``, on the K
+        convolutions of the first block: h = W_k x of a joint in a frame, with x normalised by the batch's own statistics, and
+        the softmax over a joint and its neighbours in the skeleton, regardless of the learned graph.
         """
         parts, near = len(self.partitions), (self.partitions.sum(0) + torch.eye(self.partitions.shape[1]).to(inputs)) > 0
         p = self.parameters.views(flat)
@@ -186,7 +186,7 @@ class StGcn:
             return nn.functional.batch_norm(values, mean, variance, scale, shift, training, MOMENTUM)
 
         frames, nodes = x.shape[-2:]
-        # Rows of channels throughout, which products and convolutions read fastest.
+        # Channels last throughout, which products and convolutions read fastest.
         h = self._by_frame(norm("input", self._by_joint(x)), x.shape)
         samples = len(h)
         for block in range(self.depth):
@@ -205,20 +205,20 @@ class StGcn:
         return found if self.bodies == 1 else found.unflatten(0, (-1, self.bodies)).mean(1)
 
     def _by_joint(self, x: Tensor) -> Tensor:
-        """(n, C, T, V) -> (n, V C, T): the coordinates of all joints, as the batch norm of the input has them.
+        """(n, C, T, V) -> (n, V C, T): the coordinates of all joints, as the batch norm of the input takes them.
 
-        Of several bodies (n, M, C, T, V) -> (n, M V C, T), or (n M, V C, T) where they share it.
+        For several bodies (n, M, C, T, V) -> (n, M V C, T), or (n M, V C, T) if bodies share the batch norm.
         """
         channels, frames, nodes = x.shape[-3:]
         return x.movedim(-1, -3).reshape(-1, self._together * nodes * channels, frames)
 
     def _by_frame(self, rows: Tensor, shape: Sequence[int]) -> Tensor:
-        """The same -> (n M, T, V, C)."""
+        """Result of ``_by_joint`` -> (n M, T, V, C)."""
         channels, frames, nodes = shape[-3:]
         return rows.view(-1, nodes, channels, frames).permute(0, 3, 1, 2).contiguous()
 
     def _over_joints(self, p: dict[str, Tensor], block: int, h: Tensor) -> Tensor:
-        """(n, T, V, C) -> (n T V, width): each joint gets its neighbours' by every graph, then the weights of that graph."""
+        """(n, T, V, C) -> (n T V, width): gather the neighbours' features by every graph, then apply that graph's weights."""
         parts, nodes = self.partitions.shape[:2]
         weight, bias = p[f"{block}/spatial"].view(parts, self.width, -1), p[f"{block}/spatial_bias"].view(parts, self.width)
         edges = p[f"{block}/edges"]

@@ -1,4 +1,4 @@
-"""Temporal segment network: a picture network on each segment's frame, the mean of their logits (Wang et al., ECCV 2016)."""
+"""Temporal segment network (Wang et al., ECCV 2016): an image network on one frame per segment, with averaged logits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKBONES = (*RESNETS, "small_cnn")
 
 
 class Segments(nn.Module):
-    """(b, segments, 3, h, w) -> (b, segments, width): the network on every segment."""
+    """(b, segments, 3, h, w) -> (b, segments, width): the network applied to each segment."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -37,19 +37,19 @@ def tsn(
     weights: Path | None = None,
     width: int = 16,
 ) -> Classifier:
-    """TSN (Wang et al., ECCV 2016) on a ResNet: the mean of its segments' logits; outputs are added as classes appear.
+    """TSN (Wang et al., ECCV 2016): logits are averaged over segments; outputs are added as classes appear.
 
     Args:
-        init: of all weights that no file gives.
+        init: generator for all weights that are not loaded from a file.
         sample: shape of a clip, (segments, 3, h, w); weights do not depend on it.
         backbone: one of ``BACKBONES``.
-        dropout: before the head, 0.5 in vCLIMB.
-        head_std: of new outputs' weights, 0.001 in TSN's code; None: see ``Classifier``.
+        dropout: rate before the head, 0.5 in vCLIMB.
+        head_std: standard deviation of the weights of new outputs, 0.001 in TSN's code; None: see ``Classifier``.
         weights: file of ResNet weights; None: random ones.
-        width: of ``small_cnn``.
+        width: width of ``small_cnn``.
 
     Raises:
-        ValueError: see ``check_tsn``; or samples are no clips.
+        ValueError: see ``check_tsn``; or samples are not clips.
 
     >>> init = torch.Generator().manual_seed(0)
     >>> classifier = tsn(init, sample=(8, 3, 32, 32), backbone="small_cnn", dropout=0.5, head_std=0.001)
@@ -65,7 +65,7 @@ def tsn(
 
 
 def check_tsn(backbone: str, weights: Path | None) -> None:
-    """Raise ValueError where no backbone has that name, or weights are given for ``small_cnn``."""
+    """Raise ValueError for an unknown backbone, or for weights with ``small_cnn``."""
     if backbone not in BACKBONES:
         raise ValueError(f"no backbone is called {backbone!r}: there are {', '.join(BACKBONES)}")
     if backbone == "small_cnn" and weights is not None:

@@ -1,1 +1,1 @@
-"""Open-world predictors on stored features, one file each. `eval.protocols.open_world.predictor` says what they must offer."""
+"""Open-world predictors on stored features, one file each. `eval.protocols.open_world.predictor` defines their interface."""

@@ -1,8 +1,8 @@
-"""A perceptron whose largest softmax must reach a threshold, or the sample is called unknown.
+"""A perceptron that calls a sample unknown if its largest softmax is below a threshold.
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1 and appendix C.2.2: Linear,
-Dropout, LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole
-experience; the output layer redrawn whenever classes are added (``as_released``). Dropout is 0.5 in the text
+Dropout, LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch per increment over the whole
+experience; the output layer is redrawn whenever classes are added (``as_released``). Dropout is 0.5 in the text
 (``as_written``) and 0.75 in the released configurations. The released configurations have the threshold commented out; this
 follows the text: the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
 """
@@ -46,11 +46,11 @@ class AnnSetting:
     Attributes:
         hidden: width of the hidden layer: 2,048 for X3D, 768 for TimeSformer.
         dropout: share of hidden units dropped while training.
-        epochs, batch_size, learning_rate: of Adam, which starts afresh in each increment (our choice).
-        least_steps: batches are smaller where an epoch would have fewer of them (ours; the paper's data have more).
+        epochs, batch_size, learning_rate: training with Adam, a new optimiser in each increment (our choice).
+        least_steps: minimum number of batches per epoch, for which batches are made smaller (ours; the paper's data have more).
         validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0 rejects none.
-        threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" finds it again on the same rows (the paper leaves
-            it open).
+        threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" computes it again on the same rows (the paper
+            leaves it open).
         request: "random" (as released) or "uncertain_first".
     """
 
@@ -75,14 +75,14 @@ class AnnSetting:
 
 
 class Ann:
-    """ANN: a network of one hidden layer, unknown if its largest probability is low.
+    """ANN: a network with one hidden layer; a sample is unknown if its largest probability is low.
 
     Without a new label (feedback 0) it is not fitted again.
 
     Args:
         setting: hyper-parameters.
-        seed: of weights, batches, dropout and requests.
-        device: "cpu", "cuda"; dropout is drawn on the CPU, so that every device sees the same masks.
+        seed: seed for weights, batches, dropout and requests.
+        device: "cpu", "cuda"; dropout is drawn on the CPU, so that all devices use the same masks.
 
     >>> from benchwright.training.predictors.paper import paper_settings
     >>> from benchwright.training.predictors.registry import make_predictor
@@ -106,7 +106,7 @@ class Ann:
         self._output: nn.Linear | None = None
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
-        """One increment's epochs over all labelled rows, unless the newest increment brought no label."""
+        """Train one increment on all labelled rows, unless the newest increment has no label."""
         rows, y = labelled_rows(experience, learned=self.fits > 0)
         if self.fits and not (experience[-1][2] != UNLABELLED).any():
             return
@@ -137,11 +137,11 @@ class Ann:
         return np.concatenate([[UNKNOWN], self._classes]).astype(np.int64), probabilities
 
     def request(self, uid: Uids, X: Features) -> list[str]:
-        """Random, or ascending largest probability."""
+        """Return uids in random order, or by ascending largest probability."""
         return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def take_scores(self, uid: Uids, X: Features, scores: Mapping[str, float]) -> None:
-        """Move the threshold so that as many rows fall below it as are of new classes, by what detection scored (ours)."""
+        """Set the threshold so that it rejects as many rows as are of new classes according to the detection scores (ours)."""
         likely = self._softmax(X)[:, 1:].max(axis=1)
         said = int((likely < self.threshold).sum())
         novel = novel_rows(len(X), said, scores["detection.top1_accuracy"], scores["detection.mcc"])
@@ -160,7 +160,7 @@ class Ann:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Resume from what ``state`` gave."""
+        """Resume from a result of ``state``."""
         self._classes, self.fits, self.threshold = state["classes"], int(state["fits"]), float(state["threshold"])
         self._hidden, self._output = (
             _layer(state[f"{name}_weight"], state[f"{name}_bias"]).to(self._device) for name in ("hidden", "output")
@@ -183,7 +183,7 @@ class Ann:
 
     @torch.no_grad()
     def hidden(self, X: Features, batch_size: int = 4096) -> Features:
-        """What the hidden layer makes of features, (n, hidden)."""
+        """Output of the hidden layer for features, (n, hidden)."""
         layer = self._layers()[0]
         found = np.empty((len(X), layer.out_features), dtype=np.float32)
         with one_thread():
@@ -219,7 +219,7 @@ class Ann:
 
 
 def novel_rows(rows: int, said: int, accuracy: float, mcc: float) -> int:
-    """Of ``rows``, how many are of new classes, where ``said`` were called so with this accuracy and correlation.
+    """Number of rows of new classes among ``rows``, if ``said`` rows were called new with this accuracy and correlation.
 
     >>> novel_rows(10, 3, 0.8, 0.52)  # two of the three are, and one more
     3

@@ -1,4 +1,4 @@
-"""An EVM on what an ANN's hidden layer makes of the features: the row "ANN 1 + EVM" of KOWL's Table 3."""
+"""An EVM on the hidden-layer features of an ANN: the row "ANN 1 + EVM" of KOWL's Table 3."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .predictor import Features, Labels, Probabilities, Seen, Uids
 
 @dataclasses.dataclass(frozen=True)
 class AnnEvmSetting:
-    """Hyper-parameters of both; what is not named is that of the registry's ``ann`` and ``evm``."""
+    """Hyper-parameters of both; missing ones are those of ``ann`` and ``evm`` in ``kowl.toml``."""
 
     ann: Mapping[str, Any]
     evm: Mapping[str, Any]
 
     def parts(self) -> tuple[AnnSetting, EvmSetting]:
-        """The settings of both, whole."""
+        """The complete settings of both."""
         paper = paper_settings()
         return AnnSetting(**{**paper["ann"], **self.ann}), EvmSetting(**{**paper["evm"], **self.evm})
 
@@ -32,12 +32,11 @@ class AnnEvmSetting:
 
 
 class AnnEvm:
-    """The ANN learns as it does alone; where its hidden layer changes, the EVM is fitted anew on all rows, which holds them in
-    memory.
+    """The ANN learns as it does alone; when its hidden layer changes, the EVM is refitted on all rows, held in memory.
 
     Args:
         setting: hyper-parameters.
-        seed, device: of both.
+        seed, device: seed and device of both.
 
     >>> from benchwright.training.predictors.registry import make_predictor
     >>> ann = {"hidden": 16, "epochs": 50, "learning_rate": 0.01}
@@ -59,27 +58,27 @@ class AnnEvm:
         self._fits = 0
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
-        """The ANN, and where that learned, the EVM."""
+        """Fit the ANN and, if it has learned, the EVM."""
         self._ann.fit(experience, validation)
         if self._ann.fits > self._fits:
             self._fits, self._evm = self._ann.fits, self._fresh()
             self._evm.fit([(uid, self._ann.hidden(X), y) for uid, X, y in experience], validation)
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
-        """What the EVM says."""
+        """Return the EVM's prediction."""
         return self._evm.predict(uid, self._ann.hidden(X))
 
     def request(self, uid: Uids, X: Features) -> list[str]:
-        """As the EVM asks."""
+        """Return the EVM's request."""
         return self._evm.request(uid, self._ann.hidden(X))
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Of both."""
+        """The states of both."""
         parts = {"ann": self._ann.state(), "evm": self._evm.state()}
         return {f"{name}_{key}": value for name, state in parts.items() for key, value in state.items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Resume from what ``state`` gave."""
+        """Resume from a result of ``state``."""
         parts = {
             name: {key.removeprefix(f"{name}_"): np.array(value) for key, value in state.items() if key.startswith(f"{name}_")}
             for name in ("ann", "evm")

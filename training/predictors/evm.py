@@ -1,17 +1,17 @@
-"""The extreme value machine: how near a sample lies to a class, measured against the class's nearest strangers.
+"""Extreme value machine: how near a sample is to a class, compared with the class's nearest negatives.
 
 Source: Rudd, Jain, Scheirer and Boult, "The Extreme Value Machine", IEEE TPAMI 40(3), 2018. KOWL's settings (released
 configurations): tail 100, cover threshold 0.7, distance multiplier 1 (the EVM's paper has 1/2), cosine distance.
 
-For each labelled row i a Weibull distribution is fitted to the ``tail_size`` smallest distances to rows of other classes. The
-inclusion Psi_i(x) is the probability that a stranger is farther than x; a class's score is the largest Psi of its
-extreme vectors, which a greedy set cover chooses. Two ways to fit:
+For each labelled row i a Weibull distribution is fitted to the ``tail_size`` smallest distances to its negatives, the rows of
+other classes. The inclusion Psi_i(x) is the probability that a negative is farther than x; a class's score is the largest Psi
+of its extreme vectors, which a greedy set cover chooses. Two ways to fit:
 
 - "as_written": Psi(x) = exp(-(D / scale)^shape), the distribution of the distances D themselves (the EVM's paper, Eq. 2);
-- "as_released": the library that KOWL used (VAST, after libMR) turns the tail round, D -> max(tail) - D + 1, and fits that.
+- "as_released": the library that KOWL used (VAST, after libMR) reverses the tail, D -> max(tail) - D + 1, and fits the result.
 
-Tails are kept from fit to fit: new rows are held against all others once, and only distributions whose tail has changed are
-fitted again. What comes out is that of a fit of all rows at once, except for the last bits of the distances.
+Tails are kept from fit to fit: new rows are compared with all others once, and only distributions whose tail has changed are
+fitted again. The result equals that of fitting all rows at once, except for the last bits of the distances.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class EvmSetting:
     """Hyper-parameters; ``kowl.toml`` holds the paper's.
 
     Attributes:
-        tail_size: distances to the nearest strangers that a Weibull distribution is fitted to.
-        tail_share: and no more than this share of the rows outside of the largest class (ours; the paper's data have enough):
-            a tail of most strangers tells nothing of the nearest, and then nothing is unknown.
+        tail_size: number of distances to the nearest negatives that a Weibull distribution is fitted to.
+        tail_share: maximum size of the tail as a share of the rows outside of the largest class (ours; the paper's data have
+            enough): a tail of most negatives does not describe the nearest ones, and then nothing is unknown.
         cover_threshold: a row is covered by an extreme vector with at least this Psi.
-        distance_multiplier: of the tail's distances before the fit.
+        distance_multiplier: factor on the tail's distances before the fit.
         fit: "as_released" or "as_written", see the module.
         request: "random" or "uncertain_first".
     """
@@ -80,11 +80,11 @@ class EvmSetting:
 class Evm:
     """EVM (Rudd et al., TPAMI 2018): Weibull distributions of distances to other classes, at extreme vectors.
 
-    Rows that it was fitted on once are not compared with each other again.
+    Rows of earlier fits are not compared with each other again.
 
     Args:
         setting: hyper-parameters.
-        seed: of the random order of requests, the only draw.
+        seed: seed for the random order of requests, the only draw.
         device: "cpu", "cuda"; distances are computed there.
 
     >>> from benchwright.training.predictors.paper import paper_settings
@@ -109,10 +109,10 @@ class Evm:
         self._forget()
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
-        """Weibull fits of all labelled rows, and extreme vectors.
+        """Fit Weibull distributions of all labelled rows, and choose extreme vectors.
 
         Raises:
-            ValueError: fewer than two classes, or fewer than two strangers of a class.
+            ValueError: fewer than two classes, or a class with fewer than two negatives.
         """
         rows, y = labelled_rows(experience, learned=len(self._class_of) > 0)
         if not len(rows):
@@ -122,7 +122,7 @@ class Evm:
             raise ValueError(f"labels of {len(np.unique(y))} classes: a class is measured against the rows of others")
         old = len(self._uid)
         if not (np.array_equal(uid[:old], self._uid) and np.array_equal(y[:old], self._y)):
-            self._forget()  # a limit on the experience has taken rows away
+            self._forget()  # a limit on the experience has removed rows
             old = 0
         if old == len(rows):
             return
@@ -139,7 +139,7 @@ class Evm:
         """Columns: "unknown", the known classes.
 
         Scores are 1 - max Psi for "unknown" and Psi for the classes, divided by their sum (our choice): a sample is unknown
-        where no class reaches 1/2.
+        if no class reaches 1/2.
         """
         fit = self._setting.fit
         classes, starts = np.unique(self._class_of, return_index=True)
@@ -150,18 +150,18 @@ class Evm:
             for start in range(0, len(X), _BLOCK):
                 block = self._points(np.array(X[start : start + _BLOCK]))
                 powers = log_powers(1 - (block @ vectors.T).double().cpu(), torch.from_numpy(self._weibulls), fit).numpy()
-                # Psi rises or falls with the power: of a class's vectors only the best one is taken to it.
+                # Psi is monotonic in the power: it is computed only for the best of a class's vectors.
                 scores[start : start + len(block), 1:] = inclusion(nearest.reduceat(powers, starts, axis=1), fit)
         scores[:, 0] = 1 - scores[:, 1:].max(axis=1)
         scores /= scores.sum(axis=1, keepdims=True)
         return np.concatenate([[UNKNOWN], classes]).astype(np.int64), scores.astype(np.float32)
 
     def request(self, uid: Uids, X: Features) -> list[str]:
-        """Random, or ascending largest probability."""
+        """Return uids in random order, or by ascending largest probability."""
         return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Extreme vectors with their distributions and classes; of every row fitted on its tail (4 bytes a distance)."""
+        """Extreme vectors with their distributions and classes; the tail of every fitted row (4 bytes per distance)."""
         return {
             "vectors": self._vectors,
             "weibulls": self._weibulls,
@@ -173,31 +173,31 @@ class Evm:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Resume from what ``state`` gave."""
+        """Resume from a result of ``state``."""
         self._vectors, self._weibulls, self._class_of = state["vectors"], state["weibulls"], state["class_of"]
         self._uid, self._y, self._tails, self._fitted = (state[name] for name in ("uid", "y", "tails", "fitted"))
 
     def _forget(self) -> None:
-        """Of every row fitted on: uid, label, smallest distances to strangers (ascending, infinite where there are fewer)
-        and Weibull distribution."""
+        """Reset what is stored per fitted row: uid, label, smallest distances to negatives (ascending, infinite where there are
+        fewer) and Weibull distribution."""
         self._uid: Uids = np.empty(0, dtype=np.str_)
         self._y: Labels = np.empty(0, dtype=np.int64)
         self._tails: NDArray[np.float32] = np.empty((0, self._setting.tail_size), dtype=np.float32)
         self._fitted: Floats = np.empty((0, 3))
 
     def _tail_length(self) -> int:
-        """Distances of a row's tail that are fitted."""
+        """Number of distances in a row's tail that are fitted."""
         strangers = len(self._y) - int(np.unique(self._y, return_counts=True)[1].max())
         return min(self._setting.tail_size, max(2, int(self._setting.tail_share * strangers)))
 
     def _points(self, X: Features) -> torch.Tensor:
-        """Rows of length 1: cosine distance is 1 - product."""
+        """Rows scaled to length 1: the cosine distance is 1 - product."""
         return torch.nn.functional.normalize(torch.from_numpy(X).to(self._device))
 
     def _update_tails(self, experience: Sequence[Seen], rows: Labels, old: int) -> Labels:
-        """Hold the rows from ``old`` on against all rows; returns the rows whose tail has changed.
+        """Compare the rows from ``old`` on with all rows; returns the rows whose tail has changed.
 
-        The new rows' features are in memory, those of the others block by block.
+        The new rows' features are held in memory, those of all rows are read block by block.
         """
         n, size = len(rows), self._setting.tail_size
         tails = torch.full((n, size), torch.inf, device=self._device)
@@ -212,7 +212,7 @@ class Evm:
                 distances = 1 - new[at - old : to - old] @ block.T
                 distances[y[at:to, None] == y[start:end]] = torch.inf
                 tails[at:to] = _smallest(tails[at:to], distances)
-                if start < old:  # an old row; a block that has both kinds ends with new ones
+                if start < old:  # old rows; a block with both kinds ends with new ones
                     known = min(end, old) - start
                     tails[start : start + known] = _smallest(tails[start : start + known], distances[:, :known].T)
         if bool((tails[:, 1] == torch.inf).any()):
@@ -236,7 +236,7 @@ class Evm:
         return fitted
 
     def _choose(self, experience: Sequence[Seen], rows: Labels) -> None:
-        """Extreme vectors of every class."""
+        """Choose the extreme vectors of every class."""
         radii = cover_radii(self._fitted, self._setting.cover_threshold, self._setting.fit)
         chosen: list[Labels] = []
         vectors: list[Features] = []
@@ -251,7 +251,7 @@ class Evm:
 
 
 def _smallest(tails: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
-    """The smallest of each row of both, as many as ``tails`` has, ascending."""
+    """The smallest values of each row of both, ascending, in the width of ``tails``."""
     size = tails.shape[1]
     if distances.shape[1] > size:
         distances = distances.topk(size, dim=1, largest=False).values
@@ -259,14 +259,14 @@ def _smallest(tails: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
 
 
 def fit_weibulls(tails: Floats, fit: FitVariant) -> Floats:
-    """Maximum-likelihood Weibull distributions, one a row, by Newton's method on all rows at once.
+    """Maximum-likelihood Weibull distributions, one per row, by Newton's method on all rows at once.
 
     Args:
         tails: (n, t) distances >= 0, ascending.
 
     Returns:
-        (n, 3): shape, scale, and the turning point (the tail's largest distance; 0 as written). The location is 0, as with
-        ``scipy.stats.weibull_min.fit(row, floc=0)``, which takes 2 ms a row. A tail of equal distances has no finite shape:
+        (n, 3): shape, scale, and the point of reversal (the tail's largest distance; 0 as written). The location is 0, as with
+        ``scipy.stats.weibull_min.fit(row, floc=0)``, which takes 2 ms per row. A tail of equal distances has no finite shape:
         it gets 1e4 (our choice), a step. A row's distribution does not depend on the other rows.
     """
     turn = tails[:, -1:] if fit == "as_released" else np.zeros((len(tails), 1))
@@ -295,21 +295,21 @@ def fit_weibulls(tails: Floats, fit: FitVariant) -> Floats:
 
 
 def log_powers(distances: torch.Tensor, weibulls: torch.Tensor, fit: FitVariant) -> torch.Tensor:
-    """log((x / scale)^shape), x being the distance (one slightly below 0 counts as 0) or, as released, the
-    distance turned round."""
+    """log((x / scale)^shape), where x is the distance (slightly below 0 counts as 0) or, as released, the reversed
+    distance."""
     shape, scale, turn = weibulls.unbind(-1)
     values = distances if fit == "as_written" else turn + 1 - distances
     return (values.clamp(min=0).log_() - scale.log()).mul_(shape)
 
 
 def inclusion(powers: Floats, fit: FitVariant) -> Floats:
-    """Psi, in [0, 1]: probability that a stranger lies farther, from ``log_powers``."""
+    """Psi, in [0, 1]: probability that a negative is farther away, from ``log_powers``."""
     with np.errstate(over="ignore"):  # an infinite power is a probability of 0 or 1
         return np.exp(-np.exp(powers)) if fit == "as_written" else -np.expm1(-np.exp(powers))
 
 
 def cover_radii(weibulls: Floats, threshold: float, fit: FitVariant) -> Floats:
-    """(n,) distances up to which Psi is at least ``threshold``, in (0, 1]; below 0 where it is nowhere."""
+    """(n,) distances up to which Psi is at least ``threshold``, in (0, 1]; below 0 if it is nowhere."""
     shape, scale, turn = weibulls.T
     with np.errstate(divide="ignore", over="ignore"):
         if fit == "as_written":
@@ -318,10 +318,10 @@ def cover_radii(weibulls: Floats, threshold: float, fit: FitVariant) -> Floats:
 
 
 def set_cover(covers: NDArray[np.bool_]) -> Labels:
-    """Rows that cover all rows, greedily: the row that covers most of what is left, the first of equals.
+    """Rows that cover all rows, chosen greedily: always the row that covers most of the rest; ties go to the first.
 
     Args:
-        covers: (n, n), covers[i, j]: row i covers row j. A row covers itself, whatever is said.
+        covers: (n, n), covers[i, j]: row i covers row j. A row always covers itself.
 
     Returns:
         Chosen rows in the order of their choice.

@@ -1,13 +1,13 @@
 """FINCH: clusters from first neighbours, without a parameter.
 
 Source: Sarfraz, Sharma and Stiefelhagen, "Efficient Parameter-free Clustering Using First Neighbor Relations", CVPR 2019.
-Two rows are linked where one is the other's first neighbour, or both have the same one; clusters are the connected
-components; then the clusters' means are clustered in the same way, until no more than one step is gained.
+Two rows are linked if one is the other's first neighbour, or both have the same one; clusters are the connected components;
+then the clusters' means are clustered in the same way, until a step merges at most one cluster.
 
-The authors' package (finch-clust 0.2.3) holds an n x n matrix of distances twice, takes approximate neighbours above 20,000
-rows and prints a warning on import, so this is our own, tested to find the same partitions: a level that merges at most one
-cluster, or merges all, is dropped. (Its ``ensure_early_exit``, which would cut long links, has no effect: the cut links
-stay in its sparse matrix as zeros, and scipy counts these as links.)
+The authors' package (finch-clust 0.2.3) holds an n x n matrix of distances twice, uses approximate neighbours above 20,000
+rows and prints a warning on import, so this is our own implementation, tested to find the same partitions: a level that merges
+at most one cluster, or merges all, is dropped. (The package's ``ensure_early_exit``, which would cut long links, has no effect:
+the cut links stay in its sparse matrix as zeros, and scipy counts these as links.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def finch(X: ArrayLike, *, distance: Distance = "cosine", device: str = "cpu", b
 
     Args:
         X: (n, d) float, n >= 1.
-        distance: between rows; FINCH recommends cosine for features of networks.
+        distance: distance between rows; FINCH recommends cosine for features of networks.
         batch_size: rows whose distances to all others are held at once; no effect on the result.
 
     Returns:
@@ -55,7 +55,7 @@ def finch(X: ArrayLike, *, distance: Distance = "cosine", device: str = "cpu", b
 
 
 def _first_neighbours(X: NDArray[np.float32], distance: Distance, device: str, batch_size: int) -> Partition:
-    """Nearest other row of each row, the first of equals."""
+    """Nearest other row of each row; ties go to the first."""
     points = torch.from_numpy(X).to(device)
     if distance == "cosine":
         points = torch.nn.functional.normalize(points)

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians with full covariance, many of them at once: one matrix product for the densities of a block."""
+"""Gaussian mixtures with full covariance, many at once: one matrix product for the densities of a block."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Mixture:
 def fit_mixture(
     X: Features, clusters: Labels, *, epsilon: float, shrinkage: Shrinkage = "none", dtype: torch.dtype, device: str
 ) -> Mixture:
-    """A Gaussian a cluster: its mean and unbiased covariance + epsilon I; epsilon I alone below 2 rows (KOWL's released code).
+    """One Gaussian per cluster: mean and unbiased covariance + epsilon I; epsilon I alone below 2 rows (KOWL's released code).
 
-    Where rounding leaves a covariance that is not positive definite, its epsilon is raised tenfold until it is (our choice).
+    If rounding makes a covariance not positive definite, its epsilon is multiplied by ten until it is (our choice).
 
     Args:
         X: (n, d) float32.
-        clusters: (n,) numbers 0..k-1, each with a row at least.
-        shrinkage: "none" as released. A cluster with no more rows than features then has a flat covariance, off whose plane
-            epsilon alone says what is near. "oas" (our choice) shrinks every covariance to a multiple of I by as much as
-            its rows leave open (Chen, Wiesel, Eldar and Hero, "Shrinkage Algorithms for MMSE Covariance Estimation", IEEE
-            TSP 58(10), 2010, Eq. 23; scikit-learn leaves its terms in 2 / d out, and shrinks few features more); a cluster
-            without spread of its own gets the mean variance within the others.
+        clusters: (n,) numbers 0..k-1, each with at least one row.
+        shrinkage: "none" as released. A cluster with no more rows than features then has a singular covariance, and outside its
+            subspace only epsilon determines the density. "oas" (our choice) shrinks every covariance towards a multiple of I,
+            more so for few rows (Chen, Wiesel, Eldar and Hero, "Shrinkage Algorithms for MMSE Covariance Estimation", IEEE TSP
+            58(10), 2010, Eq. 23; scikit-learn omits its terms in 2 / d, and shrinks few features more); a cluster without
+            variance gets the mean variance within the others.
     """
     points = torch.from_numpy(X).to(device, dtype)
     parts = [points[torch.from_numpy(np.flatnonzero(clusters == k))] for k in range(int(clusters.max()) + 1)]
@@ -71,7 +71,7 @@ def _covariance(X: Tensor) -> Tensor:
 
 
 def _shrunk(covariance: Tensor, rows: int, otherwise: Tensor) -> Tensor:
-    """``otherwise`` is the variance of a covariance that is zero."""
+    """Shrink a covariance by OAS; ``otherwise`` is the variance used if it is zero."""
     d = len(covariance)
     variance = covariance.trace() / d
     eye = torch.eye(d, dtype=covariance.dtype, device=covariance.device)
@@ -96,7 +96,7 @@ def _gaussian(mean: Tensor, covariance: Tensor, epsilon: float) -> tuple[Tensor,
 
 
 def joined(mixtures: Sequence[Mixture]) -> Mixture:
-    """All components, one mixture after the other."""
+    """Concatenate the components of all mixtures."""
     return Mixture(*(torch.cat([getattr(m, name) for m in mixtures]) for name in ("mean", "whiten", "log_scale")))
 
 
@@ -106,7 +106,7 @@ def component_log_densities(X: Features, components: Mixture, *, batch_size: int
     Args:
         X: (n, d) float32.
         batch_size, width: rows and columns of a product. Its result should stay in a core's cache, since it is read twice
-            more: 8,192 x 4,096 takes seven times as long for 32 features. On a GPU more is better.
+            more: 8,192 x 4,096 takes seven times as long for 32 features. On a GPU larger values are better.
 
     Returns:
         (n, k) of the mixture's dtype.

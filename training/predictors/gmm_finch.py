@@ -1,9 +1,9 @@
-"""GMM-FINCH: a Gaussian mixture a class, its components found by FINCH; what is rejected becomes clusters of unknowns.
+"""GMM-FINCH: one Gaussian mixture per class, with components found by FINCH; rejected samples form clusters of unknowns.
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1. Where the paper
 leaves a detail open this follows the released code (``as_released``): uniform weights, one threshold for all classes, and
-unlabelled rows of every split, validation and test too, that reshape the clusters of unknowns as they are predicted. Our
-choices are named below.
+unlabelled rows of every split, including validation and test, change the clusters of unknowns when they are predicted. Our
+choices are marked below.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class GmmFinchSetting:
     Attributes:
         min_error_tol: share in [0, 1] of the validation rows below the threshold that stay below it.
         epsilon: added to the covariances' diagonal, 1e-12 with float64 and 1e-4 with float32.
-        shrinkage: of the covariances, "none" or "oas", see ``gaussians.fit_mixture``. Features wider than clusters have rows
-            want "oas": with "none" a new row of a known class lies off its plane, and no class takes it.
-        dtype: of all densities.
-        distance: FINCH's.
+        shrinkage: shrinkage of the covariances, "none" or "oas", see ``gaussians.fit_mixture``. "oas" is needed if clusters
+            have fewer rows than features: with "none" a new row of a known class lies outside its subspace, and is rejected.
+        dtype: dtype of all densities.
+        distance: distance for FINCH.
         request: "uncertain_first" or "random".
-        recognise: cluster what is rejected; without it there is one "unknown" and nothing is learned from unlabelled rows.
+        recognise: cluster rejected rows; without it there is one "unknown" and nothing is learned from unlabelled rows.
     """
 
     min_error_tol: float
@@ -73,13 +73,13 @@ class GmmFinchSetting:
 
 
 class GmmFinch:
-    """GMM-FINCH: Gaussian mixtures of each class's FINCH clusters, unknown if all are unlikely.
+    """GMM-FINCH: Gaussian mixtures of each class's FINCH clusters; a sample is unknown if all are unlikely.
 
-    A class is fitted again only when its labelled rows changed, which gives the same mixtures.
+    A class is fitted again only when its labelled rows have changed, which gives the same mixtures.
 
     Args:
         setting: hyper-parameters.
-        seed: of the random order of requests, the only draw.
+        seed: seed for the random order of requests, the only draw.
         device: "cpu", "cuda"; sums differ between devices in their last bits.
 
     >>> from benchwright.training.predictors.paper import paper_settings
@@ -107,7 +107,7 @@ class GmmFinch:
         self._pool: dict[str, NDArray[np.float32]] = {}
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
-        """Fit the mixtures of all classes with labels, the threshold, and the clusters of what is still rejected."""
+        """Fit the mixtures of all classes with labels, the threshold, and the clusters of rows that are still rejected."""
         every, y = labelled_rows(experience, learned=bool(self._mixtures))
         lowest: list[tuple[NDArray[np.float64], Labels]] = []
         with one_thread():
@@ -121,17 +121,17 @@ class GmmFinch:
                     self._fitted_on[label] = digest
                 lowest.append((mixture_log_densities(X, [self._mixtures[label]])[:, 0], rows))
             self._mixtures = dict(sorted(self._mixtures.items()))
-            if lowest:  # a limit on the experience may leave no labelled row: what was learned stays
+            if lowest:  # a limit on the experience may leave no labelled row: the threshold stays
                 self.threshold = self._find_threshold(experience, lowest, validation)
             self._clean_pool(experience)
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the known classes, the clusters of unknowns.
 
-        Accepted rows have the softmax of the classes' log-densities. Rejected ones have it too, scaled to make room for
-        their most probable cluster ("unknown" itself if there is none), which gets the largest probability: see
-        ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered again;
-        numbers of clusters are never used again, since a new clustering need not continue an old one.
+        Accepted rows have the softmax of the classes' log-densities. Rejected rows have it scaled down in favour of their most
+        probable cluster ("unknown" itself if there is none), which gets the largest probability: see
+        ``predictor.set_unknown``. With ``recognise``, rejected rows are added to past ones and all are clustered again;
+        cluster numbers are never reused, since a new clustering may not continue an old one.
         """
         with one_thread():
             densities = mixture_log_densities(X, list(self._mixtures.values()))
@@ -150,11 +150,11 @@ class GmmFinch:
         return columns, probabilities
 
     def request(self, uid: Uids, X: Features) -> list[str]:
-        """Ascending largest probability, or random."""
+        """Return uids by ascending largest probability, or in random order."""
         return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Mixtures, threshold, pool and clusters. It grows with components x d x d: 4.7 MB a component of 768 float64."""
+        """Mixtures, threshold, pool and clusters. It grows with components x d x d: 4.7 MB per component of 768 float64."""
         everything = joined(list(self._mixtures.values()))
         state: dict[str, NDArray[Any]] = {
             "classes": np.array(list(self._mixtures), dtype=np.int64),
@@ -170,7 +170,7 @@ class GmmFinch:
         return state if self._clusters is None else {**state, **_arrays("unknown", self._clusters)}
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Resume from what ``state`` gave."""
+        """Resume from a result of ``state``."""
         classes, sizes = state["classes"].tolist(), state["components"].tolist()
         parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in _FIELDS), strict=True)
         self._mixtures = {label: Mixture(*part) for label, part in zip(classes, parts, strict=True)}
@@ -199,7 +199,7 @@ class GmmFinch:
     ) -> float:
         """The lowest best log-density of a training row, lowered for increment 0's validation rows of known classes.
 
-        A row's best density is at least that of its own class, so rows are taken in the order of their own and the search
+        A row's best density is at least that under its own class, so rows are visited by ascending own density, and the search
         stops when the next own density exceeds the lowest best one: the same minimum without n x classes densities.
         """
         mixtures = list(self._mixtures.values())
@@ -226,7 +226,7 @@ class GmmFinch:
         return threshold
 
     def _clean_pool(self, experience: Sequence[Seen]) -> None:
-        """Take out of the pool what has a label by now or is no longer rejected, and cluster the rest."""
+        """Remove rows from the pool that have a label by now or are no longer rejected, and cluster the rest."""
         labelled = {uid for uids, _, y in experience for uid in uids[y >= 0].tolist()}
         self._pool = {uid: x for uid, x in self._pool.items() if uid not in labelled}
         if self._pool:
@@ -242,7 +242,7 @@ class GmmFinch:
             self._cluster_pool()
 
     def _cluster_pool(self) -> None:
-        """Fewer than two rejected rows make no cluster."""
+        """Cluster the pool; fewer than two rows make no cluster."""
         self._clusters, self._cluster_numbers = None, np.empty(0, dtype=np.int64)
         if len(self._pool) < 2:
             return

@@ -1,4 +1,4 @@
-"""A classifier that was trained elsewhere, by its stored outputs: "Original" in KOWL's Table 3. It learns nothing here."""
+"""A classifier that was trained elsewhere, by its stored outputs: "Original" in KOWL's Table 3. It is not trained here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .predictor import UNKNOWN, Features, Labels, Probabilities, Seen, Uids
 
 
 class Original:
-    """The softmax of stored outputs, class by class.
+    """Softmax of stored outputs, per class.
 
     Args:
-        names: of the class indices.
-        outputs: names of the outputs, in their order. One that is not a class of the data counts as "unknown"; two of one name
-            are added.
+        names: class names by class index.
+        outputs: names of the outputs, in their order. An output that is not a class of the data counts as "unknown"; outputs of
+            the same name are added.
 
     >>> original = Original(names=["diving", "running"], outputs=["running", "diving", "flying"])
     >>> columns, shares = original.predict(np.array(["clip"]), np.array([[5.0, 0.0, 0.0]], np.float32))
@@ -30,7 +30,7 @@ class Original:
         self._classes: Labels = np.array([index.get(name, UNKNOWN) for name in outputs], dtype=np.int64)
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the classes that it knows."""
@@ -44,12 +44,12 @@ class Original:
         return columns.astype(np.int64), found.astype(np.float32)
 
     def request(self, uid: Uids, X: Features) -> list[str]:
-        """In their order."""
+        """Return uids in their order."""
         return uid.tolist()
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Nothing changes."""
+        """Class indices of the outputs, which never change."""
         return {"classes": self._classes}
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Nothing."""
+        """Do nothing."""

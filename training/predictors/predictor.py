@@ -1,4 +1,4 @@
-"""What the predictors share: names of labels, and rows gathered from increments that are never joined in memory."""
+"""Helpers shared by predictors: special labels, and rows gathered from increments that are never joined in memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Seen = tuple[Uids, Features, Labels]
 """uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry per increment."""
 
 Request = Literal["random", "uncertain_first"]
-"""The order in which labels are wanted."""
+"""The order in which labels are requested."""
 
 UNLABELLED = -1
 UNKNOWN = -1
-"""The column of samples that are of no known class; -2 - j is the recognised cluster ``unknown_j``."""
+"""Label of the column for samples of no known class; -2 - j is the recognised cluster ``unknown_j``."""
 
 
 def gather(experience: Sequence[Seen], rows: Labels) -> Features:
-    """Features (len(rows), d) of ``rows``, which count through all increments, in the order asked for."""
+    """Features (len(rows), d) of ``rows``, which are numbered through all increments, in the given order."""
     ends = np.cumsum([len(y) for _, _, y in experience])
     features = np.empty((len(rows), experience[0][1].shape[1]), dtype=np.float32)
     which = np.searchsorted(ends, rows, side="right")
@@ -38,7 +38,7 @@ def gather(experience: Sequence[Seen], rows: Labels) -> Features:
 
 
 def labelled_rows(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels, Labels]:
-    """The rows that have a label, counted through all increments, and their class indices.
+    """The rows that have a label, numbered through all increments, and their class indices.
 
     Args:
         learned: whether the predictor has learned before. A limit on the experience may then leave no row.
@@ -63,7 +63,7 @@ def rows_by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
 
 
 def check_request(request: str) -> None:
-    """Raise ``ValueError`` for a word that is no ``Request``."""
+    """Raise ``ValueError`` if a word is not a ``Request``."""
     if request not in get_args(Request):
         raise ValueError(f"request {request!r}: one of {', '.join(get_args(Request))}")
 
@@ -71,7 +71,7 @@ def check_request(request: str) -> None:
 def in_order_of(
     request: Request, uid: Uids, X: Features, *, seed: int, predict: Callable[[Uids, Features], tuple[Labels, Probabilities]]
 ) -> list[str]:
-    """``uid`` in the order asked for; ``predict`` is called where that depends on it."""
+    """``uid`` in the requested order; ``predict`` is called if the order depends on it."""
     return random_order(uid, seed=seed) if request == "random" else uncertain_first(uid, predict(uid, X)[1])
 
 
@@ -81,15 +81,15 @@ def random_order(uid: Uids, *, seed: int) -> list[str]:
 
 
 def uncertain_first(uid: Uids, probabilities: Probabilities) -> list[str]:
-    """``uid`` by ascending largest probability, rows as they come where equal (Prijatelj et al., ``uncertain_first``)."""
+    """``uid`` by ascending largest probability, ties in their order (Prijatelj et al., ``uncertain_first``)."""
     return uid[np.argsort(probabilities.max(axis=1), kind="stable")].tolist()
 
 
 def set_unknown(probabilities: Probabilities, rejected: NDArray[np.bool_], column: NDArray[np.intp] | int = 0) -> None:
-    """Make ``column`` the most probable of the rejected rows, in place.
+    """Make ``column`` the most probable one of the rejected rows, in place.
 
-    Its probability becomes that of the row's best other column, and the others share the rest, so that the order of the
-    known classes is kept and a row still sums to 1 (the rule of the released recogniser).
+    It receives the row's largest probability, and all columns share the rest, so that the order of the known classes is kept
+    and a row still sums to 1 (the rule of the released recogniser).
     """
     rows = np.flatnonzero(rejected)
     best = probabilities[rows].max(axis=1)

@@ -1,1 +1,1 @@
-"""Where the course of trainings is shown: TensorBoard, Weights & Biases, MLflow, or a tracker of your own."""
+"""Trackers, which show the progress of trainings: TensorBoard, Weights & Biases, MLflow, or a custom one."""

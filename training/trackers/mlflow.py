@@ -12,7 +12,7 @@ from .tracker import Tracker
 _EXPERIMENT = "benchwright"
 _TAG = "benchwright.training"
 _MOST_LETTERS = 500
-"""Of a parameter's value: MLflow's own limit in all versions is no lower."""
+"""Maximum length of a parameter's value: MLflow's own limit is at least this in all versions."""
 
 
 def mlflow(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:

@@ -1,4 +1,4 @@
-"""Which trackers there are."""
+"""Registry of trackers."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ def _in(name: str) -> str:
 
 
 TRACKERS = Registry("tracker", {name: _in(name) for name in ("mlflow", "tensorboard", "wandb")})
-"""``train --track NAME=PLACE``. Each built-in one needs the package of its name."""
+"""``train --track NAME=PLACE``. Each built-in tracker needs the package of the same name."""

@@ -1,4 +1,4 @@
-"""TensorBoard: event files in a folder, one a training."""
+"""TensorBoard: event files, one folder per training."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tracker import Tracker
 
 
 def tensorboard(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
-    """Event files of TensorBoard beneath a folder: ``tensorboard --logdir FOLDER``."""
+    """Event files of TensorBoard in a folder: ``tensorboard --logdir FOLDER``."""
     from torch.utils.tensorboard import SummaryWriter
 
     return _Events(SummaryWriter(os.path.join(place or "tensorboard", name)), facts)

@@ -1,4 +1,4 @@
-"""What a tracker is."""
+"""Interface of trackers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Protocol
 
 
 class Tracker(Protocol):
-    """What is reported of one training. ``tracker(place, name, facts)`` makes one: where to, what it is called, and what it is.
+    """Reports one training; made by ``tracker(place, name, facts)``: where to report, the training's name, facts about it.
 
-    It is made where the training runs, and once more where it is measured: equal names are one training.
+    It is made where the training runs, and again where it is evaluated: equal names are the same training.
     """
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Take numbers by name (``loss/task_00``), at an epoch of a task, or after so many positions."""
+        """Log numbers by name (``loss/task_00``); ``step`` is the epoch of a task, or a number of positions."""
         ...
 
     def close(self) -> None:
-        """Write what is left; no more comes."""
+        """Write pending values; nothing is logged afterwards."""
         ...

@@ -24,7 +24,7 @@ class _Run:
         self._axes: set[str] = set()
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        # A run of theirs has one step that only rises; epochs of a task begin anew.
+        # A wandb run has a single step that only increases; epochs start again with each task.
         axes = {f"{name.replace('/', '_')}_step": name for name in values}
         for axis, name in axes.items():
             if axis not in self._axes:

@@ -1,1 +1,1 @@
-"""Networks that tell the light from the transform between two cameras."""
+"""Networks that estimate the illuminant from the transform between two cameras."""

@@ -1,8 +1,8 @@
-"""Trainings of tiny networks side by side, as one computation along an axis of runs.
+"""Train many tiny networks in parallel, as one computation along a run axis.
 
-The nets of ``models.illuminant_net`` are so small that a training step costs what torch's calls cost, not what its sums cost.
-So the trainings of all folds and seeds run as one: that is how the paper's hours become minutes. A run's numbers depend on its
-own rows and seed alone.
+The networks of ``models.illuminant_net`` are so small that torch's calls, not the arithmetic, determine the cost of a training
+step. Training all folds and seeds at once reduces the paper's hours to minutes. A run's result depends on its own rows and seed
+alone.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Floats = NDArray[np.floating[Any]]
 RowNumbers = NDArray[np.int64]
 
 _BLOCK_STEPS = 64  # steps whose rows are drawn at once
-_COMMIT_STEPS = 5000  # least number of steps between two checkpoints: some seconds
+_COMMIT_STEPS = 5000  # minimum number of steps between two checkpoints: some seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkRun:
-    """One training among those side by side.
+    """One of the trainings that run in parallel.
 
     Attributes:
-        train: rows of the shared arrays to learn from, (n,) int64.
-        watch: rows whose loss decides on the checkpoint; none with keep = "last".
-        seed: of the weights and of the order of the rows.
-        key: text that tells this run from the others of its seed ("fold 0").
+        train: rows of the shared arrays to train on, (n,) int64.
+        watch: rows whose loss decides which weights are kept; none with keep = "last".
+        seed: seed for the weights and the order of the rows.
+        key: text that distinguishes this run from others with its seed ("fold 0").
     """
 
     train: RowNumbers
@@ -53,12 +53,12 @@ class NetworkRun:
 
 @dataclasses.dataclass(frozen=True)
 class TrainedNetworks:
-    """What ``fit_runs`` gives.
+    """Result of ``fit_runs``.
 
     Attributes:
         nets: the networks with the weights that were kept.
         steps: (R,) int64, steps after which each run's weights were kept.
-        losses: (checks, R) float64, the loss that decides; NaN after the end of a run.
+        losses: (checks, R) float64, the loss that decides which weights are kept; NaN after the end of a run.
     """
 
     nets: IlluminantNets
@@ -76,20 +76,20 @@ def fit_runs(
     progress: Tell | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> TrainedNetworks:
-    """Train one network a run, all at once, by Adam on the mean absolute error of [R/G, 1, B/G].
+    """Train one network per run, all at once, by Adam on the mean absolute error of [R/G, 1, B/G].
 
     Args:
-        X: (n, 9) transforms, row by row, which the runs share.
+        X: (n, 9) row-major transforms, which the runs share.
         ratios: (n, 2) R/G and B/G of their lights, above 0.
-        runs: rows and seeds. Equal runs give equal networks, whoever their neighbours are and however many threads there are,
-            to the last bit where the runs have equally many rows. Where not, sums run over padding and round differently, the
-            shortest epoch says how often losses are looked at, and the longest training how the cosine falls.
-        shape: of all of them.
+        runs: rows and seeds. Equal runs give equal networks, regardless of other runs and the number of threads, to the last
+            bit if the runs have equally many rows. If not, sums include padding and round differently, the shortest epoch
+            determines how often losses are checked, and the longest training the cosine schedule.
+        shape: shape of all networks.
         progress: called with one line a few times in a training.
-        checkpoint: of this call; written at the first look at the losses after every 5,000 steps, and at the end.
+        checkpoint: checkpoint of this call, written at the first check of losses after every 5,000 steps, and at the end.
 
     Raises:
-        ValueError: arrays that do not pair or are not finite, ratios <= 0; a run without rows to learn from, or to watch.
+        ValueError: arrays do not match or are not finite, ratios are <= 0, or a run has no rows to train on or to watch.
         ArithmeticError: a loss is no longer finite.
     """
     features, truth = _tensors(X, ratios)
@@ -125,7 +125,7 @@ def _fit(
         s.kept.flat.data[torch.from_numpy(running[take])] = s.nets.flat.data[torch.from_numpy(np.flatnonzero(take))]
         if progress is not None and step // every % 20 == 0:
             progress(f"step {step} of {ends}: {len(running)} of {len(runs)} runs, loss {watched.mean():.5f}")
-        if not stay.all():  # those that have ended cost nothing any more
+        if not stay.all():  # ended runs are dropped, and cost nothing any more
             s.only(np.flatnonzero(stay))
         s.commit(step)
         seen, since = torch.zeros(int(stay.sum()), dtype=torch.float64), 0
@@ -133,7 +133,7 @@ def _fit(
 
 
 def _errors(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Tensor, share: Tensor) -> Tensor:
-    """Mean absolute error of [R/G, 1, B/G] of each run on its rows, (R,); green's part is 0."""
+    """Mean absolute error of [R/G, 1, B/G] of each run on its rows, (R,); green's error is 0."""
     return ((nets(X[rows]) - truth[rows]).abs().sum(dim=2) * share).sum(dim=1) / 3
 
 
@@ -143,12 +143,12 @@ def _watched(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Sequence[RowN
 
 
 class _State:
-    """What changes in a training, from its start or from where its checkpoint says.
+    """State of a training, new or restored from its checkpoint.
 
     Attributes:
-        nets: those that still run, and ``optimiser`` of them.
+        nets: networks of the runs that have not ended, trained by ``optimiser``.
         kept: the networks of all runs, with the weights to keep.
-        step: after which it was when it was made.
+        step: step of the last checkpoint; 0 if there is none.
     """
 
     def __init__(self, runs: Sequence[NetworkRun], shape: NetworkShape, hyper: Hyper, checkpoint: Checkpoint | None) -> None:
@@ -164,7 +164,7 @@ class _State:
         return Adam(self.nets.parameters(), lr=self._hyper.learning_rate, eps=1e-7, fused=True)
 
     def _replace(self, flat: Tensor, moments: Mapping[str, Tensor]) -> None:
-        """Go on with networks of these weights (R, ...), and what Adam knows of them."""
+        """Continue with networks of these weights (R, ...), and with these moments of Adam."""
         if len(flat):
             self.nets = IlluminantNets(self.kept.shape, len(flat))
             self.nets.flat.data.copy_(flat)
@@ -175,13 +175,13 @@ class _State:
         return self.optimiser.state_dict()["state"][0]
 
     def only(self, stay: RowNumbers) -> None:
-        """Go on with the networks ``stay`` alone."""
+        """Continue with the networks ``stay`` alone."""
         rows, moments = torch.from_numpy(stay), self._moments()
         self._replace(self.nets.flat.data[rows], {**moments, **{name: moments[name][rows] for name in _MOMENTS}})
         self.batches.keep(stay)
 
     def commit(self, step: int) -> None:
-        """Write the checkpoint where it is time."""
+        """Write the checkpoint if it is due."""
         if self._checkpoint is not None and (step - self.step >= _COMMIT_STEPS or not len(self.decision.running)):
             self.step = step
             arrays = {"step": np.array(step), "nets": self.nets.flat.data.numpy(), "kept": self.kept.flat.data.numpy()}
@@ -195,7 +195,7 @@ class _State:
         for name in _DECIDED:
             setattr(self.decision, name, saved[f"decision_{name}"])
         self.decision.losses = list(saved["decision_losses"])
-        for _ in range(self.step if len(self.decision.running) else 0):  # drawing is cheap beside learning
+        for _ in range(self.step if len(self.decision.running) else 0):  # drawing is cheap compared with training
             self.batches.next()
         self.batches.keep(self.decision.running)
         moments = {name.removeprefix("adam_"): torch.from_numpy(saved[name]) for name in saved if name.startswith("adam_")}
@@ -207,7 +207,7 @@ _DECIDED = ("running", "lowest", "mark", "marked", "steps", "losses")
 
 
 class _Decision:
-    """Which weights of each run are kept, and when a run ends: by the loss that decides, check after check."""
+    """Decides at each check, by the loss, which weights of each run are kept, and when a run ends."""
 
     def __init__(self, hyper: Hyper, runs: Sequence[NetworkRun]) -> None:
         self.per_epoch = np.array([len(run.train) / min(hyper.batch_size, len(run.train)) for run in runs])
@@ -240,7 +240,7 @@ class _Decision:
 
 
 class _Batches:
-    """Rows (R, widest batch) of each step, and the share of each in its run's mean. Padded with a run's first row."""
+    """Rows (R, widest batch) of each step, padded with a run's first row, and the weight of each row in its run's mean."""
 
     def __init__(self, runs: Sequence[NetworkRun], batch_size: int) -> None:
         self.sizes = [min(batch_size, len(run.train)) for run in runs]
@@ -250,7 +250,7 @@ class _Batches:
         self.block, self.at = self.block[None], 0
 
     def next(self) -> tuple[Tensor, Tensor]:
-        """The next step's; where all rows fit into one batch, always the same."""
+        """Rows and weights of the next step; always the same if all rows fit into one batch."""
         if self.whole:
             return self.block[0], self.share
         if self.at % _BLOCK_STEPS == 0:
@@ -262,14 +262,14 @@ class _Batches:
         return self.block[(self.at - 1) % _BLOCK_STEPS], self.share
 
     def keep(self, stay: RowNumbers) -> None:
-        """Go on with the runs ``stay`` alone."""
+        """Continue with the runs ``stay`` alone."""
         rows = torch.from_numpy(stay)
         self.block, self.share = self.block[:, rows], self.share[rows]
         self.sizes, self.streams = [self.sizes[r] for r in stay], [self.streams[r] for r in stay]
 
 
 class _Stream:
-    """A run's rows, reshuffled each time that all have been taken."""
+    """A run's rows, reshuffled after each complete pass."""
 
     def __init__(self, run: NetworkRun) -> None:
         self.rows, self.draw = run.train, rng(run.seed, "two_camera order", run.key)
@@ -286,7 +286,7 @@ class _Stream:
 
 
 def _padded(rows: Sequence[RowNumbers]) -> tuple[Tensor, Tensor]:
-    """Rows (R, widest), and the share of each in its run's mean: 0 where a row is padding."""
+    """Rows (R, widest), and the weight of each in its run's mean: 0 for padding."""
     sizes = [len(one) for one in rows]
     padded = np.stack([np.concatenate([one, np.full(max(sizes) - len(one), one[0])]) for one in rows])
     counts = torch.tensor(sizes)[:, None]
@@ -313,7 +313,7 @@ def _check(runs: Sequence[NetworkRun], count: int, hyper: Hyper) -> None:
 
 @torch.no_grad()
 def estimates(nets: IlluminantNets, X: Sequence[Floats]) -> list[NDArray[np.float32]]:
-    """Ratios (n, 2) of each run's own features (n, 9); n may differ from run to run, and be 0."""
+    """Ratios (n, 2) of each run's own features (n, 9); n may differ between runs, and be 0."""
     if len(X) != nets.runs:
         raise ValueError(f"features for {len(X)} runs, and there are {nets.runs} networks")
     padded = torch.zeros(len(X), max(map(len, X)), X[0].shape[1])

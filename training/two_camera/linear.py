@@ -1,4 +1,4 @@
-"""Linear regression from the transform between two cameras to the light: no network, and no torch."""
+"""Linear regression from the transform between two cameras to the illuminant; needs no torch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
 
 
 LEAST_RATIO = 1e-3
-"""Of an estimate: a linear map knows no bound."""
+"""Lower limit of an estimated ratio, since a linear map has none."""
 
 _ROUNDING = 1e-6
-"""Share of the largest singular value below which float32's rounding is all that rows differ by: those of a T of chromaticities
-sum to 1, and weights of some thousands would be fitted to the seventh digit."""
+"""Singular values below this share of the largest are rounding errors of float32: rows of a T of chromaticities sum to 1, and
+otherwise weights of some thousands would be fitted to the seventh digit."""
 
 
 class LinearEstimator:
@@ -51,7 +51,7 @@ class LinearEstimator:
         self._weights: dict[str, Floats] = {}
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
-        """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are kept above 0.001."""
+        """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are at least 0.001."""
         self._weights = {
             fold.name: np.linalg.lstsq(_with_one(fold.X_train), ratios_of(fold.gt_train), rcond=_ROUNDING)[0] for fold in folds
         }
@@ -66,12 +66,12 @@ class LinearEstimator:
 
 
 def linear_ratios(X: NDArray[np.float32], weights: Floats) -> Floats:
-    """Ratios (n, 2) of transforms (n, 9), row by row, by weights (10, 2)."""
+    """Ratios (n, 2) of row-major transforms (n, 9), by weights (10, 2)."""
     return np.maximum(_with_one(X) @ weights, LEAST_RATIO)
 
 
 def load_linear(data: bytes) -> Floats:
-    """Weights (10, 2) of the one fold that ``LinearEstimator.artifacts`` wrote. Raises ``ValueError`` if it is invalid."""
+    """Load the weights (10, 2) of a single fold that ``LinearEstimator.artifacts`` wrote. Raises ``ValueError`` if invalid."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             [name] = arrays.files

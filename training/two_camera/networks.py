@@ -1,11 +1,11 @@
-"""Networks that tell the light from the transform between two cameras: the paper's, and small ones that learn from many.
+"""Networks that estimate the illuminant from the transform between two cameras: the paper's, and small distilled ones.
 
 Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021.
 ``two_camera.toml`` holds the paper's settings and ours.
 
-The average of ten networks errs less than each, but has ten times the parameters. Re-illuminated rows are many and need no
-label of their own: the average labels them for one network. Source of the idea: Hinton, Vinyals and Dean, "Distilling the
-Knowledge in a Neural Network", 2015.
+The average of ten networks has a lower error than each of them, but ten times the parameters. There are many re-illuminated
+rows, and they need no labels: the average labels them for a single network. Source of the idea: Hinton, Vinyals and Dean,
+"Distilling the Knowledge in a Neural Network", 2015.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def network(
     """Networks of one shape, by their settings; see ``NetworkEstimator``, ``hyper_of`` and, for ``shape``, ``chosen_shape``.
 
     Raises:
-        TypeError: a hyper-parameter is missing, or there is no such.
-        ValueError: a value that makes no sense.
+        TypeError: a hyper-parameter is missing or unknown.
+        ValueError: a value is invalid.
 
     >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
     >>> pairs, draw = np.array([f"pair{n}" for n in range(12)]), np.random.default_rng(0)
@@ -72,8 +72,8 @@ def distilled(
     See ``NetworkEstimator``, ``chosen_shape`` and, for ``teacher``, ``network``.
 
     Raises:
-        TypeError: a hyper-parameter is missing, or there is no such.
-        ValueError: a value that makes no sense.
+        TypeError: a hyper-parameter is missing or unknown.
+        ValueError: a value is invalid.
 
     >>> from benchwright.training.two_camera.settings import settings
     >>> teacher = {"parameters": 1460, "hyper": settings("decayed"), "seeds": [0, 1, 2], "measured_times": 1}
@@ -95,21 +95,21 @@ def distilled(
 
 
 class NetworkEstimator:
-    """The networks of one shape on all folds, a run per seed; all folds and seeds are trained side by side.
+    """Networks of one shape on all folds, one run per seed; all folds and seeds are trained in parallel.
 
     Args:
-        shape: of each.
-        hyper: the training. With ``keep = "validation"`` and folds without validation rows, a share of the training pairs is
-            held out, redrawn for each seed; rows that show a held-out pair, or its light, are not learned from.
-        seeds: at least one, none twice.
-        measured_times: how often a measured row is among the rows to learn from; above 1 where re-illuminated rows are many.
-        teacher: is trained first, on the same folds, and the average of its networks of a fold is learned instead of the
-            measured lights; a test row or light that it does not see, its pupils do not see. None: there is none.
-        rows: with a teacher: re-illuminated rows that are learned from, drawn for each seed; all where there are fewer.
+        shape: shape of each network.
+        hyper: settings of the training. With ``keep = "validation"`` and folds without validation rows, a share of the training
+            pairs is held out, redrawn for each seed; rows that show a held-out pair, or its light, are not trained on.
+        seeds: at least one, all different.
+        measured_times: how often each measured row is used in training; above 1 if there are many re-illuminated rows.
+        teacher: trained first, on the same folds; the average of its networks of a fold replaces the measured lights as the
+            target. Its students do not see test rows or lights that it does not see. None: no teacher.
+        rows: with a teacher: number of re-illuminated rows to train on, drawn for each seed; all if there are fewer.
 
     Attributes:
-        progress: told how training goes; None: nobody is.
-        folder: for checkpoints; None: there are none, and a training that is interrupted starts over.
+        progress: called with lines about the progress of the training; None: no reports.
+        folder: folder for checkpoints; None: no checkpoints, and an interrupted training starts over.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class NetworkEstimator:
 
     @property
     def looks_at_test(self) -> bool:
-        """Whether it, or its teacher, needs the truth of the test rows to choose its weights."""
+        """Whether it, or its teacher, chooses its weights by the ground truth of the test rows."""
         return (self.teacher or self).hyper.keep == "test_fold"
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
@@ -159,10 +159,10 @@ class NetworkEstimator:
         return {seed: found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
 
     def averaged(self, X: Sequence[TransformFeatures]) -> list[Lights]:
-        """After ``estimate_folds``: ratios (n, 2) of rows X[k] (n, 9) by the networks of fold k, the mean of their logarithms.
+        """After ``estimate_folds``: ratios (n, 2) of rows X[k] (n, 9) by the networks of fold k, averaged as logarithms.
 
         Raises:
-            ValueError: nothing has been trained, or on another number of folds.
+            ValueError: nothing has been trained, or a different number of folds.
         """
         if self._trained is None or len(self._trained[1]) != len(self.seeds) * len(X):
             raise ValueError(f"rows for {len(X)} folds: train on the same number first")
@@ -195,7 +195,7 @@ class NetworkEstimator:
 
 
 def _hold_out(fold: Fold, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows to learn from, and the measured rows of the pairs that are held out."""
+    """Rows to train on, and the measured rows of the held-out pairs."""
     pairs = np.unique(fold.pair_train)
     count = round(share * len(pairs))
     if not 0 < count < len(pairs):
@@ -208,8 +208,8 @@ def _hold_out(fold: Fold, share: float, seed: int) -> tuple[NDArray[np.int64], N
 
 
 def _stacked(folds: Sequence[Fold], learned: Sequence[Lights]) -> tuple[TransformFeatures, Lights, list[int]]:
-    """Features and ratios of all folds, one after another: training (of ratios ``learned``), validation, test rows; and where
-    each fold starts."""
+    """Features and ratios of all folds, concatenated: training rows (with ratios ``learned``), validation and test rows; and
+    the start of each fold."""
     blocks: list[TransformFeatures] = []
     ratios: list[Lights] = []
     starts: list[int] = []
@@ -228,7 +228,7 @@ def _stacked(folds: Sequence[Fold], learned: Sequence[Lights]) -> tuple[Transfor
 
 def networks_npz(nets: IlluminantNets, names: Sequence[str]) -> bytes:
     """The networks as an .npz without pickles: ``names`` (R,), ``weight_0`` (R, 9, 9), ``bias_0`` (R, 9), ..., float32; and
-    ``activation``, where it is not relu."""
+    ``activation``, if it is not relu."""
     arrays: dict[str, NDArray[Any]] = {"names": np.asarray(names, dtype=np.str_)}
     if nets.shape.activation != "relu":
         arrays["activation"] = np.asarray(nets.shape.activation)
@@ -241,10 +241,10 @@ def networks_npz(nets: IlluminantNets, names: Sequence[str]) -> bytes:
 
 
 def load_networks(data: bytes) -> tuple[IlluminantNets, list[str]]:
-    """What ``networks_npz`` wrote, and the names of the runs.
+    """Load the networks that ``networks_npz`` wrote, and the names of the runs.
 
     Raises:
-        ValueError: it is no such file.
+        ValueError: the bytes are not such a file.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

@@ -1,10 +1,10 @@
-"""The two-camera networks trained by Levenberg and Marquardt's method, with weight decay: converged in seconds.
+"""Levenberg-Marquardt training of the two-camera networks with weight decay; converges in seconds.
 
-The nets have 200 to 1,460 parameters and the folds few rows, so that a step may solve for all parameters at once where Adam
-takes tens of thousands of small ones. What is minimised has a minimum that is reached, and weight decay, not the moment at
-which training stops, says how closely the rows are followed.
+The networks have 200 to 1,460 parameters and the folds few rows, so that a step can solve for all parameters at once where Adam
+takes tens of thousands of small steps. The loss reaches a minimum, and weight decay, not early stopping, determines how closely
+the rows are fitted.
 
-The loss is the sum of absolute errors of R/G and B/G, rounded at its tip; its curvature is that of iteratively reweighted
+The loss is the sum of absolute errors of R/G and B/G, smoothed near 0; its curvature is that of iteratively reweighted
 least squares: J^T diag(1 / |r|) J.
 """
 
@@ -43,19 +43,19 @@ def fit_newton(
     progress: Tell | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> TrainedNetworks:
-    """Train one network a run, each by itself: a run's numbers depend on its own rows and seed alone, to the last bit.
+    """Train one network per run, separately: a run's result depends on its own rows and seed alone, to the last bit.
 
-    Features are standardised by the run's own rows, and the weights that come back have that folded in, so that the networks
-    take plain transforms. Rows that a run names twice count twice.
+    Features are standardised by the run's own rows; this is folded into the returned weights, so that the networks take plain
+    transforms. Rows that occur twice in a run count twice.
 
     Args:
-        X: (n, 9) transforms, row by row, which the runs share.
+        X: (n, 9) row-major transforms, which the runs share.
         ratios: (n, 2) R/G and B/G of their lights, above 0.
-        runs: rows and seeds; the first start is that of ``batched.fit_runs``, except for the output's bias, which starts at
-            the mean log ratio.
-        shape: of all of them.
+        runs: rows and seeds; the first initial weights are those of ``batched.fit_runs``, except for the output's bias, which
+            starts at the mean log ratio.
+        shape: shape of all networks.
         progress: called with a line per run.
-        checkpoint: of this call; written after each run. Runs that it has are not trained again.
+        checkpoint: checkpoint of this call, written after each run. Runs in it are not trained again.
 
     Returns:
         ``steps`` (R,) taken until a run had converged; ``losses`` (1 + longest, R): at the start and after each
@@ -108,7 +108,7 @@ def _trained(
 
 @dataclasses.dataclass(frozen=True)
 class _Problem:
-    """Rows (n, 9), their ratios (n, 2) and how often each counts (n, 1), float64."""
+    """Rows (n, 9), their ratios (n, 2) and the count of each (n, 1), float64."""
 
     X: Tensor
     truth: Tensor
@@ -117,7 +117,7 @@ class _Problem:
     hyper: Newton
 
     def loss(self, flat: Tensor) -> Tensor:
-        """What is minimised."""
+        """The objective."""
         error = _outputs(flat, self.X, self.shape)[-1].exp() - self.truth
         rounded = (error.square() + self.hyper.tip**2).sqrt()
         return (rounded * self.weight).sum() + self.hyper.decay / 2 * flat.square().sum()
@@ -128,7 +128,7 @@ class _Problem:
         return found
 
     def root(self, flat: Tensor, step: int) -> Tensor:
-        """A (m, P) with A^T A the curvature of the errors, from about ``curvature_rows`` rows, which change with ``step``."""
+        """A (m, P), where A^T A is the curvature of the errors on about ``curvature_rows`` rows, which change with ``step``."""
         wanted = self.hyper.curvature_rows or len(self.X)
         stride = max(1, len(self.X) // wanted)
         mine = slice(step % stride, None, stride)
@@ -174,7 +174,7 @@ class _Descent:
         self._damping, self._over = 1.0, not math.isfinite(self.history[0])
 
     def go_on(self, steps: int) -> None:
-        """Until so many steps have been taken since the start, or the loss does not go down any more."""
+        """Continue until ``steps`` steps have been taken since the start, or the loss no longer decreases."""
         while not self._over and len(self.history) <= steps:
             self._over = not self._step() or self._flattened()
 
@@ -189,7 +189,7 @@ class _Descent:
         if not (small.isfinite().all() and gradient.isfinite().all()):
             self.fault = f"the curvature or gradient of the loss is not finite after step {len(self.history) - 1}"
             return False
-        # From lower down, the trials would not get up again.
+        # From a smaller damping, the trials could not raise it enough.
         damping = max(self._damping, 1e-6 * float(small.diagonal().max()))
         for _ in range(_TRIALS):
             with contextlib.suppress(torch.linalg.LinAlgError):  # rounding left no positive definite matrix: damp it more
@@ -222,7 +222,7 @@ def ridge_solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> 
 
 
 def _outputs(flat: Tensor, X: Tensor, shape: NetworkShape) -> list[Tensor]:
-    """Inputs, what each hidden layer gives, and the log ratios (n, 2)."""
+    """The inputs, the output of each hidden layer, and the log ratios (n, 2)."""
     *hidden, (weight, bias) = layers_of(flat, shape)
     found, activation = [X], ACTIVATIONS[shape.activation].of
     for hidden_weight, hidden_bias in hidden:
@@ -231,10 +231,10 @@ def _outputs(flat: Tensor, X: Tensor, shape: NetworkShape) -> list[Tensor]:
 
 
 def log_ratio_jacobian(flat: Tensor, X: Tensor, shape: NetworkShape) -> tuple[Tensor, Tensor]:
-    """Log ratios (n, 2) of one network, and their derivatives (n, 2, P) by its parameters ``flat`` (P,)."""
+    """Log ratios (n, 2) of one network, and their derivatives (n, 2, P) with respect to its parameters ``flat`` (P,)."""
     layers, slope = layers_of(flat, shape), ACTIVATIONS[shape.activation].slope
     *inputs, log_ratios = _outputs(flat, X, shape)
-    after = torch.eye(RATIOS, dtype=flat.dtype).expand(len(X), RATIOS, RATIOS)  # by what the layer gives
+    after = torch.eye(RATIOS, dtype=flat.dtype).expand(len(X), RATIOS, RATIOS)  # with respect to the layer's output
     pieces: list[Tensor] = []
     for at in range(len(layers) - 1, -1, -1):
         by_weight = inputs[at][:, None, :, None] * after[:, :, None, :]
@@ -245,7 +245,7 @@ def log_ratio_jacobian(flat: Tensor, X: Tensor, shape: NetworkShape) -> tuple[Te
 
 
 def _unstandardised(flat: Tensor, shape: NetworkShape, mean: Tensor, scale: Tensor) -> Tensor:
-    """The network of (X - mean) / scale as one of X: the first layer takes it up."""
+    """Fold the standardisation (X - mean) / scale into the first layer, so that the network takes X."""
     flat = flat.clone()
     weight, bias = layers_of(flat, shape)[0]
     weight /= scale[:, None]

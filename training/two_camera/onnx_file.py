@@ -1,6 +1,6 @@
-"""Networks and linear regression on transforms as an ONNX file.
+"""Write networks and linear regression on transforms to an ONNX file.
 
-Written node by node, as there are three kinds of them: the same networks give the same bytes, whatever exports torch has.
+The graph is built node by node, from few kinds of nodes: the same networks give the same bytes with any exporter of torch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _OPSET, _IR = 17, 8  # of 2022: runtimes on devices are years behind
 
 
 def onnx_bytes(nets: IlluminantNets, about: Mapping[str, str]) -> bytes:
-    """One file of all networks: ``transform`` (n, 9) float32 -> ``ratios`` (n, 2), R/G and B/G; of several the mean of their
-    logarithms, as ``NetworkEstimator.averaged`` has it. ``about`` are its metadata."""
+    """One file of all networks: ``transform`` (n, 9) float32 -> ``ratios`` (n, 2), R/G and B/G; several networks are averaged
+    as logarithms, as in ``NetworkEstimator.averaged``. ``about`` is stored as metadata."""
     alone = nets.runs == 1
     nodes: list[onnx.NodeProto] = []
     weights: dict[str, Floats] = {}
@@ -46,7 +46,7 @@ def onnx_bytes(nets: IlluminantNets, about: Mapping[str, str]) -> bytes:
 
 
 def linear_onnx_bytes(weights: NDArray[np.floating[Any]], about: Mapping[str, str]) -> bytes:
-    """A file of the same input and output, of the weights (10, 2) of ``linear.LinearEstimator``, constants last."""
+    """A file with the same input and output, for the weights (10, 2) of ``linear.LinearEstimator``, constants last."""
     nodes = [
         helper.make_node("MatMul", [INPUT, "weight"], ["product"]),
         helper.make_node("Add", ["product", "bias"], ["sum"]),
@@ -74,5 +74,5 @@ def _file(nodes: Sequence[onnx.NodeProto], weights: Mapping[str, Floats], about:
 
 @torch.no_grad()
 def torch_ratios(nets: IlluminantNets, X: Floats) -> Floats:
-    """What torch says in place of the ONNX file: (n, 2)."""
+    """The result of the ONNX file as computed by torch: (n, 2)."""
     return nets(torch.from_numpy(X).expand(nets.runs, *X.shape)).log().mean(dim=0).exp().numpy()

@@ -1,4 +1,4 @@
-"""A network of ``onnx_file`` as onnxruntime runs it: without torch."""
+"""Run a network of ``onnx_file`` by onnxruntime, without torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Floats = NDArray[np.float32]
 
 
 class OnnxNetwork:
-    """What ``onnx_bytes`` gave, ready to run on one thread.
+    """A network written by ``onnx_bytes``, ready to run on one thread.
 
     Raises:
-        ValueError: the bytes are no such network.
+        ValueError: the bytes are not such a network.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -28,7 +28,7 @@ class OnnxNetwork:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         try:
             self._session: Any = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has a class for each of its codes, and no base
+        except Exception as error:  # onnxruntime has a class per error code, and no base class
             raise ValueError(f"{len(data)} bytes are not an ONNX network: {error}") from None
         ends = self._session.get_inputs(), self._session.get_outputs()
         shapes = [[(each.name, each.shape[-1]) for each in of] for of in ends]
@@ -36,11 +36,11 @@ class OnnxNetwork:
             raise ValueError(f"expected an ONNX network from {INPUT} (n, {INPUTS}) to {OUTPUT} (n, {RATIOS}), found {shapes}")
 
     def __call__(self, X: Floats) -> Floats:
-        """Ratios (n, 2) of transforms (n, 9), row by row."""
+        """Ratios (n, 2) of row-major transforms (n, 9)."""
         return self._session.run([OUTPUT], {INPUT: X})[0]
 
     def latency_us(self, X: Floats, calls: int = 2000) -> dict[str, float]:
-        """Median and 95 % quantile of the microseconds that one estimate takes, one transform a call."""
+        """Median and 95 % quantile of the latency of one estimate in microseconds, one transform per call."""
         rows = [X[at % len(X)][None] for at in range(calls)]
         for row in rows[:50]:
             self(row)

@@ -3,12 +3,12 @@
 The paper re-illuminates pictures by their charts (Eqs. 8 and 9) and refits the transform. Released metadata has no pictures,
 but two transforms of each pair: T_i of the picture and A_i of the chart. They differ because the picture has other colours than
 the chart and the views do not match to the pixel; E_i = T_i A_i^-1 is that difference, a map within the first camera's colours.
-A light j in the place of i scales that camera's colours by the ratio of the two lights (von Kries), which takes E_i to E_ij,
-and the chart under j is mapped by A_j, so that T_ij = E_ij A_j.
+Replacing light i by j scales that camera's colours by the ratio of the two lights (von Kries), which changes E_i to E_ij, and
+the chart under j is mapped by A_j, so that T_ij = E_ij A_j.
 
-Released transforms are fitted to chromaticities (colours of sum 1; the rows of T sum to 1), for which a change of light is no
-linear map. It is linearised where the picture's mean chromaticity is taken to be, at that of its light: E_ij agrees with the
-exact change at that point and has its derivative there.
+Released transforms are fitted to chromaticities (colours of sum 1; the rows of T sum to 1), for which a change of light is not
+linear. It is linearised at the chromaticity of the picture's light, which is taken as the picture's mean chromaticity: E_ij
+agrees with the exact change at that point and has its derivative there.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def reilluminated_transforms(image: Floats, chart: Floats, light: Floats, new_ch
     Args:
         image, chart: (n, 3, 3) transforms of picture i on chromaticities, rows of sum 1, ``colour_2 = colour_1 @ T``.
         light: (n, 3) its light in the first camera, above 0, in any scale.
-        new_chart, new_light: the same of pair j.
+        new_chart, new_light: the same for pair j.
 
     Returns:
-        (n, 3, 3); ``image`` where i = j, but for released rows that do not quite sum to 1.
+        (n, 3, 3); equal to ``image`` if i = j, except for released rows that do not quite sum to 1.
 
     Raises:
-        ValueError: a chart's transform that cannot be inverted.
+        ValueError: a chart's transform cannot be inverted.
     """
     try:
         difference = image @ np.linalg.inv(chart)
@@ -47,7 +47,7 @@ def reilluminated_transforms(image: Floats, chart: Floats, light: Floats, new_ch
     ratio = new_light / light
     before = _change(mean, ratio)
     after = _change((mean[:, None] @ difference)[:, 0], ratio)
-    # Row i of ``before`` is what becomes of the mean and of two changes around it; ``after`` maps what E_i makes of them.
+    # ``before`` changes the light of the mean and of two changes around it; ``after`` does so for their images under E_i.
     basis = np.concatenate([mean[:, None], np.broadcast_to(_TANGENT, (len(mean), 2, 3))], axis=1)
     return np.linalg.solve(basis @ before, basis @ difference @ after) @ new_chart
 
@@ -55,8 +55,8 @@ def reilluminated_transforms(image: Floats, chart: Floats, light: Floats, new_ch
 def _change(point: Floats, ratio: Floats) -> Floats:
     """(n, 3, 3) maps of row vectors: chromaticity x -> x * ratio / sum(x * ratio), linearised at ``point`` (n, 3) of sum 1.
 
-    The function has degree 0, so its derivative D at the point has point @ D = 0, and the map point -> image is added by
-    the rank-1 term 1 image^T, which does not touch changes of sum 0.
+    The function is homogeneous of degree 0, so its derivative D at the point has point @ D = 0, and the map point -> image is
+    added by the rank-1 term 1 image^T, which does not affect changes of sum 0.
     """
     scaled = point * ratio
     total = scaled.sum(axis=1)[:, None, None]
@@ -66,9 +66,9 @@ def _change(point: Floats, ratio: Floats) -> Floats:
 
 
 def reilluminated(pairs: TransformPairs) -> TransformPairs:
-    """The measured pairs, followed by each under the light of each other one; both directions.
+    """The measured pairs, followed by each pair under the light of every other pair; both directions.
 
-    The test must see to it that no training row has the light of a test pair: ``eval.protocols.cross_validation`` does.
+    The evaluation must ensure that no training row has the light of a test pair, as ``eval.protocols.cross_validation`` does.
 
     Args:
         pairs: n measured pairs with the charts' transforms.

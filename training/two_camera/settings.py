@@ -1,4 +1,4 @@
-"""Settings of the trainings of networks on transforms, and the paper's: ``two_camera.toml``."""
+"""Settings for training networks on transforms; those of the paper are in ``two_camera.toml``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ RateSchedule = Literal["constant", "cosine"]
 
 @dataclasses.dataclass(frozen=True)
 class Hyper:
-    """Hyper-parameters of a training: a paper or a config says each.
+    """Hyper-parameters of a training, each from a paper or a config.
 
     Attributes:
-        epochs: at most; an epoch is n / batch_size steps of n training rows, and batches run on across epochs, as over the
-            repeated data set of the released code.
-        batch_size: rows a step; fewer where there are fewer.
-        learning_rate: of Adam (beta 0.9 and 0.999, epsilon 1e-7: Keras' values).
-        schedule: "constant", as in paper and code; "cosine" goes down to 0 at the last epoch.
+        epochs: maximum number; an epoch is n / batch_size steps for n training rows, and batches continue across epochs, as
+            over the repeated dataset of the released code.
+        batch_size: rows per step; fewer if there are fewer.
+        learning_rate: learning rate of Adam (beta 0.9 and 0.999, epsilon 1e-7: Keras' values).
+        schedule: "constant", as in paper and code; "cosine" decreases to 0 at the last epoch.
         keep: "last" keeps the weights at the end; "validation" those of the lowest loss on held-out training pairs;
-            "test_fold" those of the lowest loss on the test fold: ``as_released``, and no fair figure.
-        validation_share: of the training pairs that "validation" holds out where the fold brings no validation rows of its own.
-        check_epochs: the loss that decides is looked at once in so many epochs.
-        patience_epochs: a run ends where the loss that decides (of training with keep = "last") has not gone down by a
-            thousandth for so many epochs: it has converged. None: all epochs.
+            "test_fold" those of the lowest loss on the test fold: ``as_released``, and not a fair result.
+        validation_share: share of the training pairs that "validation" holds out if the fold has no validation rows.
+        check_epochs: interval in epochs between checks of the loss that decides which weights are kept.
+        patience_epochs: a run ends when the loss that decides (the training loss with keep = "last") has not decreased by a
+            thousandth for this number of epochs: it has converged. None: all epochs.
     """
 
     epochs: int
@@ -57,17 +57,17 @@ class Hyper:
 
 @dataclasses.dataclass(frozen=True)
 class Newton:
-    """Settings of a training.
+    """Settings of a training by ``newton``.
 
     Attributes:
         decay: half of it times the sum of squared parameters is added to the sum of absolute errors; above 0.
-        tip: below this absolute error the loss is rounded: sqrt(r^2 + tip^2).
-        iterations: at most.
+        tip: below this absolute error the loss is smoothed: sqrt(r^2 + tip^2).
+        iterations: maximum number of steps.
         tolerance: training has converged when ten steps lower the loss by less than this share of it, or no step lowers it.
-        curvature_rows: about how many rows the curvature is taken from (another share of all rows each step); 0: from all.
+        curvature_rows: approximate number of rows for the curvature (a different share of all rows at each step); 0: all rows.
             The gradient is always that of all rows.
-        starts: weights that a run sets out from; which minimum is reached, and how soon, depends on them.
-        scouting: steps from each start, after which that of the least loss continues alone.
+        starts: number of initialisations of a run; which minimum is reached, and how soon, depends on them.
+        scouting: steps from each start, after which only the start with the lowest loss continues.
     """
 
     decay: float
@@ -79,7 +79,7 @@ class Newton:
     scouting: int = 40
 
     keep: ClassVar[KeptWeights] = "last"
-    """No held-out loss decides: the minimum is kept."""
+    """No held-out loss is used: the weights at the minimum are kept."""
 
     def __post_init__(self) -> None:
         if not (0 < self.decay < math.inf and 0 < self.tip < math.inf and 0 < self.tolerance < 1):
@@ -94,7 +94,7 @@ def settings(preset: str) -> dict[str, Any]:
     """One table of ``training/two_camera/two_camera.toml``, as arguments of ``hyper_of``.
 
     Raises:
-        ValueError: there is no such preset.
+        ValueError: the preset is unknown.
 
     >>> settings("as_written")["batch_size"]
     256
@@ -106,11 +106,11 @@ def settings(preset: str) -> dict[str, Any]:
 
 
 def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
-    """Settings of Adam, or of ``newton`` where there is a weight decay.
+    """Settings of Adam, or of ``newton`` if there is a weight decay.
 
     Raises:
-        TypeError: a setting is missing, or there is no such.
-        ValueError: a value that makes no sense.
+        TypeError: a setting is missing or unknown.
+        ValueError: a value is invalid.
 
     >>> hyper_of({**settings("as_written"), "epochs": 100}).epochs
     100

@@ -1,4 +1,4 @@
-"""Shapes of networks on transforms: nine numbers in, hidden layers, two ratios out. Known without torch."""
+"""Shapes of networks on transforms: nine inputs, hidden layers, two ratios. Needs no torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ActivationName = Literal["elu", "relu", "sigmoid", "softplus", "tanh"]
 
 @dataclasses.dataclass(frozen=True)
 class NetworkShape:
-    """What a network is made of.
+    """Layers and activation of a network.
 
     Attributes:
-        hidden: units of each hidden layer, from the input on; at least one layer.
-        activation: of the hidden units.
+        hidden: units of each hidden layer, first layer first; at least one layer.
+        activation: activation of the hidden units.
 
     >>> NetworkShape((16, 8), "tanh").parameters, str(NetworkShape((16, 8), "tanh"))
     (314, '9-16-8-2, tanh')
@@ -39,7 +39,7 @@ class NetworkShape:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of the input, the hidden layers and the output."""
+        """Widths of the input, the hidden layers and the output."""
         return (INPUTS, *self.hidden, RATIOS)
 
     @property
@@ -49,7 +49,7 @@ class NetworkShape:
 
     @property
     def operations(self) -> int:
-        """Multiplications, each with its addition, for one estimate."""
+        """Multiply-add operations for one estimate."""
         return sum(before * after for before, after in pairwise(self.widths))
 
 
@@ -63,10 +63,10 @@ def nines(hidden_layers: int) -> NetworkShape:
 
 
 def shape_of(parameters: int) -> NetworkShape:
-    """The paper's shape that has so many parameters.
+    """The paper's shape with this number of parameters.
 
     Raises:
-        ValueError: none has.
+        ValueError: no such shape exists.
     """
     layers, rest = divmod(parameters - INPUTS * RATIOS - RATIOS, INPUTS * INPUTS + INPUTS)
     if rest or layers < 1:
@@ -79,7 +79,7 @@ def shape_of(parameters: int) -> NetworkShape:
 def chosen_shape(
     *, parameters: int | None = None, hidden: Sequence[int] | None = None, activation: ActivationName = "relu"
 ) -> NetworkShape:
-    """The paper's shape with so many parameters, or one of the hidden layers that are given.
+    """The paper's shape with ``parameters`` parameters, or a shape with the hidden layers ``hidden``.
 
     >>> str(chosen_shape(parameters=200)), str(chosen_shape(hidden=[16], activation="tanh"))
     ('9-9-9-2, relu', '9-16-2, tanh')

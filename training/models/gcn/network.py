@@ -1,8 +1,8 @@
-"""Graph convolutional networks on small graphs of one shape, many of them along an axis of streams.
+"""Graph convolutional networks on small graphs of one shape, many of them along a stream axis.
 
-dgllife's GCNPredictor, which CGLB uses. A layer is relu(A Z W + b) + relu(Z R + c), then batch norm over
-all nodes of the batch: the graph convolution has no normalisation, and the residual is a linear branch. The read-out puts a
-gated sum and the maximum over nodes side by side; a hidden layer of relu and batch norm and a linear layer give the logits.
+The architecture is dgllife's GCNPredictor, which CGLB uses. A layer is relu(A Z W + b) + relu(Z R + c), then batch norm over
+all nodes of the batch: the graph convolution has no normalisation, and the residual is a linear branch. The read-out
+concatenates a gated sum and the maximum over nodes; a hidden layer of relu and batch norm and a linear layer give the logits.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def gcn(
     """A GCN on graphs whose nodes have vectors, ``sample`` = (V, F); see ``Gcn``.
 
     Args:
-        init: of all weights.
-        sample: (V, F): nodes, and numbers of each.
+        init: generator for all weights.
+        sample: (V, F): nodes, and features per node.
         adjacency: (V, V) float, with self-loops.
-        width: length of a feature vector of a node.
-        depth: layers, at least 1.
+        width: length of a node's feature vector.
+        depth: number of layers, at least 1.
         hidden: width of the hidden layer.
         readout: see ``Gcn``.
-        bodies: M; above 1 samples are (M, V, F).
+        bodies: M, bodies per sample; above 1 samples are (M, V, F).
 
     >>> chain = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])  # three joints, each with its neighbours
     >>> network = gcn(torch.Generator().manual_seed(0), sample=(3, 5), adjacency=chain, width=8, hidden=8)
@@ -59,12 +59,12 @@ def gcn(
 
 @dataclasses.dataclass(frozen=True)
 class GraphInputs:
-    """Graphs of one batch, one after the other: row i V + v of a tensor is node v of graph i. A body is a graph.
+    """Graphs of one batch, concatenated: row i V + v of a tensor is node v of graph i. Each body is a graph.
 
     Attributes:
         x: (1, n V, F) node features.
-        transposed: (1, F, n V), the same: the gradient's product with it is a fifth faster.
-        graphs: n, those of all bodies.
+        transposed: (1, F, n V), ``x`` transposed, which makes the product in the gradient a fifth faster.
+        graphs: n, the number of graphs of all bodies.
     """
 
     x: Tensor
@@ -73,17 +73,17 @@ class GraphInputs:
 
 
 class Gcn:
-    """The networks' shape and what they compute; their parameters and statistics are rows that the caller keeps.
+    """The networks' architecture and computation; the caller holds their parameters and statistics as rows.
 
     Args:
-        adjacency: (V, V) float, with self-loops; entry [i, j] weighs what node i gets from node j.
+        adjacency: (V, V) float, with self-loops; entry [i, j] is the weight of the edge from node j to node i.
         features: F, length of a node's vector.
-        classes: outputs.
-        width: of each layer, at least 1.
-        depth: layers, at least 1.
+        classes: number of outputs.
+        width: width of each layer, at least 1.
+        depth: number of layers, at least 1.
         hidden: width of the classifier's hidden layer.
         readout: "weighted_sum_max" (``as_released``: each node has a learned gate in (0, 1)), or "sum_max" (``as_written``).
-        bodies: M: the graphs of a sample, whose features are averaged before the outputs; those of an absent body count, too.
+        bodies: M, graphs per sample, whose features are averaged before the output layer, including those of absent bodies.
     """
 
     def __init__(
@@ -130,12 +130,11 @@ class Gcn:
         self._step = GcnStep(adjacency, self.parameters, self.statistics, width=width, depth=depth)
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
-        """(P,) parameters, from ``init`` alone, and (S,) statistics."""
+        """Return (P,) parameters, drawn from ``init`` alone, and (S,) statistics."""
         return self.parameters.draw(init), self.statistics.draw(torch.Generator())
 
     def inputs(self, x: Tensor) -> GraphInputs:
-        """Node vectors (n, V, F), of several bodies (n, M, V, F), as the network takes them: a copy, which begins where a cache
-        line does."""
+        """Inputs of the network from node vectors (n, V, F), or (n, M, V, F) for several bodies: a cache-aligned copy."""
         rows = x.clone().view(1, -1, x.shape[-1])
         return GraphInputs(rows, rows.mT.contiguous(), len(x) * self.bodies)
 
@@ -144,10 +143,10 @@ class Gcn:
 
         Args:
             flat: (R, P) parameters.
-            statistics: (R, S) running means and variances; moved where ``training``, as torch's batch norm moves them.
+            statistics: (R, S) running means and variances; updated if ``training``, as in torch's batch norm.
             inputs: shared by the streams.
-            training: normalise by the batch. A gradient can be asked for once, before the next call with ``training``.
-            twice: or of any order, at any time; slower.
+            training: normalise by the batch. A gradient can be computed once, before the next call with ``training``.
+            twice: allow gradients of any order, at any time; slower.
         """
         if training and flat.device.type == "cpu" and not twice:
             # The mean of the bodies' logits is the logits of their mean features.
@@ -155,12 +154,12 @@ class Gcn:
         return self.logits_by_autograd(flat, statistics, inputs, training=training)
 
     def logits_by_autograd(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool) -> Tensor:
-        """``logits`` in torch's operations alone, which have a gradient of any order on any device."""
+        """``logits`` by torch's operations alone, which have gradients of any order on any device."""
         p = self.parameters.views(flat)
         return torch.baddbmm(p["output_bias"], self.features(flat, statistics, inputs, training=training), p["output"])
 
     def features(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool) -> Tensor:
-        """(R, n, hidden): what the last layer sees."""
+        """(R, n, hidden): input of the last layer."""
         p, seen = self.parameters.views(flat), self.statistics.views(statistics)
         z = inputs.x.expand(len(flat), -1, -1)
         for layer in range(self.depth):

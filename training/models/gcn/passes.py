@@ -1,6 +1,6 @@
-"""What a graph network's training step computes between its matrix products, compiled.
+"""Compiled parts of a graph network's training step, between its matrix products.
 
-Each pass goes over its arrays once; torch would go over them once for each of a dozen operations. Arrays are numpy's, of shape
+Each passes over its arrays once; torch would pass over them for each of a dozen operations. Arrays are NumPy's, of shape
 (R, n, V, w) for R streams of n graphs of V nodes, float32 or float64 in one call. Sums over graphs are taken in their order.
 """
 
@@ -21,7 +21,7 @@ _CONV, _RESIDUAL = 1, 2
 
 
 def edges(adjacency: Array) -> tuple[Array, Array, Array]:
-    """The entries of (V, V) ``adjacency`` that are not 0, row by row, filled up with zeros to threes.
+    """The nonzero entries of (V, V) ``adjacency``, row by row, each row padded with zeros to a multiple of three.
 
     Returns:
         ``first`` (V + 1,), ``neighbour`` and ``weight``: the edges of node v are ``first[v]`` to ``first[v + 1]``.
@@ -38,11 +38,11 @@ def edges(adjacency: Array) -> tuple[Array, Array, Array]:
 
 @compiled
 def over_neighbours(given: Array, first: Array, neighbour: Array, weight: Array, out: Array) -> None:
-    """The weighted sum of the rows of a node's neighbours, for as many columns as both arrays have.
+    """Weighted sum of the rows of each node's neighbours, for the columns that both arrays have.
 
     Args:
         given: (R, n, V, w or more).
-        first: of ``edges``, as ``neighbour`` and ``weight``.
+        first: from ``edges``, like ``neighbour`` and ``weight``.
         out: out, (R, n, V, w or more).
     """
     streams, graphs, nodes, _ = given.shape
@@ -51,7 +51,7 @@ def over_neighbours(given: Array, first: Array, neighbour: Array, weight: Array,
         for i in range(graphs):
             for v in range(nodes):
                 row = out[r, i, v]
-                # Three neighbours at a time: most joints have two, and are their own.
+                # Three neighbours at a time: most joints have two neighbours and a self-loop.
                 for edge in range(first[v], first[v + 1], 3):
                     a, b, c = weight[edge], weight[edge + 1], weight[edge + 2]
                     one, two, three = (
@@ -86,9 +86,9 @@ def activate(
         conv_offset: (R, V, w).
         residual_offset: (R, 1, w).
         total: out, (R, n, V, w).
-        active: out, (R, n, V, w) uint8: which branches let a gradient pass.
+        active: out, (R, n, V, w) uint8: branches that let a gradient pass, as bits.
         mean: out, (R, V, w).
-        squares: out, (R, V, w), of the distances to the mean, added up.
+        squares: out, (R, V, w), sum of squared distances to the mean.
     """
     streams, graphs, nodes, width = conv.shape
     zero, one = conv.dtype.type(0), conv.dtype.type(1)
@@ -102,7 +102,7 @@ def activate(
                 middle, spread = mean[r, v], squares[r, v]
                 for j in range(width):
                     x, y = first[j] + first_offset[j], second[j] + second_offset[j]
-                    # Asked this way round NaN stays NaN.
+                    # Compared this way round, NaN stays NaN.
                     passes[j] = (0 if x <= zero else _CONV) | (0 if y <= zero else _RESIDUAL)
                     found = (zero if x <= zero else x) + (zero if y <= zero else y)
                     ahead = found - middle[j]
@@ -111,7 +111,7 @@ def activate(
                     out[j] = found
 
 
-# To add up in any order is what makes it fast; it rounds as the processor's registers are wide.
+# Summing in any order is what makes it fast; rounding depends on the width of the processor's registers.
 @functools.partial(compiled, fastmath={"reassoc"})
 def _dot(one: Array, two: Array) -> Any:
     found = one[0] * two[0]
@@ -168,7 +168,7 @@ def into_nodes(
     d_gate: Array,
     d_gate_bias: Array,
 ) -> None:
-    """The gradient of ``read_out``, whose arguments come first; nodes that share a maximum share its gradient.
+    """The gradient of ``read_out``, whose arguments come first; nodes that tie for a maximum share its gradient.
 
     Args:
         d_both: (R, n, 2 w).
@@ -228,14 +228,14 @@ def deactivate(
     """The gradient of ``activate`` and of the batch norm after it.
 
     Args:
-        total: of ``activate``, as ``active``.
-        slope: (R, 1, w): the gradient by ``total`` is dz slope + total by_total + constant.
+        total: from ``activate``, like ``active``.
+        slope: (R, 1, w): the gradient with respect to ``total`` is dz slope + total by_total + constant.
         by_total: (R, 1, w).
         constant: (R, 1, w).
         dz: (R, n, V, w).
         d_conv: out, (R, n, V, w).
-        d_products: out, (R, n, V, 2 w), of which the second half of the columns is filled.
-        d_offsets: out, (R, V, 2 w): the sums over the graphs of both.
+        d_products: out, (R, n, V, 2 w), of which the second half of the columns is written.
+        d_offsets: out, (R, V, 2 w): the sums of both over the graphs.
     """
     streams, graphs, nodes, width = total.shape
     zero = total.dtype.type(0)

@@ -1,7 +1,7 @@
-"""A training step of graph networks: logits and their gradient, matrix products by torch, what lies between by ``passes``.
+"""A training step of graph networks: logits and their gradient, with matrix products by torch and the rest by ``passes``.
 
-A batch norm makes x slope + offset of a column x, which the weights of the next layer take in, so that it needs no pass over
-the rows; and what its gradient sums over the rows follows from the products that give those weights' gradient.
+A batch norm maps a column x to x slope + offset, which is folded into the weights of the next layer, so that it needs no pass
+over the rows; the sums over rows in its gradient follow from the products that give the gradient of those weights.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Array = NDArray[Any]
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """What a layer leaves for its gradient.
+    """Values of a layer that its gradient needs.
 
     Attributes:
         given: (R, n, V, k): the features, or ``total`` of the layer below.
-        weights: (R, k, 2 width): of the two branches side by side.
+        weights: (R, k, 2 width): weights of the two branches, concatenated.
         total: (R, n, V, width): the branches' sum.
-        active: which branches are above zero, as ``passes.activate`` has it.
-        norm: of ``total``.
+        active: which branches are above zero, see ``passes.activate``.
+        norm: batch norm of ``total``.
     """
 
     given: Array
@@ -43,14 +43,14 @@ class _Layer:
 
 @dataclasses.dataclass(frozen=True)
 class _ReadOut:
-    """What the read-out and the classifier leave for their gradient.
+    """Values of the read-out and the classifier that their gradient needs.
 
     Attributes:
         gate: (R, width), or (R, 0) without gates.
         opened: (R, n, V): the gates.
         both: (R, n, 2 width): sums and maxima.
         hidden: (R, n, hidden): the hidden layer after its relu.
-        norm: of ``hidden``.
+        norm: batch norm of ``hidden``.
     """
 
     gate: Array
@@ -61,14 +61,14 @@ class _ReadOut:
 
 
 class GcnStep:
-    """Networks of one shape, and memory that is used again: fresh memory for each step costs as much as the sums.
+    """Networks of one shape, with buffers that are reused: allocating them for each step costs as much as the computation.
 
     Args:
         adjacency: (V, V) float.
-        parameters: as ``network.Gcn`` names them.
-        statistics: likewise.
-        width: of each layer.
-        depth: layers.
+        parameters: named as in ``network.Gcn``.
+        statistics: named as in ``network.Gcn``.
+        width: width of each layer.
+        depth: number of layers.
     """
 
     def __init__(self, adjacency: Tensor, parameters: Pieces, statistics: Pieces, *, width: int, depth: int) -> None:
@@ -80,7 +80,7 @@ class GcnStep:
         self._serial = 0
 
     def forward(self, x: Tensor, transposed: Tensor, statistics: Tensor, flat: Tensor) -> tuple[Tensor, Any]:
-        """The logits (R, n, classes), and what ``backward`` needs; moves the statistics."""
+        """Return the logits (R, n, classes), and what ``backward`` needs; updates the statistics."""
         p, seen = self._parameters.arrays(flat), self._statistics.arrays(statistics)
         features = x.expand(len(flat), -1, -1).numpy().reshape(len(flat), -1, len(self._degrees), x.shape[2])
         given, below, layers = features, None, list[_Layer]()
@@ -92,10 +92,10 @@ class GcnStep:
         return torch.from_numpy(logits), (self._serial, p, layers, read_out, transposed)
 
     def backward(self, kept: Any, d_logits: Tensor) -> Tensor:
-        """The gradient by ``flat``; 0 where the logits do not depend on a parameter.
+        """Return the gradient with respect to ``flat``; 0 for parameters that the logits do not depend on.
 
         Raises:
-            RuntimeError: where ``forward`` was called again since.
+            RuntimeError: ``forward`` was called again in between.
         """
         serial, p, layers, read_out, transposed = kept
         if serial != self._serial:
@@ -132,7 +132,7 @@ class GcnStep:
         return gradient
 
     def _layer(self, number: int, given: Array, below: Norm | None, p: dict[str, Array], seen: dict[str, Array]) -> _Layer:
-        """A layer of ``given``, or of what the batch norm ``below`` makes of it."""
+        """A layer applied to ``given``, after the batch norm ``below`` if there is one."""
         by_node, width = given.shape[:3], self._width
         products, conv = (
             self._work(name, given.dtype, *by_node, size) for name, size in (("products", 2 * width), ("conv", width))
@@ -170,7 +170,7 @@ class GcnStep:
         return logits, _ReadOut(gate, opened, both, hidden, norm)
 
     def _classifier_gradient(self, p: dict[str, Array], kept: _ReadOut, d_logits: Array, found: dict[str, Array]) -> Array:
-        """The gradient by the read-out, (R, n, 2 width)."""
+        """The gradient with respect to the read-out, (R, n, 2 width)."""
         found["output"][:] = _product(kept.hidden * kept.norm.slope + kept.norm.offset, d_logits, transposed=True)
         found["output_bias"][:] = d_logits.sum(1, keepdims=True)
         dz = _product(d_logits, np.ascontiguousarray(p["output"].transpose(0, 2, 1)))
@@ -184,7 +184,7 @@ class GcnStep:
     def _read_out_gradient(
         self, last: _Layer, kept: _ReadOut, d_both: Array, found: dict[str, Array]
     ) -> tuple[Array, Array, Array]:
-        """The gradient dz by the nodes' vectors, (R, n, V, width); the sums of dz total and of dz, (R, 1, width)."""
+        """The gradient dz with respect to node vectors, (R, n, V, width); the sums of dz total and of dz, (R, 1, width)."""
         dz = self._work("dz", d_both.dtype, *last.total.shape)
         d_slope, d_offset, d_gate = np.empty(last.norm.slope.shape), np.empty(last.norm.slope.shape), np.empty(kept.gate.shape)
         d_gate_bias = np.empty((len(dz), 1))
@@ -198,13 +198,13 @@ class GcnStep:
     def _work(self, name: object, dtype: Any, *shape: int) -> Array:
         count, held = math.prod(shape), self._held.get(name)
         if held is None or held.size < count or held.dtype != dtype:
-            # Torch's memory begins where a cache line does: on numpy's, products take a tenth longer.
+            # Torch's memory is cache-aligned: with NumPy's, products take a tenth longer.
             held = self._held[name] = torch.empty(count, dtype=getattr(torch, np.dtype(dtype).name)).numpy()
         return held[:count].reshape(shape)
 
 
 class StepLogits(torch.autograd.Function):
-    """``Step.forward`` for torch's autograd."""
+    """``GcnStep.forward`` for torch's autograd."""
 
     @staticmethod
     def forward(ctx: Any, step: GcnStep, x: Tensor, transposed: Tensor, statistics: Tensor, flat: Tensor) -> Tensor:
@@ -215,12 +215,12 @@ class StepLogits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """By ``flat``."""
+        """The gradient with respect to ``flat``."""
         return None, None, None, None, ctx.step.backward(ctx.kept, upstream[0])
 
 
 def _multiply(one: Array, two: Array, out: Array, *, transposed: bool = False) -> None:
-    """(R, ..., k) times (R, k, w), or ``one`` transposed times (R, ..., w), by torch, whose threads the caller bounds."""
+    """(R, ..., k) times (R, k, w), or ``one`` transposed times (R, ..., w), by torch; the caller limits its threads."""
     first, second, into = (torch.from_numpy(array.reshape(len(array), -1, array.shape[-1])) for array in (one, two, out))
     torch.bmm(first.mT if transposed else first, second, out=into)
 
