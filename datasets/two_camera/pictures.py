@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from ...curation.npy import npy_blob
 from ...curation.rows import Blob, Reject, schema_of, with_column
 from ...curation.stages.alignment import (
     LEAST_AGREEMENT,
@@ -287,9 +288,9 @@ def photographed(
     neutral = [None if file is None or file.as_shot_neutral is None else file.as_shot_neutral.tolist() for file in files]
     return Photographed(
         key=key,
-        image_1=npy(as_uint16(images[0])),
-        image_2=npy(as_uint16(images[1])),
-        valid=npy(valid),
+        image_1=npy_blob(as_uint16(images[0])),
+        image_2=npy_blob(as_uint16(images[1])),
+        valid=npy_blob(valid),
         valid_share=float(valid.mean()),
         patches_1=patches[0].colours.ravel().tolist(),
         patches_2=patches[1].colours.ravel().tolist(),
@@ -301,13 +302,6 @@ def photographed(
         as_shot_neutral_1=neutral[0],
         as_shot_neutral_2=neutral[1],
     )
-
-
-def npy(array: np.ndarray) -> Blob:
-    """The bytes of an .npy file."""
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-    return Blob(stream.getvalue())
 
 
 def array_of(blob: Blob) -> np.ndarray:

@@ -17,6 +17,7 @@ import pytest
 import scipy.io
 from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.keys import where
+from benchwright.curation.npy import npy_blob
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.run import run
@@ -30,7 +31,6 @@ from benchwright.datasets.two_camera.pictures import (
     array_of,
     estimate_homographies,
     measure_pictures,
-    npy,
     photograph,
 )
 from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
@@ -184,7 +184,7 @@ def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
     }
     scene = generator.uniform(0.01, 0.5, (700, 100, 3))
     scene = [scene @ phone.CAMERA_1, np.abs(scene @ phone.CAMERA_2 + generator.normal(0, 0.02, scene.shape))]
-    images, mask = [npy(as_uint16(picture)) for picture in scene], npy(np.ones((700, 100), dtype=bool))
+    images, mask = [npy_blob(as_uint16(picture)) for picture in scene], npy_blob(np.ones((700, 100), dtype=bool))
     row = PairToRelight("a", 0, *images, mask, *(columns[name][0].as_py() for name in ("patches_1", "patches_2", "saturated")))
     given = {"max_condition": 1e4, "darkest": 0.0, "seed": 0, "targets": "any"}
     found = array_of(relight(row, charts=Charts(pa.table(columns)), count=9, preset=preset, **given).relit)
