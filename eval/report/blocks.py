@@ -102,7 +102,7 @@ class Figure:
         light: bytes of an SVG, PNG, JPEG or WebP.
         alt: what the picture says, for those who do not see it; never empty.
         caption: printed below.
-        dark: the same picture for dark pages, or None.
+        dark: the same picture for dark pages, or None; of a plot None where the page can change its colours.
         data: the numbers behind it, shown on demand.
         points: all of them, for files, where ``data`` sums them up.
         drawn: both pictures are plots of ``figures.drawn_figure``, which become parts of the page.

@@ -24,6 +24,7 @@ from .blocks import Figure, Table
 
 if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pay for it
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,17 @@ class Theme:
     ramp: tuple[str, ...]
     series: tuple[str, ...]
 
+    def plain(self) -> dict[str, str]:
+        """Name -> colour of all but those of the ramp."""
+        single = {name: getattr(self, name) for name in ("page", "ink", "faint", "grid", "bar", "empty")}
+        return {**single, **{f"s{at}": hue for at, hue in enumerate(self.series)}}
+
+    def shades(self, first: int = 0) -> Colormap:
+        """The ramp as a colour map, from its colour ``first`` on."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        return LinearSegmentedColormap.from_list("ramp", self.ramp[first:]).with_extremes(bad=self.empty)
+
 
 def _theme(name: str) -> Theme:
     table: dict[str, Any] = package_toml(__package__, "themes.toml")[name]
@@ -48,6 +60,7 @@ def _theme(name: str) -> Theme:
 
 
 LIGHT, DARK = _theme("light"), _theme("dark")
+COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 MARKERS = "osD^vPX*<>hp"
 _DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
 _PERCENT = (0.0, 100.0)
@@ -87,10 +100,9 @@ def heat_map(
         raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
 
     def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.patches import Rectangle
 
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp).with_extremes(bad=theme.empty)
+        ramp = theme.shades()
         span = max(deep - pale, 1e-9)
         axes.pcolormesh(values, cmap=ramp, vmin=pale, vmax=deep, edgecolors=theme.empty, linewidth=0.6)
         _colour_bar(axes, ramp, values.shape, (pale, deep))
@@ -111,8 +123,7 @@ def heat_map(
         axes.xaxis.set_label_position("top")
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
     above = short_labels(columns)
     # Labels that would run into each other stand on edge.
@@ -284,10 +295,9 @@ def rank_chart(
         )
 
     def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.ticker import MaxNLocator
 
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
+        ramp = theme.shades(1)
         for at, (name, curve) in enumerate(curves.items()):
             colour = ramp(0.2 + 0.8 * at / max(len(curves) - 1, 1))  # the palest is too faint for a line
             marker = "o" if len(curve) == 1 else ""
@@ -343,8 +353,7 @@ def axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
@@ -358,23 +367,14 @@ def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
 def drawn_figure(
     draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
 ) -> Figure:
-    """What ``draw`` puts on a pair of axes, for light and for dark pages; ``size_in`` is (width, height) in inches."""
+    """What ``draw`` puts on a pair of axes; ``size_in`` is (width, height) in inches.
+
+    A second picture is for dark pages, if there are other colours than the plain ones of the theme: those of a ramp, say, or
+    of words that are read on them. Drawing takes most of a report's time.
+    """
     light = _svg(draw, LIGHT, size_in)
-    return Figure(light, alt, caption, dark=_recoloured(light) or _svg(draw, DARK, size_in), data=data, drawn=True)
-
-
-_COLOUR = re.compile(rb"#[0-9a-f]{6}\b")
-
-
-def _recoloured(light: bytes) -> bytes | None:
-    """The picture in the colours of dark pages, to save a second drawing, which takes most of a report's time. None if it
-    has other colours than the plain ones of the theme: those of a ramp, say, or of words that are read on them."""
-    plain = {"page", "ink", "faint", "grid", "bar", "empty"}
-    pairs = [(getattr(LIGHT, name), getattr(DARK, name)) for name in sorted(plain)]
-    dark = {old.encode(): new.encode() for old, new in [*pairs, *zip(LIGHT.series, DARK.series, strict=True)]}
-    if not set(_COLOUR.findall(light)) <= dark.keys():
-        return None
-    return _COLOUR.sub(lambda found: dark[found[0]], light)
+    plain = {*COLOUR.findall(light.decode())} <= {*LIGHT.plain().values()}
+    return Figure(light, alt, caption, dark=None if plain else _svg(draw, DARK, size_in), data=data, drawn=True)
 
 
 def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float, float]) -> bytes:

@@ -99,9 +99,7 @@ def confusion_figure(
     size, names = len(labels), short_labels(labels, 18)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
-
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp).with_extremes(bad=theme.empty)
+        ramp = theme.shades()
         for at, (title, matrix) in enumerate(values.items()):
             left = at * (size + 1.5)
             axes.pcolormesh(left + np.arange(size + 1), np.arange(size + 1), matrix, cmap=ramp, vmin=0, vmax=1)
@@ -117,8 +115,7 @@ def confusion_figure(
         axes.set_xlim(0, len(values) * (size + 1.5) - 1.5)
         axes.set_ylim(size + max(map(len, names)) * 0.45, -2)
         axes.set_aspect("equal")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
     side = max(1.6, 0.145 * size)
     right = "; ".join(f"{title}: on the diagonal {np.nanmean(np.diagonal(matrix)):.0%}" for title, matrix in values.items())

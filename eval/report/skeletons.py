@@ -43,9 +43,8 @@ def skeleton_chart(
 
     def draw(axes: Axes, theme: Theme) -> None:
         from matplotlib.collections import LineCollection
-        from matplotlib.colors import LinearSegmentedColormap
 
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
+        ramp = theme.shades(1)
         for row, (name, x) in enumerate(bodies.items()):
             drawn = x[:2, shown[name]]
             middle = (drawn.max((1, 2)) + drawn.min((1, 2))) / 2
