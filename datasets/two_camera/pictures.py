@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 Chart = Literal["listed", "fixed", "found"]
+MAX_CHART_SPREAD = 0.5
 _RESIDUAL_PX = 3.0
 
 
@@ -229,7 +230,6 @@ def photograph(
     chart: Chart,
     corners_1: Sequence[float] | None = None,
     corners_2: Sequence[float] | None = None,
-    max_spread: float = 0.5,
     least_agreement: float = LEAST_AGREEMENT,
 ) -> Photographed:
     """Each step: read both files, measure the chart, align, average down, mask. Holds this one pair.
@@ -242,7 +242,6 @@ def photograph(
         chart: where the chart is: ``listed`` in the row, ``fixed`` by ``corners_1`` (a rig), or ``found`` by a detector.
         corners_1: for ``fixed``: as ``ListedPair.chart_1``.
         corners_2: the same in the second camera; None: where the homography puts the first's.
-        max_spread: limit of ``chart_spread``.
         least_agreement: of two pictures that show one scene; see ``curation.stages.alignment.agreement``.
 
     Raises:
@@ -262,8 +261,8 @@ def photograph(
         second = mapped(first, np.linalg.inv(homography)) if told[1] is None else np.reshape(told[1], (4, 2))
         places = [first, second]
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
-    if (spread := _grey_spread(patches)) > max_spread:
-        raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {max_spread:g}")
+    if (spread := _grey_spread(patches)) > MAX_CHART_SPREAD:
+        raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {MAX_CHART_SPREAD:g}")
     # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
     lights = [light(one).tolist() for one in patches]

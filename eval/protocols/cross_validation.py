@@ -75,14 +75,13 @@ class PairExamples:
     original: NDArray[np.bool_]
 
 
-def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False) -> PairExamples:
+def examples(pairs: TransformPairs, *, direction: Direction) -> PairExamples:
     """Rows for one direction: the light in the first camera from the transform to the second ("1to2", the paper's), or the
     other way round.
 
     Args:
         pairs: measured and re-illuminated rows.
         direction: see above.
-        chart: the transform of the chart's patches instead of the picture's.
 
     Raises:
         ValueError: a transform is not there (NaN), or a light has no green.
@@ -95,8 +94,7 @@ def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False
     (array([[1., 0., 0., 0., 1., 0., 0., 0., 1.]], dtype=float32), array([[1. , 1. , 0.5]]))
     """
     one, other = direction.split("to")
-    transforms = getattr(pairs, f"transform_{'chart_' if chart else ''}{one}to{other}")
-    X = np.asarray(transforms, dtype=np.float32).reshape(len(pairs), 9)
+    X = np.asarray(getattr(pairs, f"transform_{one}to{other}"), dtype=np.float32).reshape(len(pairs), 9)
     gt = np.asarray(getattr(pairs, f"gt_{one}"), dtype=np.float64)
     bad = ~(np.isfinite(X).all(axis=1) & np.isfinite(gt).all(axis=1) & (gt > 0).all(axis=1))
     if bad.any():

@@ -207,7 +207,6 @@ def line_chart(
     caption: str = "",
     spread: Mapping[str, ArrayLike] | None = None,
     shares: bool = False,
-    every: int = 1,
     hollow: ArrayLike | None = None,
     limits: tuple[float, float] | None = None,
     legend_title: str = "",
@@ -220,7 +219,6 @@ def line_chart(
             figures beside each other can give a name one colour.
         spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
         shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
-        every: only each so-manieth label is printed below the axis, the first of them at place ``every``.
         hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
         limits: of the value axis; None: what the values need.
         legend_title: what the curves have in common.
@@ -255,7 +253,7 @@ def line_chart(
                 low, high = (np.clip(drawn[name] + way * widths[name], *ends) for way in (-1, 1))
                 axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, gid=stroke["gid"])
         if named:
-            axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
+            axes.set_xticks(x, short_labels(labels))
         else:
             axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:

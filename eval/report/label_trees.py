@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 _ROW_IN, _COLUMN_IN = 0.16, 2.9
 """Height of a leaf and width of a column of the tree, in inches."""
+_NAMED_LEAVES = 300  # more are counted rather than named
 
 
-def tree_figure(groups: Mapping[str, Sequence[str]], lone: Sequence[str], *, caption: str = "", most: int = 300) -> Figure:
+def tree_figure(groups: Mapping[str, Sequence[str]], lone: Sequence[str], *, caption: str = "") -> Figure:
     """A forest of two levels: each superclass with lines to its subclasses, in as many columns as fit; then the lone ones.
 
     Args:
         groups: superclass -> subclasses.
         lone: subclasses without one.
-        most: more leaves than that are counted rather than named.
     """
     leaves = sum(map(len, groups.values())) + len(lone)
     if not leaves:
         raise ValueError("a hierarchy without a class: there is nothing to draw")
     blocks = [(name, list(inner)) for name, inner in groups.items()] + ([("", list(lone))] if lone else [])
-    if leaves > most:
+    if leaves > _NAMED_LEAVES:
         blocks = [(name, [f"{len(inner)} subclasses" if name else f"{len(inner)} lone subclasses"]) for name, inner in blocks]
     columns = _packed(blocks)
     rows = max(sum(len(inner) + 1 for _, inner in column) for column in columns)

@@ -301,12 +301,13 @@ def test_a_homography_may_be_given_and_one_that_cannot_be_found_is_told(pairs, t
         run(aligned(blank), str(tmp_path / "none"), scheduler="sync")
 
 
-def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path):
+def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path, monkeypatch):
     flow = aligned(pairs[0])
     corners = run(flow, str(tmp_path), scheduler="sync").rows().table()["chart_1"][0].as_py()
     fixed = measured(flow, pairs[0], chart="fixed", corners_1=corners)
     assert run(fixed, str(tmp_path), scheduler="sync").rows().num_rows == 3
-    beside = measured(flow, pairs[0], chart="fixed", corners_1=[value - 200 for value in corners], max_spread=0.01)
+    monkeypatch.setattr("benchwright.datasets.two_camera.pictures.MAX_CHART_SPREAD", 0.01)
+    beside = measured(flow, pairs[0], chart="fixed", corners_1=[value - 200 for value in corners])
     assert run(beside, str(tmp_path), scheduler="sync").rows("photographed").num_rows == 0
 
 

@@ -19,8 +19,8 @@ def test_tree() -> None:
 
 
 def test_a_large_tree_is_counted_rather_than_named() -> None:
-    groups = {f"top {n}": [f"sub {n} {k}" for k in range(10)] for n in range(40)}
-    named, counted = (tree_figure(groups, ["x"], most=most) for most in (401, 400))
+    groups = {f"top {n}": [f"sub {n} {k}" for k in range(10)] for n in range(30)}
+    named, counted = tree_figure(groups, []), tree_figure(groups, ["x"])
     assert len(counted.light) < len(named.light) / 2
     assert counted.alt.endswith("and more.")
 

@@ -342,12 +342,6 @@ def test_curves_that_lie_on_each_other_are_both_seen():
     assert (below[1], above[1]) == (False, True)
 
 
-def test_a_label_in_so_many_is_printed():
-    few, many = (line_chart(list("abcd"), {"s": range(4)}, label_axis="x", value_axis="y", every=n) for n in (2, 1))
-    assert many.light.count(b'id="text_') - few.light.count(b'id="text_') == 2
-    assert few.data == many.data
-
-
 def test_dark_pictures_have_the_colours_of_dark_pages():
     bars = bar_chart(["a"], [1], label_axis="x", value_axis="y")
     heat = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y")
