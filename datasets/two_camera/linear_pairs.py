@@ -76,8 +76,8 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
     over: list[bool] | None = None
     if one is not None and two is not None:
         over = np.any(np.reshape([one, two], (2, 24, 3)) >= SATURATED, axis=(0, 2)).tolist()  # type: ignore[assignment]
-    stored = [npy_blob(array) for array in (*images, valid)]
-    return PairToMeasure(row.key, row.name, *stored, one, two, over, lights[0], lights[1])
+    image_1, image_2, mask = map(npy_blob, (*images, valid))
+    return PairToMeasure(row.key, row.name, image_1, image_2, mask, one, two, over, lights[0], lights[1])
 
 
 def _array(blob: Blob, what: str, reason: str) -> np.ndarray:
