@@ -492,6 +492,7 @@ def test_labels_and_roles_count_as_what_they_hold(tmp_path: Path) -> None:
 
 OWN_SOURCE = """
 import numpy as np
+from benchwright.curation.npy import npy_blob
 from benchwright.datasets.skeleton.rows import WithJoints, WithNpy
 
 def rows(ragged):
