@@ -112,12 +112,13 @@ def measures(samples: int, classes: int, rounds: int) -> None:
 def loop(**world_size: int) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
     from benchwright.curation.parquet import write_parquet
+    from benchwright.curation.registry import load_name
     from benchwright.curation.store import PartInfo, Rows, Store
     from benchwright.eval.protocols.open_world.loop import Setting, run_open_world
     from benchwright.eval.protocols.open_world.measures import measure_open_world
     from benchwright.eval.protocols.open_world.predictions import COLUMNS
     from benchwright.training.predictors.paper import paper_settings
-    from benchwright.training.predictors.registry import make_predictor
+    from benchwright.training.predictors.registry import PREDICTORS, new_predictor
     from make_kowl_features import make_world
 
     print("means over ten increments of the test rows before feedback; the final MCC is of all labels after feedback")
@@ -129,7 +130,7 @@ def loop(**world_size: int) -> None:
             made = make_world(world, seed=0, **world_size)
             with tempfile.TemporaryDirectory() as folder:
                 begun, used = time.perf_counter(), time.process_time()
-                predictor = make_predictor(kind, settings, seed=0)
+                predictor = new_predictor(load_name(PREDICTORS, kind), settings, seed=0)
                 store, parts = Store(folder), list[PartInfo]()
                 for table in run_open_world(predictor, *made, setting=Setting(1.0), folder=Path(folder)):
                     parts.append(PartInfo(f"part-{len(parts):05}.parquet", table.num_rows))

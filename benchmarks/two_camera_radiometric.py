@@ -96,9 +96,9 @@ def _thumbnails(values):
 
 def baseline(name, data):
     """Lights of the test pairs, and the setting."""
-    from benchwright.training.illuminants.registry import baseline as estimator_of
+    from benchwright.training.illuminants.registry import candidates, estimator
 
-    fitted = estimator_of(name).fitted(data.pictures[data.part == 0], data.light[data.part == 0])
+    fitted = estimator(*candidates()[name]).fitted(data.pictures[data.part == 0], data.light[data.part == 0])
     return [fitted.estimate(data.pictures[data.part == 2])], ", ".join(f"{k} {v}" for k, v in fitted.setting.items())
 
 

@@ -170,6 +170,15 @@ def read_lines(path: str) -> Iterator[bytes]:
             yield from block
 
 
+def utf8_lines(path: str, what: str) -> Iterator[str]:
+    """``read_lines`` as text. Raises also where they are not UTF-8; ``what`` names the file in that error."""
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{what} is not UTF-8: line {number}, byte {error.start} of it") from None
+
+
 def text_blocks(path: str) -> Iterator[tuple[int, list[str]]]:
     """Blocks of lines of a list, each with the number of lines before it; a single empty block for an empty file.
 

@@ -1,4 +1,5 @@
-"""Headers of untrusted .npy files: numpy parses them as Python source, and raises whatever the parser raises."""
+"""Arrays as the bytes of .npy files, and the heads of those of strangers: numpy's readers of them raise whatever the parser of
+Python's source raises."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
+
+from .rows import Blob
 
 MAX_HEAD_BYTES = 1 << 14
 """Maximum number of bytes read for a header; numpy's own limit for safe headers is 10,000."""
@@ -29,6 +32,13 @@ _DAMAGE = (
     RecursionError,
     tokenize.TokenError,
 )
+
+
+def npy_blob(array: np.ndarray) -> Blob:
+    """An array as .npy 1.0, in C order."""
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+    return Blob(stream.getvalue())
 
 
 def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

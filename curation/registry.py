@@ -90,12 +90,8 @@ class Registry:
         """The current name for a former one; any other name unchanged."""
         return self.former.get(name, name)
 
-    def find(self, name: str, *, base: str | Path = "") -> Entry:
-        """Look up a name. Nothing is imported.
-
-        Args:
-            name: a name in one of the three forms.
-            base: folder that file paths are relative to: the folder of the settings file, or "" for the current folder.
+    def find(self, name: str) -> Entry:
+        """What a name in one of the three forms stands for. Nothing is imported.
 
         Raises:
             UnknownName: the name or the file does not exist, or several packages provide the name.
@@ -107,7 +103,7 @@ class Registry:
         if len(offered) > 1:
             packages = " and ".join(entry.origin for entry in offered)
             raise UnknownName(f"{self.kind} {name!r} is offered by {packages}: name it as module:attribute")
-        return offered[0] if offered else self._written_out(name, base)
+        return offered[0] if offered else self._written_out(name)
 
     def _builtin(self, name: str) -> Entry:
         return Entry(self.kind, name, self.builtin[name], BUILT_IN, fits=self.fits.get(name, ""))
@@ -119,13 +115,13 @@ class Registry:
             reference = f"{point.module}:{point.attr or self.attribute}"
             yield Entry(self.kind, point.name, reference, package, hidden=point.name in self.builtin)
 
-    def _written_out(self, name: str, base: str | Path) -> Entry:
+    def _written_out(self, name: str) -> Entry:
         place, colon, attribute = name.rpartition(":")
         if not colon and self.attribute and name.endswith(".py"):
             place, attribute = name, self.attribute
         if place and _WRITTEN_OUT.fullmatch(attribute):
             if place.endswith(".py"):
-                path = Path(os.path.realpath(Path(base) / place))
+                path = Path(os.path.realpath(place))
                 if not path.is_file():
                     raise UnknownName(f"{self.kind} {place!r}: no such file")
                 return Entry(self.kind, f"{path}:{attribute}", f"{path}:{attribute}", "")
@@ -164,9 +160,9 @@ def _of_path(_path: tuple[tuple[str, int], ...]) -> dict[str, tuple[importlib.me
 # Functions, not methods: methods would make the code that they reach part of the key of everything with a registry or an entry.
 
 
-def load_name(registry: Registry, name: str, *, base: str | Path = "") -> Any:
-    """Load the function, class or value that a name refers to. Raises ``UnknownName`` if there is none."""
-    return load_entry(registry.find(name, base=base))
+def load_name(registry: Registry, name: str) -> Any:
+    """The function, class or value that a name stands for. Raises ``UnknownName`` if it stands for nothing."""
+    return load_entry(registry.find(name))
 
 
 def load_entry(entry: Entry) -> Any:

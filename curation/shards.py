@@ -7,7 +7,6 @@ for the same members, on every machine and in every run.
 
 from __future__ import annotations
 
-import io
 import json
 import mmap
 import re
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from .files import writing
+from .npy import npy_blob
 from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 
 MemberValue = bytes | Mapping[str, Any] | np.ndarray
@@ -68,10 +68,7 @@ def encode_member(extension: str, value: MemberValue) -> bytes:
             raise ValueError(f"extension {extension!r} of an array must end in 'npy'")
         if value.dtype.hasobject:
             raise TypeError(f"member {extension!r}: an array of dtype {value.dtype} cannot be written without pickle")
-        buffer = io.BytesIO()
-        little = np.asarray(value, dtype=value.dtype.newbyteorder("<"), order="C")
-        np.lib.format.write_array(buffer, little, version=(1, 0), allow_pickle=False)
-        return buffer.getvalue()
+        return npy_blob(np.asarray(value, dtype=value.dtype.newbyteorder("<"))).read()
     if isinstance(value, Mapping):
         if kind != "json":
             raise ValueError(f"extension {extension!r} of a mapping must end in 'json'")

@@ -22,7 +22,7 @@ from benchwright.training.illuminants.pictures import LinearPictures
 from benchwright.training.illuminants.registry import estimator, functions, load_baseline
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.registry import MODELS, check_takes
-from benchwright.training.predictors.registry import make_predictor
+from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from PIL import Image
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text("utf-8")
@@ -131,14 +131,14 @@ def test_the_model_learns_with_the_method(folder: Path) -> None:
 
 def test_the_predictor(folder: Path) -> None:
     name = f"{folder}/example_predictors.py:FarFromMeans"
-    predictor = make_predictor(name, {"limit": 3.0}, seed=0)
+    predictor = new_predictor(load_name(PREDICTORS, name), {"limit": 3.0}, seed=0)
     X = np.array([[0.0, 0], [0, 1], [9, 0], [9, 1]], np.float32)
     predictor.fit([(np.array(list("abcd")), X, np.array([0, 0, 1, 1]))], (np.array([]), X[:0], np.array([])))
     labels, shares = predictor.predict(np.array(list("xyz")), np.array([[0.0, 0], [9, 0], [4, 30]], np.float32))
     assert labels[shares.argmax(axis=1)].tolist() == [0, 1, -1]
     with pytest.raises(TypeError, match="limit"):
-        make_predictor(name, {}, seed=0)
-    assert type(make_predictor("ann", {**_paper("ann")}, seed=0)).__name__ == "Ann"
+        new_predictor(load_name(PREDICTORS, name), {}, seed=0)
+    assert type(new_predictor(load_name(PREDICTORS, "ann"), {**_paper("ann")}, seed=0)).__name__ == "Ann"
 
 
 def _paper(kind: str) -> dict[str, object]:

@@ -101,10 +101,7 @@ def _cut(table: pa.Table, borders: pa.Table, by: list[tuple[str, str]], cuts: Sp
     border = order < len(borders)
     number = np.cumsum(border)[~border]
     batch = table.take(pa.array(order[~border] - len(borders))).combine_chunks().to_batches()[0]
-    bounds = np.searchsorted(number, np.arange(len(borders) + 2))
-    for stretch in np.flatnonzero(np.diff(bounds)).tolist():
-        low, high = int(bounds[stretch]), int(bounds[stretch + 1])
-        cuts.add(stretch, batch.slice(low, high - low))
+    cuts.add(batch, np.searchsorted(number, np.arange(len(borders) + 2)))
 
 
 def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
@@ -122,6 +119,23 @@ def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
         codes[at : at + len(found)] = np.asarray(known, dtype=np.int32)[found.indices.to_numpy()]
         at += len(found)
     return list(places), codes
+
+
+def places_in_groups(group: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Place of each row in its group, and the number of rows in its group: both (n,), of the type of ``group``.
+
+    ``order`` lists the rows group by group, each in its order; by default they are in row order.
+
+    >>> places_in_groups(np.array([7, 3, 7, 7]))
+    (array([0, 0, 1, 2]), array([3, 1, 3, 3]))
+    """
+    order = np.argsort(group, kind="stable") if order is None else order
+    starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
+    counts = np.diff(starts, append=len(group))
+    place, size = np.empty_like(group), np.empty_like(group)
+    place[order] = np.arange(len(group)) - np.repeat(starts, counts)
+    size[order] = np.repeat(counts, counts)
+    return place, size
 
 
 def draws(rows: StoredRows, seed: int, stage: str) -> np.ndarray:

@@ -210,10 +210,7 @@ def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: Spill
     order = order[: np.searchsorted(rank, np.iinfo(rank.dtype).max, sorter=order)]
     ranks = rank[order]
     batch = batch.take(pa.array(order)).append_column("", pa.array(ranks))
-    bounds = np.searchsorted(ranks, edges.astype(rank.dtype))
-    for number in np.flatnonzero(np.diff(bounds)).tolist():
-        low, high = int(bounds[number]), int(bounds[number + 1])
-        cuts.add(number, batch.slice(low, high - low))
+    cuts.add(batch, np.searchsorted(ranks, edges.astype(rank.dtype)))
 
 
 def _assembled(table: pa.Table, start: int) -> pa.Table:

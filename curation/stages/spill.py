@@ -22,10 +22,13 @@ class SpilledBatches:
         self._file, self._schema = file, schema
         self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
 
-    def add(self, number: int, batch: pa.RecordBatch) -> None:
-        data = batch.serialize()
-        self._places[number].append((self._file.tell(), data.size))
-        self._file.write(data)
+    def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
+        """A batch whose rows ``bounds[n]`` to below ``bounds[n + 1]`` belong to range n."""
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            low, high = int(bounds[number]), int(bounds[number + 1])
+            data = batch.slice(low, high - low).serialize()
+            self._places[number].append((self._file.tell(), data.size))
+            self._file.write(data)
 
     def take(self, number: int) -> pa.Table:
         """The batches of a range."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ...curation.bounded_reading import read_lines
+from ...curation.bounded_reading import utf8_lines
 from ...curation.rows import Blob, Rejected, printable
 from ...curation.stages.folder import FolderEntry, folders_in, open_folder, walk
 from ...curation.stages.image_format import KNOWN_EXTENSIONS
@@ -158,11 +158,7 @@ def read_class_list(path: str) -> Mapping[str, str]:
         ValueError: a line has no class, or a file has two; the message names the line.
     """
     found: dict[str, str] = {}
-    for number, data in enumerate(read_lines(path), 1):
-        try:
-            line = data.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"list of classes {path!r}, line {number}: byte {error.start} of it is not UTF-8") from None
+    for number, line in enumerate(utf8_lines(path, f"list of classes {path!r}"), 1):
         fields = _FIELD.split(line.strip(), maxsplit=2)
         if not line.strip() or (number == 1 and fields[0].lower() in ("imageid", "file", "image")):
             continue

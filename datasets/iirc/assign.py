@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.rows import REJECTS, Sifted, with_column
-from ...curation.stages.ranks import coded, draws
-from ...curation.stages.ranks import ranks as sorted_places
+from ...curation.stages.ranks import coded, draws, places_in_groups, ranks
 from ...curation.stages.reorder import inverse, reorder, stable_order
 from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, read_parents
 from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
@@ -285,28 +284,12 @@ def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np
     places = {name: place for place, name in enumerate(tree.subclasses)}
     code = np.asarray([places.get(name, -1) for name in classes], dtype=np.int32)[code]
     by = ["file", "key"] if seed is None else ["key"]
-    order = inverse(sorted_places(rows, [(name, "ascending") for name in by]))
+    order = inverse(ranks(rows, [(name, "ascending") for name in by]))
     if seed is not None:
         order = order[np.argsort(draws(rows, seed, "iirc_shares")[order], kind="stable")]
     order = order[code[order] >= 0]
     order = order[stable_order(code[order].astype(np.int64))]
     return order.astype(np.int64), code[order], split[order]
-
-
-def ranks(group: Ints) -> tuple[Ints, Ints]:
-    """Position of each row in its group, in row order, and the size of its group: both (n,), of the type of ``group``.
-
-    >>> place, size = ranks(np.array([7, 3, 7, 7]))
-    >>> place, size
-    (array([0, 0, 1, 2]), array([3, 1, 3, 3]))
-    """
-    order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
-    counts = np.diff(starts, append=len(group))
-    rank, size = np.empty_like(group), np.empty_like(group)
-    rank[order] = np.arange(len(group)) - np.repeat(starts, counts)
-    size[order] = np.repeat(counts, counts)
-    return rank, size
 
 
 def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
@@ -326,9 +309,9 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
         raise ValueError(f"splits {names}: expected 'train' and 'test', or none at all")
     check_test_share(shares, [] if names == [""] else names)
     testing = split == SPLITS.index("test")
-    rank, size = ranks(code)
+    rank, size = places_in_groups(code)
     testing |= rank >= size - (shares.test * size).astype(np.int64)
-    rank, size = ranks(2 * code + testing)
+    rank, size = places_in_groups(2 * code + testing)
     in_task = (shares.in_task * size).astype(np.int64)
     post_task = (shares.post_task * size).astype(np.int64) + in_task
     role = np.where(rank < in_task, 1, np.where(rank < post_task, 2, 0))
@@ -361,7 +344,7 @@ def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tu
     """
     tops = {name: place for place, (name, _) in enumerate(tree.superclasses)}
     top = np.asarray([-1 if name is None else tops[name] for name in tree.parents.values()], dtype=np.int64)
-    rank, size = ranks(code * len(ROLES) + role)
+    rank, size = places_in_groups(code * len(ROLES) + role)
     in_super, in_sub = np.zeros(len(code), dtype=bool), np.ones(len(code), dtype=bool)
     for part in (0, 1):
         mine = np.flatnonzero((role == part) & (top[code] >= 0))

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, cast
 
-import fsspec
-
-from ...curation.bounded_reading import parse_json
+from ...curation.bounded_reading import parse_json, read_file
 
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have at most 30 kB."""
@@ -118,15 +116,8 @@ def read_hierarchy(path: str) -> Hierarchy:
 
 
 def read_utf8(path: str) -> str:
-    """Text of a file without byte order mark. Raises ``ValueError`` beyond ``MAX_BYTES``, or if it is not UTF-8."""
-    with fsspec.open(path, "rb") as stream:
-        data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES} bytes")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"no UTF-8 text: byte {error.start}") from None
+    """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
+    return read_file(path, max_bytes=MAX_BYTES).decode("utf-8-sig")
 
 
 def _official(text: str) -> Hierarchy:

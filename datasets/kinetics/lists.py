@@ -122,6 +122,11 @@ def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
         ValueError: a file is named twice, a split is unknown, or a path leaves ``root``.
         FileNotFoundError: a file does not exist.
     """
+    yield from pieces(root, files)
+
+
+def pieces(root: str, files: Sequence[Any]) -> Iterator[str]:
+    """``kinetics_lists`` of files of any class with a ``path`` and a ``split``, and ``labels`` if they have these."""
     fs, folder = fsspec.core.url_to_fs(root)
     seen: set[str] = set()
     for file in files:
@@ -129,7 +134,7 @@ def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
             raise ValueError(f"list {file.path!r} is named twice")
         if file.split is not None and file.split not in SPLITS:
             raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
-        for path in filter(None, (file.path, file.labels)):
+        for path in filter(None, (file.path, getattr(file, "labels", None))):
             if may_leave(path):
                 raise ValueError(f"list {path!r}: expected a path within {root}")
             if not fs.isfile(posixpath.join(folder, path)):

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.rng import uniform
-from ...curation.stages.ranks import coded, draws
+from ...curation.stages.ranks import coded, draws, places_in_groups
 from ...curation.stages.reorder import reorder
 from .introsort import introsort_order
 from .splits import ROLES
@@ -278,24 +278,14 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
         ranked = np.lexsort((np.arange(count), _spread(group * len(BLOCKS) + plan.block, plan.earlier, seed), group))
     else:
         raise ValueError(f"order is {order!r}: one of as_released, shuffled, interleaved")
-    return _ranks(group, ranked)
+    return places_in_groups(group, ranked)[0].astype(np.int64)
 
 
 def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
-    """(position in its stretch + random offset of the stretch) / size of the stretch, float64 (n,)."""
-    place = _ranks(stretch, np.lexsort((np.arange(len(stretch)), earlier, stretch)))
-    size = np.bincount(stretch, minlength=1)
-    start = uniform(seed, "interleave", [str(number) for number in range(len(size))])
-    return (place + start[stretch]) / size[stretch]
-
-
-def _ranks(group: np.ndarray, ranked: np.ndarray) -> np.ndarray:
-    """Position of each row in its group; ``ranked`` lists the rows group by group in order."""
-    sizes = np.bincount(group, minlength=1)
-    starts = np.cumsum(sizes) - sizes
-    places = np.empty(len(group), dtype=np.int64)
-    places[ranked] = np.arange(len(group)) - starts[group[ranked]]
-    return places
+    """(place in its stretch + a draw for the stretch) / size of the stretch, float64 (n,)."""
+    place, size = places_in_groups(stretch, np.lexsort((np.arange(len(stretch)), earlier, stretch)))
+    start = uniform(seed, "interleave", [str(number) for number in range(stretch.max(initial=0) + 1)])
+    return (place + start[stretch]) / size
 
 
 def assign_increments(

@@ -14,7 +14,6 @@ For rows without a split, ``draw_splits`` draws it by the id, or by a column of 
 from __future__ import annotations
 
 import contextlib
-import csv
 import json
 import math
 import posixpath
@@ -29,12 +28,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.bounded_reading import bounded, check_columns, parse_json, read_file, read_lines
-from ...curation.files import may_leave
+from ...curation.bounded_reading import bounded, check_columns, parse_json, read_file, read_lines, utf8_lines
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, Sifted, is_text, printable, sift, with_column
-from ..kinetics.lists import SPLIT_NAMES, SPLITS
+from ..kinetics.lists import SPLIT_NAMES, SPLITS, pieces
 from ..videos.groups import whole_groups
+from ..videos.plain import csv_lines
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -156,24 +155,12 @@ def listed_tables(*, root: str, files: Sequence[TableFile], columns: ListColumns
         ValueError: a file is named twice, is of another kind, has no release, or has a path that leaves ``root``.
         FileNotFoundError: a file does not exist.
     """
-    fs, folder = fsspec.core.url_to_fs(root)
-    seen: set[str] = set()
     for file in files:
-        mine = file.columns or columns
-        if file.path in seen:
-            raise ValueError(f"list {file.path!r} is named twice")
-        if may_leave(file.path):
-            raise ValueError(f"list {file.path!r}: expected a path within {root}")
         if _ending(file.path) not in _ENDINGS:
             raise ValueError(f"list {file.path!r}: files that end in {', '.join(_ENDINGS)} are read")
-        if (file.release is None) == (mine.release is None):
+        if (file.release is None) == ((file.columns or columns).release is None):
             raise ValueError(f"list {file.path!r}: say its release, or name a column in columns.release, but not both")
-        if file.split is not None and file.split not in SPLITS:
-            raise ValueError(f"list {file.path!r}: split {file.split!r} is not one of {', '.join(SPLITS)}")
-        if not fs.isfile(posixpath.join(folder, file.path)):
-            raise FileNotFoundError(f"list {file.path!r}: no such file in {root}")
-        seen.add(file.path)
-        yield json.dumps(asdict(file))
+    yield from pieces(root, files)
 
 
 def read_table(piece: str, *, root: str, columns: ListColumns) -> Iterator[OwnListed | Rejected]:
@@ -337,27 +324,17 @@ def _check(there: Sequence[str], path: str, names: ListColumns) -> None:
 
 
 def _csv_rows(place: str, path: str, names: ListColumns, apart: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    def lines() -> Iterator[str]:
-        for number, line in enumerate(read_lines(place), 1):
-            try:
-                yield f"{line.decode()}\n"
-            except UnicodeDecodeError as error:
-                raise ValueError(f"list {path!r} is not UTF-8: line {number}, byte {error.start} of it") from None
-
-    reader = csv.reader(lines(), delimiter=apart, strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        if len(set(header)) < len(header):
-            twice = next(name for name in header if header.count(name) > 1)
-            raise ValueError(f"list {path!r}: its header names {twice!r} twice: which column is meant?")
-        _check(header, path, names)
-        for fields in reader:
-            if len(fields) == len(header):
-                yield reader.line_num, dict(zip(header, fields, strict=True))
-            elif any(field.strip() for field in fields):
-                yield reader.line_num, f"{len(fields)} fields, the header has {len(header)}"
-    except csv.Error as error:
-        raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
+    lines = csv_lines(utf8_lines(place, f"list {path!r}"), path, delimiter=apart)
+    header = [name.strip() for name in next(lines, (0, []))[1]]
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise ValueError(f"list {path!r}: its header names {twice!r} twice: which column is meant?")
+    _check(header, path, names)
+    for number, fields in lines:
+        if len(fields) == len(header):
+            yield number, dict(zip(header, fields, strict=True))
+        elif any(field.strip() for field in fields):
+            yield number, f"{len(fields)} fields, the header has {len(header)}"
 
 
 def _parquet_rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -182,8 +182,8 @@ KINDS = ("kept", "renamed", "split", "merged", "moved")
 """Kinds of changes of a label; see ``transitions``."""
 
 
-def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool = True) -> pa.Table:
-    """Labels of the same samples in two releases, counted.
+def transitions(samples: pa.Table, releases: Sequence[str]) -> pa.Table:
+    """Labels of the same samples in a release and the next, counted.
 
     A name belongs to a release if any of its samples has it. With *x* the earlier and *y* the later label, *y* is *x*'s main
     successor if most samples of *x* that change go to *y*, and *x* is *y*'s main origin if most samples of *y* that
@@ -201,7 +201,6 @@ def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool
     Args:
         samples: table with columns ``label_<release>``, None if a release has no label.
         releases: names, oldest first.
-        consecutive: compare each release only with the next one; else every pair.
 
     Returns:
         ``from_release``, ``to_release``, ``from_label``, ``to_label``, ``samples`` (int64), ``kind``; by pair of releases, then
@@ -212,8 +211,8 @@ def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool
     [('diving', 'diving', 'kept'), ('juggling', 'juggling balls', 'renamed')]
     """
     frame = pl.DataFrame(pl.from_arrow(samples.select([f"label_{release}" for release in releases])))
-    pairs = list(itertools.pairwise(releases) if consecutive else itertools.combinations(releases, 2))
-    return pl.concat([_pair(frame, *pair) for pair in pairs]).to_arrow() if pairs else _empty().to_arrow()
+    edges = [_pair(frame, *pair) for pair in itertools.pairwise(releases)]
+    return pl.concat(edges).to_arrow() if edges else _empty().to_arrow()
 
 
 def transition_counts(edges: pa.Table) -> pa.Table:

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 import fsspec
 import numpy as np
 
-from ...curation.npy import read_npy_head
+from ...curation.npy import npy_blob, read_npy_head
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import safe_key
@@ -23,7 +23,7 @@ from ...curation.zips import open_zip
 from ..features.arrays import open_arrays
 from .files import joints_of_array
 from .own_labels import Known
-from .rows import OwnSequence, npy_of
+from .rows import OwnSequence
 
 MAX_PICKLE_BYTES = 1 << 32
 """Larger pickles are refused; those of pyskl are up to a gigabyte large."""
@@ -117,7 +117,7 @@ def _own(
         array = np.asarray(joints) if isinstance(joints, (list, np.ndarray)) else np.empty(0, dtype=object)
         values = joints_of_array(array)
         values = values.astype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize <= 4 else values
-        return OwnSequence(safe_key(printable(name)), printable(place), of[0], npy_of(values), *of[1:])
+        return OwnSequence(safe_key(printable(name)), printable(place), of[0], npy_blob(values), *of[1:])
     except Reject as error:
         return Rejected(printable(place), error.reason, error.detail)
     except ValueError as error:

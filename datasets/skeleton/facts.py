@@ -4,7 +4,7 @@ the paper on the order sensitivity of continual graph learning: ``paper_tables.t
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,22 +35,6 @@ def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> di
 def table_3(dataset: Literal["ucla", "ntu"]) -> Mapping[str, Mapping[str, float]]:
     """Table 3: method -> settings chosen by the paper's grid search. Methods without settings are left out."""
     return _read()["best"][dataset]
-
-
-def table_4() -> Mapping[str, Sequence[int]]:
-    """Table 4: ``widths`` and ``depths`` that architecture sensitivity is measured at."""
-    return _read()["sensitivity"]
-
-
-def table_5() -> Mapping[str, Mapping[str, Sequence[float]]]:
-    """Table 5: method -> setting -> the values that were tried."""
-    return _read()["grid"]
-
-
-def published_training() -> Mapping[str, float]:
-    """The paper's training settings: ``width``, ``depth``, ``epochs``, ``learning_rate``, ``repeats``, ``task_orders``,
-    ``class_orders``."""
-    return _read()["training"]
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -106,13 +105,6 @@ class WithNpy(InFile):
     def read(self) -> NDArray[Any]:
         """The joints. Raises ``ValueError`` if they are not an array."""
         return decode_npy(self.joints.read())
-
-
-def npy_of(joints: NDArray[Any]) -> Blob:
-    """Joints in the form of ``WithNpy``."""
-    stream = io.BytesIO()
-    np.save(stream, np.ascontiguousarray(joints), allow_pickle=False)
-    return Blob(stream.getvalue())
 
 
 @dataclass(frozen=True)

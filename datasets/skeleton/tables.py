@@ -23,12 +23,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ...curation.bounded_reading import check_columns, compression_by_name, decompressed, read_lines
+from ...curation.npy import npy_blob
 from ...curation.parquet_footer import check_whole
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, safe_key, walk
 from .layouts import Layout
 from .own_labels import FIELDS, Known
-from .rows import MAX_FRAMES, OwnSequence, npy_of
+from .rows import MAX_FRAMES, OwnSequence
 from .tensors import TensorForm
 
 MAX_ROWS = 1 << 22
@@ -172,7 +173,7 @@ def _of_file(
             said = {field: _one(rows, column, field) for field, column in zip(FIELDS, _described(names), strict=True)}
             of = known.of(name, said if said["class"] or not folder else {**said, "class": folder})
             key = safe_key(printable(text.replace("#", "/") if folder else name))
-            yield OwnSequence(key, printable(text), of[0], npy_of(_joints(rows, reading)), *of[1:])
+            yield OwnSequence(key, printable(text), of[0], npy_blob(_joints(rows, reading)), *of[1:])
         except Reject as error:
             yield Rejected(printable(text), error.reason, error.detail)
 

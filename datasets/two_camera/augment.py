@@ -17,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from ...curation.npy import npy_blob
 from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
 from ...curation.store import Rows
-from .pictures import array_of, npy, valid_colours
+from .pictures import array_of, valid_colours
 from .rows import Augmented, lists, numbers
 from .transforms import TransformPreset, fit
 
@@ -114,7 +115,7 @@ def relight(
         found[number] = np.concatenate([[chosen[number]], *parts]) if good else np.nan
     found = found[np.isfinite(found).all(axis=1)]
     kept: dict[str, Any] = {name: getattr(row, name) for name in PairToRelight.__dataclass_fields__}
-    return Relit(**kept, relit=npy(found))
+    return Relit(**kept, relit=npy_blob(found))
 
 
 def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.ndarray:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...curation.npy import npy_blob
 from ...curation.rows import Blob, Reject
 from ...curation.stages.colour_chart import Patches, light
 from ...curation.stages.raw import SATURATED, as_uint16
 from ..reader.decode import decode_npy
 from .pair_files import MAX_BYTES
-from .pictures import PairToMeasure, npy
+from .pictures import PairToMeasure
 from .transforms import checked_light, checked_numbers
 
 
@@ -75,7 +76,8 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
     over: list[bool] | None = None
     if one is not None and two is not None:
         over = np.any(np.reshape([one, two], (2, 24, 3)) >= SATURATED, axis=(0, 2)).tolist()  # type: ignore[assignment]
-    return PairToMeasure(row.key, row.name, npy(images[0]), npy(images[1]), npy(valid), one, two, over, lights[0], lights[1])
+    image_1, image_2, mask = map(npy_blob, (*images, valid))
+    return PairToMeasure(row.key, row.name, image_1, image_2, mask, one, two, over, lights[0], lights[1])
 
 
 def _array(blob: Blob, what: str, reason: str) -> np.ndarray:

@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import fsspec
 import numpy as np
 
+from ...curation.npy import npy_blob
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.raw import as_uint16
 from ..spectra.files import Spectra, read_bytes, read_cameras, shipped_lights, shipped_reflectances
 from .linear_pairs import LinearPair
-from .pictures import npy
 from .transforms import checked_light, fit
 
 _GRID_NM = np.arange(400.0, 701.0, 10.0)
@@ -163,9 +163,9 @@ def _pair(
     return LinearPair(
         key=name,
         name=name,
-        image_1=npy(as_uint16(picture)),
-        image_2=npy(as_uint16(seen)),
-        valid=npy(np.asarray(valid)),
+        image_1=npy_blob(as_uint16(picture)),
+        image_2=npy_blob(as_uint16(seen)),
+        valid=npy_blob(np.asarray(valid)),
         gt_1=light.tolist(),
         gt_2=(whites[1] / whites[1].max()).tolist(),
         patches_1=charts[0].ravel().tolist(),

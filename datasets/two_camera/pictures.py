@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from ...curation.npy import npy_blob
 from ...curation.rows import Blob, Reject, schema_of, with_column
 from ...curation.stages.alignment import (
     LEAST_AGREEMENT,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 Chart = Literal["listed", "fixed", "found"]
+MAX_CHART_SPREAD = 0.5
 _RESIDUAL_PX = 3.0
 
 
@@ -229,7 +231,6 @@ def photograph(
     chart: Chart,
     corners_1: Sequence[float] | None = None,
     corners_2: Sequence[float] | None = None,
-    max_spread: float = 0.5,
     least_agreement: float = LEAST_AGREEMENT,
 ) -> Photographed:
     """Each step: read both files, measure the chart, align, reduce, mask. Holds one pair in memory.
@@ -241,9 +242,8 @@ def photograph(
         saturated: share of full scale from which a value counts as saturated.
         chart: position of the chart: ``listed`` in the row, ``fixed`` by ``corners_1`` (a rig), or ``found`` by a detector.
         corners_1: for ``fixed``: as ``ListedPair.chart_1``.
-        corners_2: the corners in the second camera; None: computed from the first's by the homography.
-        max_spread: maximum ``chart_spread``.
-        least_agreement: minimum agreement of two pictures of one scene; see ``curation.stages.alignment.agreement``.
+        corners_2: the same in the second camera; None: where the homography puts the first's.
+        least_agreement: of two pictures that show one scene; see ``curation.stages.alignment.agreement``.
 
     Raises:
         Reject: as for ``read_bayer``, ``measure_patches``, ``light``, ``find_chart`` and ``align``; ``chart_misplaced``;
@@ -262,9 +262,9 @@ def photograph(
         second = mapped(first, np.linalg.inv(homography)) if told[1] is None else np.reshape(told[1], (4, 2))
         places = [first, second]
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
-    if (spread := _grey_spread(patches)) > max_spread:
-        raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {max_spread:g}")
-    # Both charts are masked: a near chart appears at different positions in the two aligned pictures.
+    if (spread := _grey_spread(patches)) > MAX_CHART_SPREAD:
+        raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {MAX_CHART_SPREAD:g}")
+    # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
     lights = [light(one).tolist() for one in patches]
     aligned = align(picture_1, picture_2, homography=homography, factor=factor, excluded=excluded)
@@ -288,9 +288,9 @@ def photographed(
     neutral = [None if file is None or file.as_shot_neutral is None else file.as_shot_neutral.tolist() for file in files]
     return Photographed(
         key=key,
-        image_1=npy(as_uint16(images[0])),
-        image_2=npy(as_uint16(images[1])),
-        valid=npy(valid),
+        image_1=npy_blob(as_uint16(images[0])),
+        image_2=npy_blob(as_uint16(images[1])),
+        valid=npy_blob(valid),
         valid_share=float(valid.mean()),
         patches_1=patches[0].colours.ravel().tolist(),
         patches_2=patches[1].colours.ravel().tolist(),
@@ -302,13 +302,6 @@ def photographed(
         as_shot_neutral_1=neutral[0],
         as_shot_neutral_2=neutral[1],
     )
-
-
-def npy(array: np.ndarray) -> Blob:
-    """The bytes of an .npy file."""
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
-    return Blob(stream.getvalue())
 
 
 def array_of(blob: Blob) -> np.ndarray:

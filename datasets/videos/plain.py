@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from ...curation.bounded_reading import bounded, read_lines
+from ...curation.bounded_reading import bounded, utf8_lines
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import folders_in, is_outside, open_folder
 from ..ucf101.lists import parse_name
@@ -94,25 +94,17 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     Raises:
         ValueError: the file lacks these columns or is not UTF-8, or more than a million rows are rejected.
     """
-    lines = csv_lines(_utf8(path), path)
+    lines = csv_lines(utf8_lines(path, f"list {path!r}"), path)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
         raise ValueError(f"list {path!r}: expected columns video and label, its header is {','.join(header)[:80]!r}")
     yield from bounded((_csv_clip(posixpath.basename(path), *line, header) for line in lines), path)
 
 
-def _utf8(path: str) -> Iterator[str]:
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"list {path!r} is not UTF-8: line {number}, byte {error.start} of it") from None
-
-
-def csv_lines(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every row. Raises ``ValueError``, with the line, if the text is not CSV: a quote that is not
-    closed would swallow the following rows."""
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
+def csv_lines(lines: Iterable[str], path: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV: a quote that
+    does not close would swallow the rows behind it."""
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
     try:
         for fields in reader:
             yield reader.line_num, fields

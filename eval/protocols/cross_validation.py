@@ -74,14 +74,13 @@ class PairExamples:
     original: NDArray[np.bool_]
 
 
-def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False) -> PairExamples:
-    """Rows for one direction: the light in the first camera from the transform to the second ("1to2", as in the paper), or the
-    reverse.
+def examples(pairs: TransformPairs, *, direction: Direction) -> PairExamples:
+    """Rows for one direction: the light in the first camera from the transform to the second ("1to2", the paper's), or the
+    other way round.
 
     Args:
         pairs: measured and re-illuminated rows.
-        direction: "1to2" or "2to1".
-        chart: whether to use the transform of the chart's patches instead of the picture's.
+        direction: see above.
 
     Raises:
         ValueError: a transform is missing (NaN), or a light is not above 0 in every channel.
@@ -94,8 +93,7 @@ def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False
     (array([[1., 0., 0., 0., 1., 0., 0., 0., 1.]], dtype=float32), array([[1. , 1. , 0.5]]))
     """
     one, other = direction.split("to")
-    transforms = getattr(pairs, f"transform_{'chart_' if chart else ''}{one}to{other}")
-    X = np.asarray(transforms, dtype=np.float32).reshape(len(pairs), 9)
+    X = np.asarray(getattr(pairs, f"transform_{one}to{other}"), dtype=np.float32).reshape(len(pairs), 9)
     gt = np.asarray(getattr(pairs, f"gt_{one}"), dtype=np.float64)
     bad = ~(np.isfinite(X).all(axis=1) & np.isfinite(gt).all(axis=1) & (gt > 0).all(axis=1))
     if bad.any():

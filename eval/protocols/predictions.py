@@ -63,8 +63,7 @@ def row(label: pa.DataType, key: str, position: int, tested: str, split: str, sa
     [{'position': 1, 'split': 'test', 'predicted': [0, 3]}]
     """
     given = {"key": key, "position": position, "tested": tested, "split": split, "samples": samples, **values}
-    schema = columns(label)
-    return pa.table({f.name: pa.array([given.get(f.name)], f.type) for f in schema}, schema=schema)
+    return pa.Table.from_pylist([given], schema=columns(label))
 
 
 def as_column(labels: NDArray[Any]) -> list[int] | list[list[int]]:

@@ -102,12 +102,12 @@ class Figure:
         light: bytes of an SVG, PNG, JPEG or WebP.
         alt: what the picture shows, for readers who cannot see it; never empty.
         caption: printed below.
-        dark: the same picture for dark pages, or None.
-        data: the numbers of the picture, shown on demand.
-        points: all points, for the CSV file, where ``data`` is a summary.
-        drawn: whether both pictures are plots of ``figures.drawn_figure``, which are inlined in the page.
-        series: number -> name of a curve that the reader may hide: the groups ``series-0`` and so on of a plot.
-        fits: whether the plot shrinks on a narrow page; other plots are scrolled.
+        dark: the same picture for dark pages, or None; of a plot None where the page can change its colours.
+        data: the numbers behind it, shown on demand.
+        points: all of them, for files, where ``data`` sums them up.
+        drawn: both pictures are plots of ``figures.drawn_figure``, which become parts of the page.
+        series: number -> name of a curve that the reader may leave out: the groups ``series-0`` and so on of a plot.
+        fits: a plot that is made smaller on a narrow page, where others are scrolled.
     """
 
     light: bytes

@@ -24,6 +24,7 @@ from .blocks import Figure, Table
 
 if TYPE_CHECKING:  # matplotlib takes a second to import: only callers that draw import it
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,17 @@ class Theme:
     ramp: tuple[str, ...]
     series: tuple[str, ...]
 
+    def plain(self) -> dict[str, str]:
+        """Name -> colour of all but those of the ramp."""
+        single = {name: getattr(self, name) for name in ("page", "ink", "faint", "grid", "bar", "empty")}
+        return {**single, **{f"s{at}": hue for at, hue in enumerate(self.series)}}
+
+    def shades(self, first: int = 0) -> Colormap:
+        """The ramp as a colour map, from its colour ``first`` on."""
+        from matplotlib.colors import LinearSegmentedColormap
+
+        return LinearSegmentedColormap.from_list("ramp", self.ramp[first:]).with_extremes(bad=self.empty)
+
 
 def _theme(name: str) -> Theme:
     table: dict[str, Any] = package_toml(__package__, "themes.toml")[name]
@@ -48,6 +60,7 @@ def _theme(name: str) -> Theme:
 
 
 LIGHT, DARK = _theme("light"), _theme("dark")
+COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 MARKERS = "osD^vPX*<>hp"
 _DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
 _PERCENT = (0.0, 100.0)
@@ -87,10 +100,9 @@ def heat_map(
         raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
 
     def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.patches import Rectangle
 
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp).with_extremes(bad=theme.empty)
+        ramp = theme.shades()
         span = max(deep - pale, 1e-9)
         axes.pcolormesh(values, cmap=ramp, vmin=pale, vmax=deep, edgecolors=theme.empty, linewidth=0.6)
         _colour_bar(axes, ramp, values.shape, (pale, deep))
@@ -111,8 +123,7 @@ def heat_map(
         axes.xaxis.set_label_position("top")
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
     above = short_labels(columns)
     # Labels that would overlap are rotated.
@@ -196,7 +207,6 @@ def line_chart(
     caption: str = "",
     spread: Mapping[str, ArrayLike] | None = None,
     shares: bool = False,
-    every: int = 1,
     hollow: ArrayLike | None = None,
     limits: tuple[float, float] | None = None,
     legend_title: str = "",
@@ -205,13 +215,12 @@ def line_chart(
 
     Args:
         places: (n,) labels along the axis in order, or numbers, ascending.
-        series: name -> (n,) values, NaN if there is none. A series without values is not drawn but keeps its colour, so that
-            a name has the same colour in neighbouring figures.
-        spread: name -> (n,) half-widths of a band around the curve, such as a standard deviation.
-        shares: whether the values are shares in [0, 1]: they are drawn in percent, and bands are clipped to 0 and 100.
-        every: print every n-th label only, starting with label n.
-        hollow: (n,) bool, whether the point is drawn hollow, such as for one of two alternating kinds of measurement.
-        limits: limits of the value axis; None: automatic.
+        series: name -> (n,) values, NaN if there is none. One without any value is not drawn and keeps its colour, so that
+            figures beside each other can give a name one colour.
+        spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
+        shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
+        hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
+        limits: of the value axis; None: what the values need.
         legend_title: what the curves have in common.
     """
     times = 100.0 if shares else 1.0
@@ -244,7 +253,7 @@ def line_chart(
                 low, high = (np.clip(drawn[name] + way * widths[name], *ends) for way in (-1, 1))
                 axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, gid=stroke["gid"])
         if named:
-            axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
+            axes.set_xticks(x, short_labels(labels))
         else:
             axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:
@@ -284,10 +293,9 @@ def rank_chart(
         )
 
     def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.ticker import MaxNLocator
 
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
+        ramp = theme.shades(1)
         for at, (name, curve) in enumerate(curves.items()):
             colour = ramp(0.2 + 0.8 * at / max(len(curves) - 1, 1))  # the palest is too faint for a line
             marker = "o" if len(curve) == 1 else ""
@@ -343,8 +351,7 @@ def axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
@@ -358,23 +365,14 @@ def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
 def drawn_figure(
     draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
 ) -> Figure:
-    """A figure drawn by ``draw``, for light and for dark pages; ``size_in`` is (width, height) in inches."""
+    """What ``draw`` puts on a pair of axes; ``size_in`` is (width, height) in inches.
+
+    A second picture is for dark pages, if there are other colours than the plain ones of the theme: those of a ramp, say, or
+    of words that are read on them. Drawing takes most of a report's time.
+    """
     light = _svg(draw, LIGHT, size_in)
-    return Figure(light, alt, caption, dark=_recoloured(light) or _svg(draw, DARK, size_in), data=data, drawn=True)
-
-
-_COLOUR = re.compile(rb"#[0-9a-f]{6}\b")
-
-
-def _recoloured(light: bytes) -> bytes | None:
-    """Replace the light colours by those of dark pages, to avoid a second drawing, which takes most of a report's time. None if
-    the picture has colours beyond the theme's plain ones, such as those of a ramp or of text on it."""
-    plain = {"page", "ink", "faint", "grid", "bar", "empty"}
-    pairs = [(getattr(LIGHT, name), getattr(DARK, name)) for name in sorted(plain)]
-    dark = {old.encode(): new.encode() for old, new in [*pairs, *zip(LIGHT.series, DARK.series, strict=True)]}
-    if not set(_COLOUR.findall(light)) <= dark.keys():
-        return None
-    return _COLOUR.sub(lambda found: dark[found[0]], light)
+    plain = {*COLOUR.findall(light.decode())} <= {*LIGHT.plain().values()}
+    return Figure(light, alt, caption, dark=None if plain else _svg(draw, DARK, size_in), data=data, drawn=True)
 
 
 def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float, float]) -> bytes:

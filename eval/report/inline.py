@@ -12,10 +12,8 @@ from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
-from .figures import DARK, LIGHT, Theme
+from .figures import COLOUR, DARK, LIGHT, Theme
 
-_PLAIN = ("page", "ink", "faint", "grid", "bar", "empty")
-_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _DRAWN = ("svg", "g", "path", "use", "rect", "a")
 _LINK = re.compile(r"(/[a-z][a-z0-9_]*)+\Z")
@@ -25,15 +23,11 @@ _SERIES = re.compile(r"series-\d+\Z")
 
 
 def variables(theme: Theme) -> str:
-    """The colours of a theme as CSS declarations."""
-    return "".join(f"--plot-{name}:{colour};" for name, colour in _named(theme).items())
+    """The colours of a theme as a declaration of CSS."""
+    return "".join(f"--plot-{name}:{colour};" for name, colour in theme.plain().items())
 
 
-def _named(theme: Theme) -> dict[str, str]:
-    return {**{name: getattr(theme, name) for name in _PLAIN}, **{f"s{at}": hue for at, hue in enumerate(theme.series)}}
-
-
-_VARIABLES = {colour: f"var(--plot-{name})" for name, colour in _named(LIGHT).items()}
+_VARIABLES = {colour: f"var(--plot-{name})" for name, colour in LIGHT.plain().items()}
 
 
 @dataclasses.dataclass
@@ -43,11 +37,8 @@ class Shapes:
     found: dict[str, Markup] = dataclasses.field(default_factory=dict[str, Markup])
 
     def plot(self, light: bytes, dark: bytes | None) -> list[tuple[str, Mapping[str, str], Markup]]:
-        """A picture as (class, attributes, content): one for both kinds of page, or one for each.
-
-        Two are needed if colours beyond the theme's plain ones occur, such as those of a ramp.
-        """
-        if dark is None or {*_COLOUR.findall(light.decode())} <= _VARIABLES.keys():
+        """A picture as (class, its attributes, its content): one for both kinds of page, or one for each."""
+        if dark is None:
             return [("", *self._content(light, _VARIABLES))]
         return [("on-light", *self._content(light, {})), ("on-dark", *self._content(dark, {}))]
 
@@ -98,7 +89,7 @@ def _attributes(element: ET.Element, colours: Mapping[str, str]) -> str:
         if name != "transform":
             value = _NUMBER.sub(_rounded, value)
         if name == "style":
-            value = _COLOUR.sub(lambda found: colours.get(found[0], found[0]), value)
+            value = COLOUR.sub(lambda found: colours.get(found[0], found[0]), value)
         text += f' {name}="{escape(value)}"'
     return text
 

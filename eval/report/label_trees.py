@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 _ROW_IN, _COLUMN_IN = 0.16, 2.9
 """Height of a leaf and width of a column of the tree, in inches."""
+_NAMED_LEAVES = 300  # more are counted rather than named
 
 
-def tree_figure(groups: Mapping[str, Sequence[str]], lone: Sequence[str], *, caption: str = "", most: int = 300) -> Figure:
-    """A forest of two levels: each superclass with lines to its subclasses, in up to four columns; then the lone subclasses.
+def tree_figure(groups: Mapping[str, Sequence[str]], lone: Sequence[str], *, caption: str = "") -> Figure:
+    """A forest of two levels: each superclass with lines to its subclasses, in as many columns as fit; then the lone ones.
 
     Args:
         groups: superclass -> subclasses.
-        lone: subclasses without a superclass.
-        most: with more leaves than this, leaves are counted instead of named.
+        lone: subclasses without one.
     """
     leaves = sum(map(len, groups.values())) + len(lone)
     if not leaves:
         raise ValueError("a hierarchy without a class: there is nothing to draw")
     blocks = [(name, list(inner)) for name, inner in groups.items()] + ([("", list(lone))] if lone else [])
-    if leaves > most:
+    if leaves > _NAMED_LEAVES:
         blocks = [(name, [f"{len(inner)} subclasses" if name else f"{len(inner)} lone subclasses"]) for name, inner in blocks]
     columns = _packed(blocks)
     rows = max(sum(len(inner) + 1 for _, inner in column) for column in columns)
@@ -99,9 +99,7 @@ def confusion_figure(
     size, names = len(labels), short_labels(labels, 18)
 
     def draw(axes: Axes, theme: Theme) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
-
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp).with_extremes(bad=theme.empty)
+        ramp = theme.shades()
         for at, (title, matrix) in enumerate(values.items()):
             left = at * (size + 1.5)
             axes.pcolormesh(left + np.arange(size + 1), np.arange(size + 1), matrix, cmap=ramp, vmin=0, vmax=1)
@@ -117,8 +115,7 @@ def confusion_figure(
         axes.set_xlim(0, len(values) * (size + 1.5) - 1.5)
         axes.set_ylim(size + max(map(len, names)) * 0.45, -2)
         axes.set_aspect("equal")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.spines[:].set_visible(False)
 
     side = max(1.6, 0.145 * size)
     right = "; ".join(f"{title}: on the diagonal {np.nanmean(np.diagonal(matrix)):.0%}" for title, matrix in values.items())

@@ -111,8 +111,7 @@ def scatter_chart(
             pair.set_yticks([])
         pair.set_xlabel(axes[0])
         pair.set_ylabel(axes[1])
-        for spine in pair.spines.values():
-            spine.set_color(theme.grid)
+        pair.spines[:].set_color(theme.grid)
         legend_beside(pair, theme, title=group_axis, ncols=1 if len(labelled) <= 16 else 2, markerscale=1.8)
 
     means = {at: places[of == at].mean(axis=0) for at in shown}
@@ -128,14 +127,11 @@ Style = Callable[[int, Theme], tuple[Any, str, bool]]
 
 
 def _shades(shown: Sequence[int]) -> Style:
-    from matplotlib.colors import LinearSegmentedColormap
-
     places = {at: place for place, at in enumerate(shown)}
 
     def style(at: int, theme: Theme) -> tuple[Any, str, bool]:
-        # Not from the palest colour, in which points are invisible.
-        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
-        return ramp(0.25 + 0.75 * places[at] / max(len(places) - 1, 1)), "o", True
+        # Not from the palest, in which a point is not seen.
+        return theme.shades(1)(0.25 + 0.75 * places[at] / max(len(places) - 1, 1)), "o", True
 
     return style
 

@@ -160,22 +160,21 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
     )
 
 
-def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Section]:
+def open_world_sections(tidy: pa.Table) -> list[Section]:
     """Sections of a report: classification, novelty detection, recognition, reaction time, and the sums at the end.
+
+    Plotted is the first split of validate+test, test, validate and train that the table has.
 
     Args:
         tidy: see ``measure_curves``.
-        split: the split to plot; None: the first of validate+test, test, validate, train that the table has.
 
     Raises:
-        ValueError: a table without rows or without a column ``predictor``, or a split that the table does not have.
+        ValueError: a table without rows or without a column ``predictor``.
     """
     if "predictor" not in tidy.column_names or not tidy.num_rows:
         raise ValueError(f"expected a tidy table with rows and a column 'predictor': {tidy.num_rows} of {tidy.column_names}")
     there = _names(tidy, "split")
-    chosen = split or next(name for name in _SPLITS if name in there)
-    if chosen not in there:
-        raise ValueError(f"split {chosen!r}: the table has {', '.join(map(str, there))}")
+    chosen = next(name for name in _SPLITS if name in there)
     chapters: list[Section] = []
     for title, task, phases, measures, about in _CHAPTERS:
         if blocks := _task_blocks(tidy, measures, Shown(task, chosen, phases)):

@@ -17,6 +17,7 @@ import pytest
 import scipy.io
 from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.keys import where
+from benchwright.curation.npy import npy_blob
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.run import run
@@ -30,7 +31,6 @@ from benchwright.datasets.two_camera.pictures import (
     array_of,
     estimate_homographies,
     measure_pictures,
-    npy,
     photograph,
 )
 from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
@@ -184,7 +184,7 @@ def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
     }
     scene = generator.uniform(0.01, 0.5, (700, 100, 3))
     scene = [scene @ phone.CAMERA_1, np.abs(scene @ phone.CAMERA_2 + generator.normal(0, 0.02, scene.shape))]
-    images, mask = [npy(as_uint16(picture)) for picture in scene], npy(np.ones((700, 100), dtype=bool))
+    images, mask = [npy_blob(as_uint16(picture)) for picture in scene], npy_blob(np.ones((700, 100), dtype=bool))
     row = PairToRelight("a", 0, *images, mask, *(columns[name][0].as_py() for name in ("patches_1", "patches_2", "saturated")))
     given = {"max_condition": 1e4, "darkest": 0.0, "seed": 0, "targets": "any"}
     found = array_of(relight(row, charts=Charts(pa.table(columns)), count=9, preset=preset, **given).relit)
@@ -301,12 +301,13 @@ def test_a_homography_may_be_given_and_one_that_cannot_be_found_is_told(pairs, t
         run(aligned(blank), str(tmp_path / "none"), scheduler="sync")
 
 
-def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path):
+def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path, monkeypatch):
     flow = aligned(pairs[0])
     corners = run(flow, str(tmp_path), scheduler="sync").rows().table()["chart_1"][0].as_py()
     fixed = measured(flow, pairs[0], chart="fixed", corners_1=corners)
     assert run(fixed, str(tmp_path), scheduler="sync").rows().num_rows == 3
-    beside = measured(flow, pairs[0], chart="fixed", corners_1=[value - 200 for value in corners], max_spread=0.01)
+    monkeypatch.setattr("benchwright.datasets.two_camera.pictures.MAX_CHART_SPREAD", 0.01)
+    beside = measured(flow, pairs[0], chart="fixed", corners_1=[value - 200 for value in corners])
     assert run(beside, str(tmp_path), scheduler="sync").rows("photographed").num_rows == 0
 
 

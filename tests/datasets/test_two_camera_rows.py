@@ -12,12 +12,13 @@ import pytest
 import scipy.io
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
+from benchwright.curation.npy import npy_blob
 from benchwright.curation.rows import Blob, Reject, Rejected
 from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import assign_folds, parts
 from benchwright.datasets.two_camera.linear_pairs import LinearPair, check_pair
 from benchwright.datasets.two_camera.metadata import read_released_pairs
-from benchwright.datasets.two_camera.pictures import array_of, npy
+from benchwright.datasets.two_camera.pictures import array_of
 from benchwright.datasets.two_camera.rows import Folded, MeasuredPair, lists, numbers
 from benchwright.datasets.two_camera.transforms import checked_fit, fit
 
@@ -237,7 +238,7 @@ def test_a_file_that_is_no_metadata_is_told_in_one_line(tmp_path, data):
 
 # ----------------------------------------------------------------------------------------- pictures of a source of one's own
 
-PICTURE = npy(np.full((4, 5, 3), 20_000, dtype=np.uint16))
+PICTURE = npy_blob(np.full((4, 5, 3), 20_000, dtype=np.uint16))
 PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 1.0], None, None)
 
 
@@ -246,14 +247,14 @@ PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 
     [
         ({"image_1": Blob(b"PNG")}, "bad_picture", "image_1 is not an .npy file"),
         (
-            {"image_2": npy(np.zeros((4, 5), dtype=np.uint16))},
+            {"image_2": npy_blob(np.zeros((4, 5), dtype=np.uint16))},
             "bad_picture",
             r"image_2 is uint16 \(4, 5\): expected uint16 or float",
         ),
-        ({"image_2": npy(np.zeros((4, 5, 3), dtype=np.uint8))}, "bad_picture", "image_2 is uint8"),
-        ({"image_2": npy(np.full((4, 5, 3), np.nan))}, "bad_picture", "not finite"),
-        ({"image_2": npy(np.zeros((5, 4, 3)))}, "bad_picture", r"\(5, 4, 3\), where image_1 has \(4, 5, 3\)"),
-        ({"valid": npy(np.ones((4, 5)))}, "bad_mask", r"valid is float64 \(4, 5\): expected bool"),
+        ({"image_2": npy_blob(np.zeros((4, 5, 3), dtype=np.uint8))}, "bad_picture", "image_2 is uint8"),
+        ({"image_2": npy_blob(np.full((4, 5, 3), np.nan))}, "bad_picture", "not finite"),
+        ({"image_2": npy_blob(np.zeros((5, 4, 3)))}, "bad_picture", r"\(5, 4, 3\), where image_1 has \(4, 5, 3\)"),
+        ({"valid": npy_blob(np.ones((4, 5)))}, "bad_mask", r"valid is float64 \(4, 5\): expected bool"),
         ({"gt_1": [1.0, -1.0, 1.0]}, "bad_numbers", "above zero in every channel"),
         ({"gt_2": None}, "no_light", "gt_2: give the light, or the colours of a chart"),
         ({"patches_1": [0.5] * 72}, "bad_numbers", "of one camera only"),
@@ -271,7 +272,8 @@ def test_a_pair_that_cannot_be_taken_is_a_reject(changes, reason, told):
 def test_pictures_come_as_floats_or_as_levels_and_the_light_from_the_chart():
     levels = np.arange(60, dtype=np.uint16).reshape(4, 5, 3) * 1000
     chart = np.tile([0.2, 0.4, 0.1], 24).tolist()
-    given = {"image_1": npy(levels), "image_2": npy(levels / 65535), "gt_1": None, "patches_1": chart, "patches_2": chart}
+    pictures = {"image_1": npy_blob(levels), "image_2": npy_blob(levels / 65535)}
+    given = {**pictures, "gt_1": None, "patches_1": chart, "patches_2": chart}
     pair = check_pair(dataclasses.replace(PAIR, **given), charts=True)
     assert array_of(pair.image_1).tolist() == array_of(pair.image_2).tolist() == levels.tolist()
     assert array_of(pair.valid).all()

@@ -12,15 +12,15 @@ def test_tree() -> None:
     assert figure.alt == "Tree of 2 superclasses with 3 subclasses, and 1 lone subclasses: dog has 2; cat has 1."
     assert figure.light.startswith(b"<?xml")
     assert figure.light == tree_figure({"dog": ["pug", "$husky$"], "cat": ["manx"]}, ["newt"]).light
-    assert figure.dark != figure.light
+    assert figure.dark is None
     assert figure.data is not None
     assert list(figure.data.rows[0]) == ["dog", 2, "pug, $husky$"]
     assert list(figure.data.rows[-1]) == ["none", 1, "newt"]
 
 
 def test_a_large_tree_is_counted_rather_than_named() -> None:
-    groups = {f"top {n}": [f"sub {n} {k}" for k in range(10)] for n in range(40)}
-    named, counted = (tree_figure(groups, ["x"], most=most) for most in (401, 400))
+    groups = {f"top {n}": [f"sub {n} {k}" for k in range(10)] for n in range(30)}
+    named, counted = tree_figure(groups, []), tree_figure(groups, ["x"])
     assert len(counted.light) < len(named.light) / 2
     assert counted.alt.endswith("and more.")
 

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchwright.curation.registry import load_name
 from benchwright.eval.metrics.novelty import reaction
 from benchwright.eval.protocols.open_world import predictions
 from benchwright.eval.protocols.open_world.loop import Increment, Setting, SplitSamples, run_open_world
 from benchwright.eval.protocols.open_world.measures import COLUMNS, CUMULATIVE, FROM_START, measure_open_world, tidy
 from benchwright.eval.protocols.open_world.predictions import OpenWorldPredictions, Predicted
 from benchwright.training.predictors.paper import paper_settings
-from benchwright.training.predictors.registry import make_predictor
+from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from sklearn import metrics
 
 from tests.eval.open_worlds import results_of, rows_of
@@ -57,7 +58,7 @@ class Ran(NamedTuple):
 
 
 def run(kind: str, out: Path, made: tuple[list[Increment], list[str]], *, feedback: float = 1.0) -> Ran:
-    predictor = make_predictor(kind, SETTINGS[kind], seed=0)
+    predictor = new_predictor(load_name(PREDICTORS, kind), SETTINGS[kind], seed=0)
     out.mkdir(exist_ok=True)
     tables = list(run_open_world(predictor, *made, setting=Setting(feedback), folder=out))
     return Ran(tables, tidy(results_of(rows_of(tables), feedback=feedback, method=kind)).to_pylist())
@@ -200,7 +201,7 @@ def test_killed_anywhere_it_gives_the_same_rows(tmp_path: Path, kind: str, feedb
     whole = run(kind, tmp_path / "whole", made, feedback=feedback)
     (tmp_path / "broken").mkdir()
     for method, at in [("predict", 4), ("fit", 1), ("state", 0), ("predict", 6)]:
-        predictor = make_predictor(kind, SETTINGS[kind], seed=0)
+        predictor = new_predictor(load_name(PREDICTORS, kind), SETTINGS[kind], seed=0)
         original, left = getattr(predictor, method), [at]
 
         def mortal(*args: Any, original: Any = original, left: list[int] = left) -> Any:
@@ -214,7 +215,7 @@ def test_killed_anywhere_it_gives_the_same_rows(tmp_path: Path, kind: str, feedb
             list(run_open_world(predictor, *made, setting=Setting(feedback), folder=tmp_path / "broken"))
     (tmp_path / "broken/.tmp-1-half").write_bytes(b"what a kill left")
     told: list[str] = []
-    predictor = make_predictor(kind, SETTINGS[kind], seed=0)
+    predictor = new_predictor(load_name(PREDICTORS, kind), SETTINGS[kind], seed=0)
     again = list(run_open_world(predictor, *made, setting=Setting(feedback), folder=tmp_path / "broken", tell=told.append))
     assert pa.concat_tables(again).equals(pa.concat_tables(whole.tables))
     assert 0 < len(told) < len(made[0])  # it went on
@@ -230,7 +231,11 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, damaged: str):
     told: list[str] = []
     again = list(
         run_open_world(
-            make_predictor("evm", SETTINGS["evm"], seed=0), *made, setting=Setting(1.0), folder=tmp_path, tell=told.append
+            new_predictor(load_name(PREDICTORS, "evm"), SETTINGS["evm"], seed=0),
+            *made,
+            setting=Setting(1.0),
+            folder=tmp_path,
+            tell=told.append,
         )
     )
     assert len(told) == 2

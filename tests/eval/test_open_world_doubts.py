@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.keys import canonical
+from benchwright.curation.registry import load_name
 from benchwright.curation.rows import schema_of
 from benchwright.eval.protocols.open_world.doubts import doubts
 from benchwright.eval.results import RESULTS, Value, measured
 from benchwright.training.predictors.paper import paper_settings
-from benchwright.training.predictors.registry import make_predictor
+from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 
 
 def told(method: str, settings: dict[str, Any], *, rows: int, said: int, novel: int = 30, count: int = 100) -> list[str]:
@@ -76,7 +77,7 @@ def test_a_short_tail_finds_what_a_tail_of_all_strangers_does_not(share: float, 
     X = (centres[y] + draw.normal(size=(140, 16))).astype(np.float32)
     uid = np.array([f"c{n}" for n in range(140)])
     known = y < 6
-    evm = make_predictor("evm", {**paper_settings()["evm"], "tail_share": share}, seed=0)
+    evm = new_predictor(load_name(PREDICTORS, "evm"), {**paper_settings()["evm"], "tail_share": share}, seed=0)
     evm.fit([(uid[known], X[known], y[known])], (uid[:0], X[:0], y[:0]))
     columns, shares = evm.predict(uid[~known], X[~known])
     assert bool((columns[shares.argmax(axis=1)] == -1).any()) == unknown
@@ -92,7 +93,7 @@ def test_evm_fits_all_rows_again_when_its_tail_grows() -> None:
     parts = [(uid[:40], X[:40], y[:40]), (uid[40:], X[40:], y[40:])]
     found = []
     for steps in ([parts[:1], parts], [parts]):
-        evm = make_predictor("evm", {**paper_settings()["evm"], "tail_size": 4}, seed=0)
+        evm = new_predictor(load_name(PREDICTORS, "evm"), {**paper_settings()["evm"], "tail_size": 4}, seed=0)
         for experience in steps:
             evm.fit(experience, parts[0])
         found.append(evm.state()["fitted"])

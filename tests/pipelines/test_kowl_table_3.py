@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchwright.curation.registry import load_name
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.report.blocks import Text
@@ -19,7 +20,7 @@ from benchwright.pipelines import api
 from benchwright.pipelines.kowl import report
 from benchwright.pipelines.training_results import results
 from benchwright.training.predictors.original import Original
-from benchwright.training.predictors.registry import make_predictor
+from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from sklearn import metrics
 
 Cli = Callable[..., Any]
@@ -42,7 +43,9 @@ def test_evm_on_the_hidden_layer_resumes_and_learns_with_the_ann() -> None:
     X = (6 * np.eye(4, 8)[y] + draw.normal(size=(60, 8))).astype(np.float32)
     uid = np.array([f"c{n}" for n in range(60)])
     seen = [(uid, X, y)]
-    made, again = (make_predictor("ann_evm", {"ann": ANN, "evm": {"tail_size": 5}}, seed=0) for _ in range(2))
+    made, again = (
+        new_predictor(load_name(PREDICTORS, "ann_evm"), {"ann": ANN, "evm": {"tail_size": 5}}, seed=0) for _ in range(2)
+    )
     made.fit(seen, seen[0])
     columns, shares = made.predict(uid, X)
     assert (columns[shares.argmax(axis=1)] == y).mean() > 0.9
@@ -54,7 +57,7 @@ def test_evm_on_the_hidden_layer_resumes_and_learns_with_the_ann() -> None:
     assert 4 in made.predict(uid, X)[0]
     np.testing.assert_array_equal(again.predict(uid, X)[1], made.predict(uid, X)[1])
     with pytest.raises(TypeError):
-        make_predictor("ann_evm", {"ann": {"depth": 3}, "evm": {}}, seed=0)
+        new_predictor(load_name(PREDICTORS, "ann_evm"), {"ann": {"depth": 3}, "evm": {}}, seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -492,7 +492,8 @@ def test_labels_and_roles_count_as_what_they_hold(tmp_path: Path) -> None:
 
 OWN_SOURCE = """
 import numpy as np
-from benchwright.datasets.skeleton.rows import WithJoints, WithNpy, npy_of
+from benchwright.curation.npy import npy_blob
+from benchwright.datasets.skeleton.rows import WithJoints, WithNpy
 
 def rows(ragged):
     for number in range(8):
@@ -506,7 +507,7 @@ def uneven() -> list[WithJoints]:
     yield from (WithJoints(*row) for row in rows(1))
 
 def ragged() -> list[WithNpy]:
-    yield from (WithNpy(*row[:3], npy_of(row[3])) for row in rows(1))
+    yield from (WithNpy(*row[:3], npy_blob(row[3])) for row in rows(1))
 """
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.nested import flat
 from benchwright.curation.reachable_code import reached
-from benchwright.datasets.skeleton.facts import published_training, table_2, table_3, table_4
+from benchwright.datasets.skeleton.facts import table_2, table_3
 from benchwright.datasets.skeleton.orders import task_orders
 from benchwright.datasets.skeleton.view import load_arrays
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound, order_difference
@@ -43,7 +43,7 @@ from benchwright.pipelines.skeleton.results import (
 )
 from benchwright.training.methods.registry import METHODS
 
-from tests.training.graph_settings import BEST, GRIDS
+from tests.training.graph_settings import BEST, GRIDS, PAPER
 
 from .pages import faults
 
@@ -637,8 +637,8 @@ def test_packaged_settings_are_the_paper_s(name: str | None, paper: Any) -> None
     for method in e.methods:
         assert e.settings.get(method, {}) == BEST[paper][method]
         assert {key: tuple(values) for key, values in e.grid.get(method, {}).items()} == GRIDS[method]
-    assert {"widths": e.architectures.widths, "depths": e.architectures.depths} == table_4()
-    told = published_training()
+    assert {"widths": e.architectures.widths, "depths": e.architectures.depths} == PAPER["sensitivity"]
+    told = PAPER["training"]
     assert (e.network.width, e.network.depth) == (told["width"], told["depth"])
     assert (e.schedule.epochs, e.schedule.learning_rate) == (told["epochs"], told["learning_rate"])
     assert (len(task_orders(5)), e.class_orders) == (told["task_orders"], told["class_orders"])
@@ -660,7 +660,7 @@ def test_st_gcn_at_a_size_for_processors_says_what_is_not_the_papers() -> None:
     }
     assert set(settings("st_gcn").evaluation.methods) == set(BEST["ucla"])
     # Batches of 32 of a task's 238 training sequences, on the average: as many steps as the paper's.
-    assert abs(13 * -(-238 // 32) - published_training()["epochs"]) < 5
+    assert abs(13 * -(-238 // 32) - PAPER["training"]["epochs"]) < 5
 
 
 def test_table_2_has_the_figures_that_66_test_sequences_a_class_allow() -> None:

@@ -23,7 +23,7 @@ from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.two_camera import estimating, learning
 from benchwright.pipelines.two_camera.baselines import LINEAR
 from benchwright.training.illuminants.pictures import LinearPictures
-from benchwright.training.illuminants.registry import baseline
+from benchwright.training.illuminants.registry import candidates, estimator
 from benchwright.training.two_camera.onnx_run import OnnxNetwork
 
 from .pages import faults
@@ -258,7 +258,7 @@ def test_both_directions_estimate_the_light_of_their_camera_from_its_own_picture
         if facts["method"] == "gray_world":
             seen += 1
             views = pictures if camera == "1" else LinearPictures(pictures.second, pictures.usable, pictures.images)
-            lights = baseline("gray_world").fitted(views, truth).estimate(views)
+            lights = estimator(*candidates()["gray_world"]).fitted(views, truth).estimate(views)
             assert np.allclose(found.runs[0][0], lights / lights[:, 1:2])
     assert seen == 2
     assert {name for name in api.scores(str(both))["fixed"] if name.startswith("gray")} == {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from benchwright.datasets.skeleton.facts import table_3, table_5
+from benchwright.curation.package_data import package_toml
+from benchwright.datasets.skeleton.facts import table_3
 from benchwright.pipelines.skeleton.config import READINGS
 
 Paper = Literal["ucla", "ntu"]
 METHODS = ("finetune", "joint", "ewc", "mas", "twp", "lwf", "gem", "er")
 
-GRIDS = {name: {key: tuple(values) for key, values in table_5().get(name, {}).items()} for name in METHODS}
+PAPER = package_toml("benchwright.datasets.skeleton", "paper_tables.toml")
+
+GRIDS = {name: {key: tuple(values) for key, values in PAPER["grid"].get(name, {}).items()} for name in METHODS}
 """The published grids, searched on the default order by AA on the validation set."""
 
 BEST = {paper: {name: table_3(paper).get(name, {}) for name in METHODS} for paper in get_args(Paper)}

@@ -8,7 +8,7 @@ import pytest
 from benchwright.datasets.two_camera.radiometric import draw_pairs
 from benchwright.eval.metrics.angular import angular_error_deg
 from benchwright.training.illuminants.pictures import LinearPictures
-from benchwright.training.illuminants.registry import baseline
+from benchwright.training.illuminants.registry import candidates, estimator
 
 TRAIN, TEST = slice(0, 400), slice(400, 600)
 
@@ -43,7 +43,7 @@ def test_the_order_of_errors_on_real_spectra(drawn):
     names = ["corrected_moments", "gamut_pixel", "gray_world", "gray_edge_2"]
     error = []
     for name in names:
-        found = baseline(name).fitted(pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
+        found = estimator(*candidates()[name]).fitted(pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
         error.append(angular_error_deg(found / found[:, 1:2], lights[TEST]).mean())
     assert error == sorted(error)
     assert error[0] < 2 < error[2] < 4  # degrees
@@ -51,7 +51,7 @@ def test_the_order_of_errors_on_real_spectra(drawn):
 
 def test_a_second_camera_tells_lights_that_were_seen_before(drawn):
     pictures, lights = drawn
-    found = baseline("chromagenic").fitted(pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
+    found = estimator(*candidates()["chromagenic"]).fitted(pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
     error = angular_error_deg(found / found[:, 1:2], lights[TEST])
     assert np.median(error) < 0.02  # most of the 105 lights are among the training pairs, and are recognised
     assert (error < 0.02).mean() > 0.6

@@ -19,7 +19,7 @@ from benchwright.training.predictors.gaussians import component_log_densities, f
 from benchwright.training.predictors.gmm_finch import GmmFinch
 from benchwright.training.predictors.paper import paper_settings
 from benchwright.training.predictors.predictor import gather, random_order, set_unknown, uncertain_first
-from benchwright.training.predictors.registry import PREDICTORS, make_predictor, new_predictor
+from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -208,7 +208,7 @@ def test_nothing_to_learn_from_is_an_error(kind: str):
 
 def test_settings_are_checked_by_name_and_value():
     with pytest.raises(ValueError, match="no predictor 'knn'"):
-        make_predictor("knn", {}, seed=0)
+        new_predictor(load_name(PREDICTORS, "knn"), {}, seed=0)
     with pytest.raises(TypeError, match="momentum"):
         make("ann", momentum=1)
     for kind, changes, says in [

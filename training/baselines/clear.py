@@ -8,6 +8,7 @@ from typing import Any
 
 from ...curation.package_data import package_toml
 
+_facts = functools.cache(functools.partial(package_toml, __package__, "clear.toml"))
 PIXELS = "pixels"
 """In place of the name of features: the pictures themselves."""
 
@@ -80,8 +81,3 @@ def _name(method: str, settings: dict[str, Any]) -> str:
     """``reservoir-alpha=0.5-finetune``."""
     numbers = [f"{key}={value}" for key, value in settings.items() if key != "start"]
     return "-".join([method, *numbers, settings.get("start", "finetune")])
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return package_toml(__package__, "clear.toml")

@@ -7,6 +7,8 @@ from typing import Any
 
 from ...curation.package_data import package_toml
 
+_facts = functools.cache(functools.partial(package_toml, __package__, "iirc.toml"))
+
 
 def paper_methods() -> list[str]:
     """Methods by name."""
@@ -46,8 +48,3 @@ def paper_settings(name: str, *, dataset: str) -> tuple[str, dict[str, Any]]:
         "memory": dict(facts["memory"]),
         "data": {"samples": own["samples"]},
     }
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return package_toml(__package__, "iirc.toml")

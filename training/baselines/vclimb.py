@@ -9,6 +9,7 @@ from ...curation.package_data import package_toml
 from ...datasets.vclimb.facts import facts as vclimb_facts
 from ..methods.registry import METHODS
 
+_facts = functools.cache(functools.partial(package_toml, __package__, "vclimb.toml"))
 Preset = Literal["as_released", "as_written"]
 PRESETS: tuple[Preset, ...] = ("as_released", "as_written")
 FrameCount = int | Literal["all"]
@@ -77,8 +78,3 @@ def paper_settings(
         "memory": {"size": datasets[dataset].memory_videos, **facts["memory"], "frames": frames},
         "consistency": consistency if name.endswith(CONSISTENT) else None,
     }
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return package_toml(__package__, "vclimb.toml")

@@ -146,7 +146,7 @@ class Streams:
         self._before = self.flat.detach().clone(), self.statistics.clone()
         self._optimiser = recipe.schedule.make([self.flat])
         moments = {name: held.pop(f"adam/{name}") for name in ("exp_avg", "exp_avg_sq", "step") if f"adam/{name}" in held}
-        if moments and recipe.carry_optimiser:
+        if moments:  # Adam's go from task to task, as in CGLB
             self._optimiser.state[self.flat] = {**moments, "step": moments["step"][0].clone()}
         self.state = held
         self._rows, self.train = rows, self._batch(rows, self.task + 1)
@@ -317,10 +317,9 @@ class Streams:
         return torch.cat([self.net.logits(weights, statistics, self._inputs(part), training=False) for part in parts], dim=1)
 
     def saved(self) -> list[dict[str, Tensor]]:
-        """State that each stream continues from, on the CPU."""
+        """What each stream continues from, on the CPU."""
+        moments = self._optimiser.state[self.flat]
         kept = {"weights": self.flat.detach(), "statistics": self.statistics, **self.state}
-        if self.recipe.carry_optimiser:
-            moments = self._optimiser.state[self.flat]
-            kept |= {f"adam/{name}": moments[name] for name in ("exp_avg", "exp_avg_sq")}
-            kept["adam/step"] = moments["step"].expand(len(self.orders))
+        kept |= {f"adam/{name}": moments[name] for name in ("exp_avg", "exp_avg_sq")}
+        kept["adam/step"] = moments["step"].expand(len(self.orders))
         return [{name: value[r].cpu().clone() for name, value in kept.items()} for r in range(len(self.orders))]

@@ -96,14 +96,12 @@ class Recipe:
         make: the network: a function as ``core.build.MakeModel``, which takes the graph besides; see ``nets.graph_of``.
         model: its settings.
         schedule: of each task; how it chooses an epoch does not count.
-        carry_optimiser: Adam's moments go from task to task, as in CGLB; False: a fresh optimiser a task.
     """
 
     method: Method
     make: Callable[..., Any]
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     schedule: Schedule = dataclasses.field(kw_only=True)
-    carry_optimiser: bool = True
 
     def __post_init__(self) -> None:
         if "streams" not in self.method.learners:

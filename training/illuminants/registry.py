@@ -78,18 +78,6 @@ def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimat
     return PictureEstimator(**given)
 
 
-def baseline(name: str) -> PictureEstimator:
-    """A baseline of ``baselines.toml``, such as "shades_of_gray", yet to be fitted.
-
-    Raises:
-        ValueError: no such name.
-    """
-    tables = candidates()
-    if name not in tables:
-        raise ValueError(f"no baseline is called {name!r}: there are {', '.join(tables)}")
-    return estimator(*tables[name])
-
-
 def load_baseline(data: bytes, name: str = "") -> Baseline:
     """What ``Baseline.save`` gave.
 

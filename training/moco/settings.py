@@ -11,6 +11,7 @@ from typing import Any
 
 from ...curation.package_data import package_toml
 
+_facts = functools.cache(functools.partial(package_toml, __package__, "moco.toml"))
 BACKBONES = ("resnet18", "resnet34", "resnet50", "small_cnn")
 
 
@@ -185,8 +186,3 @@ def _check(made: Any) -> None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return package_toml(__package__, "moco.toml")

@@ -85,8 +85,8 @@ class Ann:
         device: "cpu", "cuda"; dropout is drawn on the CPU, so that all devices use the same masks.
 
     >>> from benchwright.training.predictors.paper import paper_settings
-    >>> from benchwright.training.predictors.registry import make_predictor
-    >>> ann = make_predictor("ann", {**paper_settings()["ann"], "hidden": 16, "epochs": 200, "learning_rate": 0.01}, seed=0)
+    >>> from benchwright.training.predictors.registry import new_predictor
+    >>> ann = new_predictor(Ann, {**paper_settings()["ann"], "hidden": 16, "epochs": 200, "learning_rate": 0.01}, seed=0)
     >>> X, y = np.repeat(10 * np.eye(2, dtype=np.float32), 20, axis=0), np.repeat([0, 1], 20)
     >>> uid = np.array([f"clip{n}" for n in range(40)])
     >>> ann.fit([(uid, X, y)], (uid, X, y))

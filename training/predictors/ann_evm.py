@@ -38,9 +38,9 @@ class AnnEvm:
         setting: hyper-parameters.
         seed, device: seed and device of both.
 
-    >>> from benchwright.training.predictors.registry import make_predictor
+    >>> from benchwright.training.predictors.registry import new_predictor
     >>> ann = {"hidden": 16, "epochs": 50, "learning_rate": 0.01}
-    >>> ann_evm = make_predictor("ann_evm", {"ann": ann, "evm": {"tail_size": 5}}, seed=0)
+    >>> ann_evm = new_predictor(AnnEvm, {"ann": ann, "evm": {"tail_size": 5}}, seed=0)
     >>> X, y = np.repeat(10 * np.eye(2, dtype=np.float32), 20, axis=0), np.repeat([0, 1], 20)
     >>> X += np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
     >>> uid = np.array([f"clip{n}" for n in range(40)])

@@ -88,8 +88,8 @@ class Evm:
         device: "cpu", "cuda"; distances are computed there.
 
     >>> from benchwright.training.predictors.paper import paper_settings
-    >>> from benchwright.training.predictors.registry import make_predictor
-    >>> evm = make_predictor("evm", {**paper_settings()["evm"], "tail_size": 5}, seed=0)
+    >>> from benchwright.training.predictors.registry import new_predictor
+    >>> evm = new_predictor(Evm, {**paper_settings()["evm"], "tail_size": 5}, seed=0)
     >>> draw = np.random.default_rng(0)
     >>> X, y = (10 * np.repeat(np.eye(2), 20, axis=0) + draw.normal(size=(40, 2))).astype(np.float32), np.repeat([0, 1], 20)
     >>> uid = np.array([f"clip{n}" for n in range(40)])

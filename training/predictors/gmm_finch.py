@@ -83,8 +83,8 @@ class GmmFinch:
         device: "cpu", "cuda"; sums differ between devices in their last bits.
 
     >>> from benchwright.training.predictors.paper import paper_settings
-    >>> from benchwright.training.predictors.registry import make_predictor
-    >>> predictor = make_predictor("gmm_finch", paper_settings()["gmm_finch"], seed=0)
+    >>> from benchwright.training.predictors.registry import new_predictor
+    >>> predictor = new_predictor(GmmFinch, paper_settings()["gmm_finch"], seed=0)
     >>> draw = np.random.default_rng(0)
     >>> X, y = (10 * np.repeat(np.eye(2), 20, axis=0) + draw.normal(size=(40, 2))).astype(np.float32), np.repeat([0, 1], 20)
     >>> uid = np.array([f"clip{n}" for n in range(40)])

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...curation.registry import Registry, load_name
+from ...curation.registry import Registry
 
 PREDICTORS = Registry(
     "predictor",
@@ -54,19 +54,3 @@ def new_predictor(
             given = {"setting": setting(**settings)}
     where = {"seed": seed, "device": device, "names": names, "outputs": outputs}
     return make(**given, **{name: value for name, value in where.items() if name in arguments})
-
-
-def make_predictor(name: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
-    """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` if there is none.
-
-    >>> import numpy as np
-    >>> from benchwright.training.predictors.paper import paper_settings
-    >>> predictor = make_predictor("ann", {**paper_settings()["ann"], "hidden": 8, "epochs": 5}, seed=0)
-    >>> X, y = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
-    >>> uid = np.array(list("abcd"))
-    >>> predictor.fit([(uid, X, y)], (uid, X, y))
-    >>> columns, probabilities = predictor.predict(uid, X)
-    >>> columns, probabilities.shape, probabilities.sum(axis=1).round(3)
-    (array([-1,  0,  1]), (4, 3), array([1., 1., 1., 1.], dtype=float32))
-    """
-    return new_predictor(load_name(PREDICTORS, name), settings, seed=seed, device=device)

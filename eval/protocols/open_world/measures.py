@@ -229,16 +229,24 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         values.
     """
     wanted = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
-    sums, split = Sums(), "validate+test"
     parts = (part for part in OpenWorldPredictions(predictions) if part.split in ("validate", "test"))
-    for (increment, phase), some in itertools.groupby(parts, lambda part: (part.increment, part.phase)):
-        new: dict[str, Ordered] = {}
-        for part in some:
-            for name, ordered in _by_stratum(part, wanted).items():
-                new[name] = new[name] + ordered if name in new else ordered
-        for name, ordered in sorted(new.items()):
-            yield measured(f"{phase}.samples", ordered.first.n, position=increment, split=split, stratum=name)
-            yield from sums.add(ordered, phase, "classification", "predictor", position=increment, split=split, stratum=name)
+    phases = itertools.groupby(parts, lambda part: (part.increment, part.phase))
+    yield from _measures_of_strata((phase, _summed_by_stratum(some, wanted)) for phase, some in phases)
+
+
+_Strata = Mapping[tuple[str, str], Mapping[tuple[str, OpenWorldTask], Ordered]]
+"""(Split, stratum) -> (whose known classes, task) -> matrices."""
+
+
+def _measures_of_strata(phases: Iterable[tuple[tuple[int, str], _Strata]]) -> Iterator[Value]:
+    """Values of each increment and phase, of the sums up to each, and of all."""
+    sums = Sums()
+    for (increment, phase), strata in phases:
+        for (split, stratum), found in strata.items():
+            samples = next(iter(found.values())).first.n
+            yield measured(f"{phase}.samples", samples, position=increment, split=split, stratum=stratum)
+            for (novel_to, task), ordered in found.items():
+                yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split, stratum=stratum)
         yield from sums.so_far(phase, increment)
     for phase in ("pre", "post"):
         yield from sums.so_far(phase, None)
@@ -283,49 +291,39 @@ def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
 
 
 def nuisance_measures(predicted: Iterable[Predicted]) -> Iterator[Value]:
-    """The values of ``measure_nuisances`` for some predictions."""
-    sums = Sums()
-    parts = sorted(_summed_by_transform(predicted), key=lambda part: part[:2])
-    for (increment, phase), some in itertools.groupby(parts, key=lambda part: part[:2]):
-        for _, _, split, transform, found in some:
-            stratum = f"{NUISANCE}={transform or 'none'}"
-            samples = next(iter(found.values())).first.n
-            yield measured(f"{phase}.samples", samples, position=increment, split=split, stratum=stratum)
-            for (novel_to, task), ordered in found.items():
-                yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split, stratum=stratum)
-        yield from sums.so_far(phase, increment)
-    for phase in ("pre", "post"):
-        yield from sums.so_far(phase, None)
-
-
-_Summed = tuple[int, str, str, str, dict[tuple[str, str], Ordered]]
-"""Increment, phase, split and transform, with (novel_to, task) -> matrices."""
+    """The values of ``measure_nuisances`` of some predictions."""
+    yield from _measures_of_strata(sorted(_summed_by_transform(predicted).items(), key=lambda phase: phase[0]))
 
 
 _OF_NUISANCES: tuple[tuple[str, OpenWorldTask], ...] = (("", "none"), ("predictor", "classification"))
 
 
-def _summed_by_transform(parts: Iterable[Predicted]) -> list[_Summed]:
-    found: dict[tuple[int, str, str, str], dict[tuple[str, str], Ordered]] = {}
+def _summed_by_transform(parts: Iterable[Predicted]) -> Mapping[tuple[int, str], _Strata]:
+    found: dict[tuple[int, str], dict[tuple[str, str], dict[tuple[str, OpenWorldTask], Ordered]]] = {}
     for part in parts:
         split = "train" if part.split == "train" else "validate+test"
-        mine = found.setdefault((part.increment, part.phase, split, part.transform), {})
+        strata = found.setdefault((part.increment, part.phase), {})
+        mine = strata.setdefault((split, f"{NUISANCE}={part.transform or 'none'}"), {})
         top = top_labels(part.columns, part.probabilities, TOP)
         for novel_to, task in _OF_NUISANCES:
             known = part.known["predictor"] if novel_to else ()
             ordered = Ordered.of(part.truth, top, known, task)
             mine[novel_to, task] = mine[novel_to, task] + ordered if (novel_to, task) in mine else ordered
-    return [(*place, sums) for place, sums in found.items()]
+    return found
 
 
-def _by_stratum(part: Predicted, strata: pl.DataFrame) -> dict[str, Ordered]:
-    top = top_labels(part.columns, part.probabilities, TOP)
-    uids = pl.DataFrame({"uid": part.uid.tolist()}, schema={"uid": pl.String}).with_row_index("row")
-    pairs = uids.join(strata, on="uid", maintain_order="left")
-    row, name = pairs["row"].to_numpy(), np.asarray(pairs["name"].to_list(), dtype=np.str_)
-    rows = {one: row[name == one] for one in np.unique(name).tolist()}
-    known = part.known["predictor"]
-    return {one: Ordered.of(part.truth[at], top[at], known, "classification") for one, at in rows.items()}
+def _summed_by_stratum(parts: Iterable[Predicted], strata: pl.DataFrame) -> _Strata:
+    found: dict[str, Ordered] = {}
+    for part in parts:
+        top = top_labels(part.columns, part.probabilities, TOP)
+        uids = pl.DataFrame({"uid": part.uid.tolist()}, schema={"uid": pl.String}).with_row_index("row")
+        pairs = uids.join(strata, on="uid", maintain_order="left")
+        row, names = pairs["row"].to_numpy(), np.asarray(pairs["name"].to_list(), dtype=np.str_)
+        for name in np.unique(names).tolist():
+            at = row[names == name]
+            ordered = Ordered.of(part.truth[at], top[at], part.known["predictor"], "classification")
+            found[name] = found[name] + ordered if name in found else ordered
+    return {("validate+test", name): {("predictor", "classification"): found[name]} for name in sorted(found)}
 
 
 def tidy(results: pa.Table) -> pa.Table:

@@ -136,7 +136,7 @@ def _row(increment: int, phase: str, split: str, part: int = 0, **values: Any) -
     seen = f"/{values['transform']}" if values.get("transform") else ""
     key = f"{increment:04}/{phase}/{split}/{part:04}{seen}" if phase else f"{increment:04}"
     given = {"key": key, "increment": increment, "phase": phase, "split": split, "transform": "", **values}
-    return pa.table({field.name: pa.array([given.get(field.name)], field.type) for field in COLUMNS}, schema=COLUMNS)
+    return pa.Table.from_pylist([given], schema=COLUMNS)
 
 
 def feedbacks(table: pa.Table) -> list[Feedback]:
