@@ -171,7 +171,7 @@ def read_lines(path: str) -> Iterator[bytes]:
 
 
 def utf8_lines(path: str, what: str) -> Iterator[str]:
-    """``read_lines`` as text. Raises also where they are not UTF-8; ``what`` names the file in that error."""
+    """``read_lines`` decoded as UTF-8. Raises ``ValueError`` for other bytes; ``what`` names the file in the message."""
     for number, line in enumerate(read_lines(path), 1):
         try:
             yield line.decode()

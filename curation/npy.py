@@ -1,5 +1,5 @@
-"""Arrays as the bytes of .npy files, and the heads of those of strangers: numpy's readers of them raise whatever the parser of
-Python's source raises."""
+"""Write arrays as .npy, and read the headers of untrusted .npy files: numpy parses these as Python source, and raises whatever
+the parser raises."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DAMAGE = (
 
 
 def npy_blob(array: np.ndarray) -> Blob:
-    """An array as .npy 1.0, in C order."""
+    """The bytes of an array as an .npy file, version 1.0, in C order."""
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
     return Blob(stream.getvalue())

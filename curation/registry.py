@@ -91,7 +91,7 @@ class Registry:
         return self.former.get(name, name)
 
     def find(self, name: str) -> Entry:
-        """What a name in one of the three forms stands for. Nothing is imported.
+        """Look up a name in one of the three forms. Nothing is imported.
 
         Raises:
             UnknownName: the name or the file does not exist, or several packages provide the name.
@@ -161,7 +161,7 @@ def _of_path(_path: tuple[tuple[str, int], ...]) -> dict[str, tuple[importlib.me
 
 
 def load_name(registry: Registry, name: str) -> Any:
-    """The function, class or value that a name stands for. Raises ``UnknownName`` if it stands for nothing."""
+    """Load the function, class or value that a name refers to. Raises ``UnknownName`` if there is none."""
     return load_entry(registry.find(name))
 
 

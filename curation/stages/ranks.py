@@ -122,9 +122,9 @@ def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
 
 
 def places_in_groups(group: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Place of each row in its group, and the number of rows in its group: both (n,), of the type of ``group``.
+    """Position of each row in its group, and the size of its group: both (n,), of the dtype of ``group``.
 
-    ``order`` lists the rows group by group, each in its order; by default they are in row order.
+    ``order`` lists the rows group by group; by default the rows of a group are in row order.
 
     >>> places_in_groups(np.array([7, 3, 7, 7]))
     (array([0, 0, 1, 2]), array([3, 1, 3, 3]))

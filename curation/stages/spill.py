@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import itertools
 import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ class SpilledBatches:
         self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
 
     def add(self, batch: pa.RecordBatch, bounds: np.ndarray) -> None:
-        """A batch whose rows ``bounds[n]`` to below ``bounds[n + 1]`` belong to range n."""
+        """Add a batch whose rows ``bounds[n]`` to ``bounds[n + 1] - 1`` belong to range n."""
         for number in np.flatnonzero(np.diff(bounds)).tolist():
             low, high = int(bounds[number]), int(bounds[number + 1])
             data = batch.slice(low, high - low).serialize()
@@ -110,13 +109,11 @@ class Sorter:
             self._held.append(table)
             return
         self._spilled = self._spilled or SpilledBatches(self._file, table.schema)
-        if not table.num_rows:
-            return
-        numbers, batch = np.sort(numbers) // self._size, table.combine_chunks().to_batches()[0]
-        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        for low, high in itertools.pairwise([*starts.tolist(), len(numbers)]):
-            self._ranges.add(int(numbers[low]))
-            self._spilled.add(int(numbers[low]), batch.slice(low, high - low))
+        if table.num_rows:
+            ranges = np.sort(numbers) // self._size
+            self._ranges |= set(np.unique(ranges).tolist())
+            bounds = np.searchsorted(ranges, np.arange(ranges[-1] + 2))
+            self._spilled.add(table.combine_chunks().to_batches()[0], bounds)
 
     def tables(self) -> Iterator[pa.Table]:
         """All rows in order, in at least one table."""

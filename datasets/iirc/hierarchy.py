@@ -116,7 +116,7 @@ def read_hierarchy(path: str) -> Hierarchy:
 
 
 def read_utf8(path: str) -> str:
-    """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
+    """Text of a file without byte order mark. Raises ``ValueError`` beyond ``MAX_BYTES``, or if it is not UTF-8."""
     return read_file(path, max_bytes=MAX_BYTES).decode("utf-8-sig")
 
 

@@ -126,7 +126,7 @@ def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
 
 
 def pieces(root: str, files: Sequence[Any]) -> Iterator[str]:
-    """``kinetics_lists`` of files of any class with a ``path`` and a ``split``, and ``labels`` if they have these."""
+    """``kinetics_lists`` for files of any class with the attributes ``path`` and ``split``, and optionally ``labels``."""
     fs, folder = fsspec.core.url_to_fs(root)
     seen: set[str] = set()
     for file in files:

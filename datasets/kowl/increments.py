@@ -282,7 +282,7 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
 
 
 def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
-    """(place in its stretch + a draw for the stretch) / size of the stretch, float64 (n,)."""
+    """(position in its stretch + random offset of the stretch) / size of the stretch, float64 (n,)."""
     place, size = places_in_groups(stretch, np.lexsort((np.arange(len(stretch)), earlier, stretch)))
     start = uniform(seed, "interleave", [str(number) for number in range(stretch.max(initial=0) + 1)])
     return (place + start[stretch]) / size

@@ -183,7 +183,7 @@ KINDS = ("kept", "renamed", "split", "merged", "moved")
 
 
 def transitions(samples: pa.Table, releases: Sequence[str]) -> pa.Table:
-    """Labels of the same samples in a release and the next, counted.
+    """Count the labels of the same samples in a release and the next.
 
     A name belongs to a release if any of its samples has it. With *x* the earlier and *y* the later label, *y* is *x*'s main
     successor if most samples of *x* that change go to *y*, and *x* is *y*'s main origin if most samples of *y* that

@@ -189,9 +189,9 @@ def _ranges(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
         spilled: SpilledBatches | None = None
         for table in _numbered(rows, releases):
             spilled = spilled or SpilledBatches(file, table.to_arrow().schema)
-            ranges = table.with_columns(range=limits.search_sorted(table["youtube_id"], side="right"))
-            for (number,), piece in ranges.partition_by("range", as_dict=True, include_key=False).items():
-                spilled.add(int(number), piece.to_arrow().combine_chunks().to_batches()[0])
+            ranges = limits.search_sorted(table["youtube_id"], side="right")
+            batch = table.select(pl.all().sort_by(ranges, maintain_order=True)).to_arrow().combine_chunks().to_batches()[0]
+            spilled.add(batch, np.searchsorted(ranges.sort().to_numpy(), np.arange(len(limits) + 2)))
         for number in range(len(limits) + 1):
             if spilled and (found := spilled.take(number)).num_rows:
                 yield pl.DataFrame(pl.from_arrow(found))

@@ -102,8 +102,8 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
 
 
 def csv_lines(lines: Iterable[str], path: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV: a quote that
-    does not close would swallow the rows behind it."""
+    """Line number and fields of every row. Raises ``ValueError``, with the line, if the text is not CSV: a quote that is not
+    closed would swallow the following rows."""
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
     try:
         for fields in reader:

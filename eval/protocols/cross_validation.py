@@ -75,12 +75,12 @@ class PairExamples:
 
 
 def examples(pairs: TransformPairs, *, direction: Direction) -> PairExamples:
-    """Rows for one direction: the light in the first camera from the transform to the second ("1to2", the paper's), or the
-    other way round.
+    """Rows for one direction: the light in the first camera from the transform to the second ("1to2", as in the paper), or the
+    reverse.
 
     Args:
         pairs: measured and re-illuminated rows.
-        direction: see above.
+        direction: "1to2" or "2to1".
 
     Raises:
         ValueError: a transform is missing (NaN), or a light is not above 0 in every channel.

@@ -42,12 +42,12 @@ class Theme:
     series: tuple[str, ...]
 
     def plain(self) -> dict[str, str]:
-        """Name -> colour of all but those of the ramp."""
+        """Name -> colour, without the ramp."""
         single = {name: getattr(self, name) for name in ("page", "ink", "faint", "grid", "bar", "empty")}
         return {**single, **{f"s{at}": hue for at, hue in enumerate(self.series)}}
 
     def shades(self, first: int = 0) -> Colormap:
-        """The ramp as a colour map, from its colour ``first`` on."""
+        """The ramp as a colour map, starting at its colour number ``first``."""
         from matplotlib.colors import LinearSegmentedColormap
 
         return LinearSegmentedColormap.from_list("ramp", self.ramp[first:]).with_extremes(bad=self.empty)
@@ -215,12 +215,12 @@ def line_chart(
 
     Args:
         places: (n,) labels along the axis in order, or numbers, ascending.
-        series: name -> (n,) values, NaN if there is none. One without any value is not drawn and keeps its colour, so that
-            figures beside each other can give a name one colour.
-        spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
-        shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
-        hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
-        limits: of the value axis; None: what the values need.
+        series: name -> (n,) values, NaN if there is none. A series without values is not drawn but keeps its colour, so that
+            a name has the same colour in neighbouring figures.
+        spread: name -> (n,) half-widths of a band around the curve, such as a standard deviation.
+        shares: whether the values are shares in [0, 1]: they are drawn in percent, and bands are clipped to 0 and 100.
+        hollow: (n,) bool, whether the point is drawn hollow, such as for one of two alternating kinds of measurement.
+        limits: limits of the value axis; None: automatic.
         legend_title: what the curves have in common.
     """
     times = 100.0 if shares else 1.0
@@ -365,10 +365,10 @@ def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
 def drawn_figure(
     draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
 ) -> Figure:
-    """What ``draw`` puts on a pair of axes; ``size_in`` is (width, height) in inches.
+    """A figure drawn by ``draw``; ``size_in`` is (width, height) in inches.
 
-    A second picture is for dark pages, if there are other colours than the plain ones of the theme: those of a ramp, say, or
-    of words that are read on them. Drawing takes most of a report's time.
+    It is drawn again for dark pages only if it has colours beyond the theme's plain ones, such as those of a ramp or of text on
+    it: drawing takes most of a report's time.
     """
     light = _svg(draw, LIGHT, size_in)
     plain = {*COLOUR.findall(light.decode())} <= {*LIGHT.plain().values()}

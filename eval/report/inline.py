@@ -23,7 +23,7 @@ _SERIES = re.compile(r"series-\d+\Z")
 
 
 def variables(theme: Theme) -> str:
-    """The colours of a theme as a declaration of CSS."""
+    """The colours of a theme as CSS declarations."""
     return "".join(f"--plot-{name}:{colour};" for name, colour in theme.plain().items())
 
 
@@ -37,7 +37,7 @@ class Shapes:
     found: dict[str, Markup] = dataclasses.field(default_factory=dict[str, Markup])
 
     def plot(self, light: bytes, dark: bytes | None) -> list[tuple[str, Mapping[str, str], Markup]]:
-        """A picture as (class, its attributes, its content): one for both kinds of page, or one for each."""
+        """A picture as (class, attributes, content): one for both kinds of page, or one for each."""
         if dark is None:
             return [("", *self._content(light, _VARIABLES))]
         return [("on-light", *self._content(light, {})), ("on-dark", *self._content(dark, {}))]

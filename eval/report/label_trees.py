@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 _ROW_IN, _COLUMN_IN = 0.16, 2.9
 """Height of a leaf and width of a column of the tree, in inches."""
-_NAMED_LEAVES = 300  # more are counted rather than named
+_NAMED_LEAVES = 300  # with more leaves than this, leaves are counted instead of named
 
 
 def tree_figure(groups: Mapping[str, Sequence[str]], lone: Sequence[str], *, caption: str = "") -> Figure:
-    """A forest of two levels: each superclass with lines to its subclasses, in as many columns as fit; then the lone ones.
+    """A forest of two levels: each superclass with lines to its subclasses, in up to four columns; then the lone subclasses.
 
     Args:
         groups: superclass -> subclasses.
-        lone: subclasses without one.
+        lone: subclasses without a superclass.
     """
     leaves = sum(map(len, groups.values())) + len(lone)
     if not leaves:

@@ -130,7 +130,7 @@ def _shades(shown: Sequence[int]) -> Style:
     places = {at: place for place, at in enumerate(shown)}
 
     def style(at: int, theme: Theme) -> tuple[Any, str, bool]:
-        # Not from the palest, in which a point is not seen.
+        # Not from the palest colour, in which points are invisible.
         return theme.shades(1)(0.25 + 0.75 * places[at] / max(len(places) - 1, 1)), "o", True
 
     return style

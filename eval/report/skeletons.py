@@ -14,12 +14,12 @@ from .figures import Theme, drawn_figure, short_labels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_FIGURES = 9  # in a row, fewer where a sequence is shorter
+_FIGURES = 9  # per row, fewer if a sequence is shorter
 _FIGURE_IN = 0.72  # inches along the side of a stick figure's place
 
 
 def skeleton_chart(sequences: Mapping[str, ArrayLike], edges: Sequence[tuple[int, int]], *, caption: str = "") -> Figure:
-    """A row of stick figures a sequence, at frames evenly placed from its first to its last.
+    """A row of stick figures per sequence, at frames evenly spaced from first to last.
 
     Args:
         sequences: name -> (C, T, V) coordinates of one body: first to the right, second up. Each row is scaled separately.

@@ -146,7 +146,7 @@ class Streams:
         self._before = self.flat.detach().clone(), self.statistics.clone()
         self._optimiser = recipe.schedule.make([self.flat])
         moments = {name: held.pop(f"adam/{name}") for name in ("exp_avg", "exp_avg_sq", "step") if f"adam/{name}" in held}
-        if moments:  # Adam's go from task to task, as in CGLB
+        if moments:  # Adam's moments are carried over to the next task, as in CGLB
             self._optimiser.state[self.flat] = {**moments, "step": moments["step"][0].clone()}
         self.state = held
         self._rows, self.train = rows, self._batch(rows, self.task + 1)
@@ -317,7 +317,7 @@ class Streams:
         return torch.cat([self.net.logits(weights, statistics, self._inputs(part), training=False) for part in parts], dim=1)
 
     def saved(self) -> list[dict[str, Tensor]]:
-        """What each stream continues from, on the CPU."""
+        """State that each stream continues from, on the CPU."""
         moments = self._optimiser.state[self.flat]
         kept = {"weights": self.flat.detach(), "statistics": self.statistics, **self.state}
         kept |= {f"adam/{name}": moments[name] for name in ("exp_avg", "exp_avg_sq")}

@@ -235,11 +235,11 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
 
 
 _Strata = Mapping[tuple[str, str], Mapping[tuple[str, OpenWorldTask], Ordered]]
-"""(Split, stratum) -> (whose known classes, task) -> matrices."""
+"""(split, stratum) -> (novel_to, task) -> matrices."""
 
 
 def _measures_of_strata(phases: Iterable[tuple[tuple[int, str], _Strata]]) -> Iterator[Value]:
-    """Values of each increment and phase, of the sums up to each, and of all."""
+    """Measures of each increment and phase, and of the sums up to each increment and over all."""
     sums = Sums()
     for (increment, phase), strata in phases:
         for (split, stratum), found in strata.items():
@@ -291,7 +291,7 @@ def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
 
 
 def nuisance_measures(predicted: Iterable[Predicted]) -> Iterator[Value]:
-    """The values of ``measure_nuisances`` of some predictions."""
+    """The values of ``measure_nuisances`` for some predictions."""
     yield from _measures_of_strata(sorted(_summed_by_transform(predicted).items(), key=lambda phase: phase[0]))
 
 
