@@ -104,7 +104,7 @@ def stream_trainings(
     """
     from ..training.methods.registry import METHODS
     from .metrics import with_metrics
-    from .names import reference_of
+    from .names import reference_of, settings_for
     from .stream_trainings import Runs, trainings_of
 
     protocol, columns = _columns(task, domain, protocols)
@@ -118,7 +118,7 @@ def stream_trainings(
         (
             {
                 "method": (name, reference_of(METHODS, name, METHODS.builtin)),
-                "settings": {**changed, "method": dict(own.get(name, {})), "columns": columns},
+                "settings": {**changed, "method": dict(settings_for(name, own, METHODS.present)), "columns": columns},
             }
             for name in dict.fromkeys(map(METHODS.present, [*methods] or baselines))
         ),

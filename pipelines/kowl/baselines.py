@@ -28,7 +28,7 @@ from ...training.predictors.registry import PREDICTORS, new_predictor
 from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..stream_trainings import short
+from ..names import settings_for, short
 from ..training_results import FOLDER, dataset_digest, results
 from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
@@ -211,7 +211,7 @@ def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
     """What the settings change of a predictor: on every set, and on this one."""
     e, found = config.evaluation, dict[str, Any]()
     for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {})):
-        found |= next((values for key, values in tables.items() if short(key) == known), {})
+        found |= settings_for(known, tables)
     return found
 
 

@@ -24,7 +24,7 @@ from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..names import short
+from ..names import settings_for, short
 from ..training_results import predictions
 from . import learning
 from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
@@ -157,7 +157,7 @@ def _made(config: TwoCameraConfig, name: str) -> tuple[str, dict[str, Any], str,
     """Model, own settings, reference and functions of an estimator, and the estimator."""
     _check_names(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
-    changes = evaluation.method_settings.get(name, evaluation.method_settings.get(short(name), {}))
+    changes = settings_for(name, evaluation.method_settings)
     try:
         if network is not None:
             model, own = _network(evaluation.networks, name, network)

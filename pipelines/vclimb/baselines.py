@@ -24,8 +24,8 @@ from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..names import reference_of
-from ..stream_trainings import Runs, places_of, short, trainings_of, weights_sha256
+from ..names import reference_of, settings_for
+from ..stream_trainings import Runs, places_of, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
@@ -141,7 +141,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     _reference(name)
     like = name if plain in paper_methods() else f"finetune{name[len(plain) :]}"
     settings = paper_settings(like, dataset=e.dataset, preset=e.preset, frames=frames, variant=e.variant)
-    own = {short(present_name(each)): tables for each, tables in e.method_settings.items()}.get(short(name), {})
+    own = settings_for(name, e.method_settings, present_name)
     if like != name:
         settings["method"], own = dict(own.get("method", {})), {key: own[key] for key in own if key != "method"}
     if e.roles[1] == "none":
