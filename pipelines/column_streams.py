@@ -162,13 +162,13 @@ def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     from .stream_trainings import Prepared
 
     columns = training["settings"]["columns"]
-    values, table = _read(dataset, digest, columns["features"])
+    values, table = read(dataset, digest, columns["features"])
     return Prepared(_stream(table, columns, values))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
-    """All that trainings in one process share; ``digest`` names the content."""
+def read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
+    """A member of every sample, and the index, which all trainings in one process share; ``digest`` names the content."""
     return read_features(DatasetIndex.open(dataset), features)
 
 
