@@ -27,7 +27,7 @@ from ..metrics import with_metrics
 from ..names import settings_for, short
 from ..training_results import predictions
 from . import learning
-from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
+from .config import NetworkTraining, Radiometric, TwoCameraConfig
 
 LINEAR = "linear_regression"
 
@@ -187,7 +187,7 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
 
 
 def _check_pictures(config: TwoCameraConfig, name: str) -> None:
-    if isinstance(config.source, Metadata) or (isinstance(config.source, Radiometric) and not config.source.patch_px):
+    if not config.pictured:
         raise WrongUse(f"baseline {name!r} needs pictures, and this run has none: leave it out of the methods")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...curation.artifact import load_artifact
+from ...curation.artifact import Artifact, load_artifact
 from ...curation.code_loading import UnknownName
 from ...curation.flow import Step
 from ...curation.registry import load_entry
@@ -44,7 +44,7 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks a task or a role.
     """
     e = config.evaluation
-    recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": _weights(e)}
+    recorded = {"roles": list(e.roles), "split_file": split_file(load_artifact(Store(out), "listed")), "weights": _weights(e)}
     frames = [_frames(name) for name in protocols] or e.frames
     found = _trainings(config, posixpath.join(out, DATASET), list(methods) or e.methods, frames, e.seeds, recorded)
     _check_tasks(config, out, found[0].facts())
@@ -87,9 +87,8 @@ def check_settings(config: VclimbConfig) -> None:
     _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
 
 
-def split_file(out: str) -> str | None:
-    """SHA-256 of the split file, or other list in one file, that a run read; None if it read none."""
-    listed = load_artifact(Store(out), "listed")
+def split_file(listed: Artifact | None) -> str | None:
+    """SHA-256 of the split file, or other list in one file, that the first stage of a run read; None if it read none."""
     value = None if listed is None else listed.recipe["settings"].get("path")
     return value["content"] if isinstance(value, Mapping) and "content" in value else None
 
