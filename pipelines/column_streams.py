@@ -104,7 +104,7 @@ def stream_trainings(
     """
     from ..training.methods.registry import METHODS
     from .metrics import with_metrics
-    from .names import reference_of
+    from .names import reference_of, settings_for
     from .stream_trainings import Runs, trainings_of
 
     protocol, columns = _columns(task, domain, protocols)
@@ -118,7 +118,7 @@ def stream_trainings(
         (
             {
                 "method": (name, reference_of(METHODS, name, METHODS.builtin)),
-                "settings": {**changed, "method": dict(own.get(name, {})), "columns": columns},
+                "settings": {**changed, "method": dict(settings_for(name, own, METHODS.present)), "columns": columns},
             }
             for name in dict.fromkeys(map(METHODS.present, [*methods] or baselines))
         ),
@@ -162,13 +162,13 @@ def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     from .stream_trainings import Prepared
 
     columns = training["settings"]["columns"]
-    values, table = _read(dataset, digest, columns["features"])
+    values, table = read(dataset, digest, columns["features"])
     return Prepared(_stream(table, columns, values))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
-    """The data shared by trainings in one process; ``digest`` identifies the content."""
+def read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
+    """A member of every sample, and the index, which all trainings in one process share; ``digest`` names the content."""
     return read_features(DatasetIndex.open(dataset), features)
 
 

@@ -27,6 +27,7 @@ from ..curation.artifact import load_artifact, load_run
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
 from ..curation.publish import parquet_bytes
+from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, file_sha256
 from ..eval.results import RESULTS, Value
@@ -298,6 +299,17 @@ def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable
             tell(f"{told(facts[progress.stage])}: {state}")
 
     return tell_of
+
+
+def rejected_training(gives: pa.Schema, error: Exception, reason: str = DIVERGED, *, key: str = "") -> Sifted:
+    """No row, and the reject of a training, or of that part of it which ``key`` names: its loss did not stay finite, say.
+
+    Any other fault of arithmetic, such as a division by zero, is one of the code and is raised again.
+    """
+    if isinstance(error, ArithmeticError) and type(error) is not ArithmeticError:
+        raise error
+    reject = {"key": key or reason, "reason": reason, "detail": without_addresses(str(error))}
+    return Sifted(gives.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 
 def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:

@@ -126,6 +126,15 @@ def short(name: str) -> str:
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 
 
+def settings_for(name: str, tables: Mapping[str, Mapping[str, T]], present: Callable[[str], str] = str) -> Mapping[str, T]:
+    """The settings of ``name`` in tables by name. A key may be a former name, or name a file with other folders or none.
+
+    >>> settings_for("/home/me/mine.py:calm", {"mine/mine.py:calm": {"strength": 0.2}})
+    {'strength': 0.2}
+    """
+    return tables.get(name, {short(present(key)): table for key, table in tables.items()}.get(short(name), {}))
+
+
 def quoted(name: str) -> str:
     """A name as a part of a dotted name in TOML.
 

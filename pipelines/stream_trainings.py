@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,19 +17,21 @@ import pyarrow as pa
 from ..curation.code_loading import load
 from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
-from ..curation.rows import REJECTS, Sifted, without_addresses
+from ..curation.rows import Sifted
+from ..datasets.reader.index import DatasetIndex
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
 from ..eval.protocols.stream_loop import Stream, run_stream
 from ..training.core.build import parts_of
 from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
 from ..training.core.ranks import check_ranks, local_device, present
+from ..training.data.pictures import PictureCache, album_of, picture_view
 from ..training.methods.method import Classes, LabelKind
 from ..training.models.backbone import check_backbone_net
 from ..training.models.picture_net import check_picture_net
 from ..training.models.registry import SampleKind, check_takes
 from .errors import WrongUse
-from .experiments import DIVERGED, LOGGER, Training, told, training_name
+from .experiments import LOGGER, Training, rejected_training, told, training_name
 from .names import quoted, short
 from .torchrun import Leading
 from .tracking import Track, logging_to
@@ -53,6 +56,12 @@ class Prepared:
 
 Prepare = Callable[[str, str, Mapping[str, Any]], Prepared]
 """Folder and digest of a dataset, and the facts of a training -> its stream. Samples are read on demand."""
+
+
+@functools.lru_cache(maxsize=1)
+def album(dataset: str, digest: str, view: str) -> PictureCache:
+    """Pictures in a view (JSON), which all trainings in one process share; ``digest`` names the content."""
+    return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))
 
 
 def learn_stream(
@@ -105,9 +114,7 @@ def learn_stream(
         with logging_to(track, training_name(digest, training), training) as learner.watch:
             yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", told_of + line))
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
-            raise
-        yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
+        yield rejected_training(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
 
 
 def learner_of(
@@ -141,12 +148,6 @@ def learner_of(
         ranks=present(),
     )
     return learner, stream
-
-
-def diverged(gives: pa.Schema, error: ArithmeticError, key: str = DIVERGED) -> Sifted:
-    """No rows, and a reject of the training, or of the part of it, whose loss did not stay finite."""
-    reject = {"key": key, "reason": DIVERGED, "detail": without_addresses(str(error))}
-    return Sifted(gives.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 
 @dataclass(frozen=True)

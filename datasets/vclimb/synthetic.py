@@ -124,8 +124,8 @@ def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
     return ProbedDrawn(**vars(probed), content=row.content)
 
 
-def sample_drawn(row: DrawnPart, *, plan: FramePlan, stored: FrameSettings) -> SampledClip:
-    """Step: ``curation.video.frames.sample_frames`` for a payload."""
+def sample_drawn(row: DrawnPart, *, plan: FramePlan, settings: FrameSettings) -> SampledClip:
+    """Step: ``curation.video.frames.sample_frames`` of a payload."""
     with tempfile.TemporaryDirectory() as folder:
         _put(Path(folder, row.video), row.content.read())
-        return sample_frames(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan, settings=stored)
+        return sample_frames(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan, settings=settings)

@@ -31,7 +31,7 @@ from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
-from ..names import quoted, reference_of, short
+from ..names import quoted, reference_of, settings_for
 from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, ClearSource
 from .kept import SCHEDULE
@@ -218,8 +218,7 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
-    changes = {short(METHODS.present(each)): values for each, values in config.baselines.method_settings.items()}
-    return reference, {**settings, **changes.get(short(name), {})}
+    return reference, {**settings, **settings_for(name, config.baselines.method_settings, METHODS.present)}
 
 
 def _learned(config: ClearConfig) -> str:

@@ -192,15 +192,10 @@ class ClearConfig:
 
     @field_validator("source")
     @classmethod
-    def _something_of_each_row(cls, source: ClearSource) -> ClearSource:
-        if isinstance(source, ReleaseSource) and not source.images and not source.features:
-            raise ValueError("images = false and no features: there would be nothing to train on: set one of the two")
-        return source
-
-    @field_validator("source")
-    @classmethod
-    def _digests_of_what_there_is(cls, source: ClearSource) -> ClearSource:
+    def _fitting_release(cls, source: ClearSource) -> ClearSource:
         if isinstance(source, ReleaseSource):
+            if not source.images and not source.features:
+                raise ValueError("images = false and no features: there would be nothing to train on: set one of the two")
             known = ["dataset", *source.features]
             if strange := [name for name in source.published if name not in known]:
                 raise ValueError(f"published.{strange[0]}: there are {', '.join(known)}")

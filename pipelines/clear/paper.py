@@ -96,8 +96,8 @@ def data_differs(digest: str, known: str) -> str:
     return "" if digest == known else "the images, splits or features of this run are not those of the paper"
 
 
-def why_not_the_papers(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """Why a training differs from the paper's, by its record; "" if it does not. ``known``: see ``known_digests``."""
+def why_not_the_papers(line: Line, features: str, known: Mapping[str, str]) -> str:
+    """Why a training is none of the paper's, by its record; "" if it is. ``known``: see ``known_digests``."""
     return why_not_its_settings(line, features) or why_not_its_features(line, features, known)
 
 
@@ -126,9 +126,9 @@ def why_not_the_papers_offline(line: Line) -> str:
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
 
 
-def why_not_its_features(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
-    """Why a training differs from the paper's in features; pixels and retrieval vectors are covered by the shards' digest."""
-    digest = (facts().release.feature_digests if known is None else known).get(features)
+def why_not_its_features(line: Line, features: str, known: Mapping[str, str]) -> str:
+    """The same, of the features alone: pixels and the vectors of retrieval are in the shards, which have a digest."""
+    digest = known.get(features)
     if digest == "":
         return f"no digest of the paper's {told_features(features)} features is known"
     recorded = [line.settings[name] for name in _features_in(line)]
@@ -196,8 +196,8 @@ def named_tables(names: Iterable[str]) -> str:
     return f"Tables {', '.join(most)} and {last}" if most else f"Table {last}"
 
 
-def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str] | None = None) -> Table:
-    """For every table of the paper: how many of its cells a run has with the paper's settings, and how many are comparable.
+def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str]) -> Table:
+    """Of every table of the paper how many cells a run has by the paper's settings, and how many are comparable with them.
 
     Args:
         lines: lines, each with its features.

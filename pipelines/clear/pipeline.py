@@ -164,10 +164,10 @@ def _of_labelled_buckets(flow: Flow, c: ClearConfig) -> Flow:
 def _chosen_of_labelled(flow: Flow, c: ClearConfig) -> Flow:
     """The images of a source with labels, labelled and chosen."""
     background = cast("LabelledSource", c.source).background
-    chosen = step(label_rows, background=background)
+    given: dict[str, Any] = {}
     if c.choice is not None:
-        given: dict[str, Any] = {"per_class": c.choice.per_class, "on_shortage": c.choice.on_shortage}
-        chosen = step(label_rows, background=background, seed=c.seed, **given)
+        given = {"per_class": c.choice.per_class, "on_shortage": c.choice.on_shortage, "seed": c.seed}
+    chosen = step(label_rows, background=background, **given)
     return _of_labelled_buckets(flow, c).whole("chosen", chosen, gives=Labelled, max_rejects=None)
 
 

@@ -59,9 +59,6 @@ _UNIT = "percent, \u00b1 one standard deviation"
 _NARROW = ("in_domain", "next_domain")
 """Metrics in the paper's tables that compare sets of features."""
 
-KnownDigests = Mapping[str, str] | None
-"""Digests of the paper's features, see ``known_digests``; by default those of the facts."""
-
 Key = tuple[str, str]
 """Protocol and features."""
 
@@ -244,7 +241,7 @@ def _differences(groups: Sequence[MethodLines], rows: Sequence[Row], column: Cal
 
 
 def _beside(
-    rows: Sequence[Row], data: str, known: KnownDigests, heading: Callable[[PublishedCell], str]
+    rows: Sequence[Row], data: str, known: Mapping[str, str], heading: Callable[[PublishedCell], str]
 ) -> tuple[Text, list[PublishedRow]]:
     """The verdict on showing the paper's figures next to these rows, and the published rows to show."""
     several = len({key for row in rows for key in row.of}) > 1
@@ -262,8 +259,8 @@ def _beside(
     return verdict, [one for label, of in papers for one in published_rows(label, of, heading)]
 
 
-def _compared(groups: Sequence[MethodLines], data: str, known: KnownDigests = None) -> list[Block]:
-    """Table for one protocol and network: a row per method, a column per metric (and set of features, if several)."""
+def _compared(groups: Sequence[MethodLines], data: str, known: Mapping[str, str]) -> list[Block]:
+    """Of one protocol and network: a row per method, a column per metric, or one a metric and set of features."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
@@ -292,9 +289,9 @@ _TABLE_1 = {
 """Rows of Table 1 whose names in the paper are less specific than ours."""
 
 
-def both_protocols(groups: Sequence[MethodLines], data: str, known: KnownDigests = None) -> list[Section]:
-    """The table in the form of the paper's Table 1, with its methods first and in its order; empty if no method was trained
-    under both protocols."""
+def both_protocols(groups: Sequence[MethodLines], data: str, known: Mapping[str, str]) -> list[Section]:
+    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing if no method was
+    trained under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
     for network, features in dict.fromkeys((group.network, group.features) for group in groups):

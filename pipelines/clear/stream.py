@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...datasets.reader.features import feature_sets, open_features, read_features
+from ...datasets.reader.features import feature_sets, open_features
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import iid_stream, offline_stream, streaming_stream
 from ...training.data.examples import ArrayExamples, Examples
-from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
+from ...training.data.pictures import PictureCache, PictureExamples
+from ..column_streams import read
 from ..feature_sets import EMBEDDING, PIXELS
-from ..stream_trainings import Prepared
+from ..stream_trainings import Prepared, album
 
 Take = Callable[[NDArray[np.int64]], Examples]
 
@@ -28,12 +29,13 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     labels, names = _labels(index.table)
     learned = training["settings"]["features"]
     if learned == PIXELS:
-        album = _album(dataset, digest, json.dumps(training["settings"]["view"]))
+        pictures = album(dataset, digest, json.dumps(training["settings"]["view"]))
         keys = index.table["key"].to_pylist()
-        samples: Take = functools.partial(_pictures, album, keys, labels)
+        samples: Take = functools.partial(_pictures, pictures, keys, labels)
     else:
-        read = _read(dataset, digest) if learned == EMBEDDING else _opened(index, training["settings"])
-        samples = functools.partial(_vectors, *read, labels)
+        embedded = learned == EMBEDDING
+        features, table = read(dataset, digest, "embedding.npy") if embedded else _opened(index, training["settings"])
+        samples = functools.partial(_vectors, features, table["key"].to_pylist(), labels)
     bucket = index.table["bucket"].to_numpy()
     if training["protocol"] in ("iid", "offline"):
         stream = iid_stream if training["protocol"] == "iid" else offline_stream
@@ -41,8 +43,8 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     return Prepared(streaming_stream(bucket, samples, names))
 
 
-def _pictures(album: PictureCache, keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
-    return PictureExamples(album, keys, rows, labels[rows])
+def _pictures(pictures: PictureCache, keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
+    return PictureExamples(pictures, keys, rows, labels[rows])
 
 
 def _vectors(features: NDArray[np.floating], keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
@@ -58,25 +60,11 @@ def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     return labels, tuple(names.get(at, f"class {at}") for at in range(max(names) + 1))
 
 
-@functools.lru_cache(maxsize=1)
-def _read(dataset: str, digest: str) -> tuple[NDArray[np.float32], list[str]]:
-    """Features and keys, shared by all trainings in one process; ``digest`` identifies the content."""
-    features, table = read_features(DatasetIndex.open(dataset))
-    return features, table["key"].to_pylist()
-
-
-def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[np.floating], list[str]]:
-    """A feature set, memory-mapped, and keys."""
+def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[np.floating], pa.Table]:
+    """A feature set, mapped, and the index."""
     name, digest = settings["features"], settings["features_digest"]
     if (there := feature_sets(index.url).get(name, {}).get("digest")) != digest:
         raise ValueError(
             f"{index.url}: the feature set {name!r} has the digest {str(there)[:12]}, not {digest[:12]}: train again"
         )
-    features, table = open_features(index, name)
-    return features, table["key"].to_pylist()
-
-
-@functools.lru_cache(maxsize=1)
-def _album(dataset: str, digest: str, view: str) -> PictureCache:
-    """Pictures, shared by all trainings in one process; ``digest`` identifies the content."""
-    return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))
+    return open_features(index, name)

@@ -24,8 +24,8 @@ from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..names import reference_of
-from ..stream_trainings import Runs, check_net, places_of, short, trainings_of
+from ..names import reference_of, settings_for
+from ..stream_trainings import Runs, check_net, places_of, trainings_of
 from .config import PICTURES, FolderHierarchy, HierarchyFile, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 from .stream import SAMPLES
 from .vectors import vectors_digest
@@ -172,7 +172,7 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
         settings["model"] = {}
     free = ("method",) if e.model == PICTURES else ("method", "model")  # names are checked by the functions called
     try:
-        for changes in (e.settings, e.method_settings.get(short(name), {})):
+        for changes in (e.settings, settings_for(name, e.method_settings, METHODS.present)):
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}
             settings = with_changes(settings, {table: values for table, values in changes.items() if table not in free})
         picture_view(settings["view"])

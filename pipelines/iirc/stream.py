@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import posixpath
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +17,8 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
 from ...eval.protocols.stream_loop import Position, Test
 from ...training.data.examples import ArrayExamples
-from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
-from ..stream_trainings import Prepared
+from ...training.data.pictures import PictureCache, PictureExamples
+from ..stream_trainings import Prepared, album
 from .vectors import read_vectors
 
 SAMPLES = ("task", "so_far", "all")
@@ -37,8 +36,7 @@ def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     if "vectors" in data:
         samples = functools.partial(_of_vectors, _vectors(dataset, digest, data["vectors"]), keys)
     else:
-        album = _album(dataset, digest, canonical(training["settings"]["view"]))
-        samples = functools.partial(_of_pictures, album, keys)
+        samples = functools.partial(_of_pictures, album(dataset, digest, canonical(training["settings"]["view"])), keys)
     reach = "task" if data["samples"] == "task" else "so_far"
     roles = [(role, samples(view.evaluation(role))) for role in data["roles"]]
     tests = [Test("", role, each) for role, each in roles if len(each.labels)]
@@ -61,11 +59,6 @@ def _index(dataset: str, digest: str) -> tuple[pa.Table, list[str]]:
 
 
 @functools.lru_cache(maxsize=1)
-def _album(dataset: str, digest: str, view: str) -> PictureCache:
-    return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))
-
-
-@functools.lru_cache(maxsize=1)
 def _vectors(dataset: str, digest: str, vectors: str) -> NDArray[np.float32]:
     return read_vectors(posixpath.dirname(dataset), vectors, _index(dataset, digest)[1])
 
@@ -74,5 +67,5 @@ def _of_vectors(vectors: NDArray[np.float32], keys: list[str], one: Given) -> Ar
     return ArrayExamples(vectors[one.rows], one.labels, [keys[row] for row in one.rows.tolist()])
 
 
-def _of_pictures(album: PictureCache, keys: list[str], one: Given) -> PictureExamples:
-    return PictureExamples(album, keys, one.rows, one.labels)
+def _of_pictures(pictures: PictureCache, keys: list[str], one: Given) -> PictureExamples:
+    return PictureExamples(pictures, keys, one.rows, one.labels)

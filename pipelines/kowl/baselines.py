@@ -9,13 +9,11 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...curation.artifact import load_artifact
 from ...curation.bounded_reading import read_file
 from ...curation.code_loading import UnknownName
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
 from ...curation.registry import BUILT_IN, load_entry, load_name
-from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.kinetics.lists import read_class_names
 from ...datasets.reader.index import DatasetIndex
@@ -28,13 +26,13 @@ from ...training.predictors.registry import PREDICTORS, new_predictor
 from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..stream_trainings import short
+from ..names import settings_for, short
 from ..training_results import FOLDER, dataset_digest, results
 from ..user_code import shown
 from .config import DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
 from .people import by_people, check_people
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
-from .stream import learn_open_world, measure_nuisance, measure_strata
+from .stream import finished_stage, learn_open_world, measure_nuisance, measure_strata
 
 
 def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -154,13 +152,7 @@ def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
     given = config.feature_sets[features] if features else config.features
     assert given is not None
     stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
-    found: dict[str, str] = {}
-    for kind, stage in stages.items():
-        artifact = load_artifact(Store(out), stage)
-        if artifact is None:
-            raise WrongUse(f"{out} has no stage {stage!r} yet: finish the run first")
-        found[kind] = f"{stage}:{artifact.digest}"
-    return found
+    return {kind: f"{stage}:{finished_stage(out, stage).digest}" for kind, stage in stages.items()}
 
 
 def doubts(config: KowlConfig, out: str) -> list[str]:
@@ -211,7 +203,7 @@ def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
     """The changes to a predictor in the settings: for every set, and for this one."""
     e, found = config.evaluation, dict[str, Any]()
     for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {})):
-        found |= next((values for key, values in tables.items() if short(key) == known), {})
+        found |= settings_for(known, tables)
     return found
 
 

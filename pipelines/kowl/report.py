@@ -60,7 +60,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         shared = recordings(samples, youtube=youtube_ids(config))
         sections += [_increments(config, samples, shared), density_section(class_density(samples))]
         if run.lines:
-            sections += [*_trained(run, _table_3(config, samples)), *transformed_clips(config, out, increments)]
+            sections += [*_trained(run, _other_data(config, samples)), *transformed_clips(config, out, increments)]
         sections += _people(config, out)
     cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
@@ -114,11 +114,6 @@ def _people(config: KowlConfig, out: str) -> list[Section]:
     return [Section("Feedback by people", [Text([about]), Table(columns, rows)])] if rows else []
 
 
-def _table_3(config: KowlConfig, samples: pa.Table) -> list[Block]:
-    """A note on why the paper's Table 3 is not shown."""
-    return [Text([f"Table 3 of the paper is not shown: {_other_data(config, samples)}."], tone="note")]
-
-
 def _other_data(config: KowlConfig, samples: pa.Table) -> str:
     """Why scores on the starting release are not, or cannot be shown to be, from the paper's samples and features."""
     if not _is_published(config, published_table(increment_table(samples))):
@@ -146,10 +141,11 @@ def _table_1() -> pa.Table:
     return published
 
 
-def _trained(run: ReportedRun, table_3: Sequence[Block]) -> list[Section]:
+def _trained(run: ReportedRun, other_data: str) -> list[Section]:
     found = results(run.out)
     measured = tidy(found)
-    starting = starting_sections([line for line in run.lines if line.protocol == START], table_3)
+    table_3 = Text([f"Table 3 of the paper is not shown: {other_data}."], tone="note")
+    starting = starting_sections([line for line in run.lines if line.protocol == START], [table_3])
     if not measured.num_rows:
         return starting
     everything = pc.equal(measured["stratification"], "")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.artifact import load_artifact
+from ...curation.artifact import Artifact, load_artifact
 from ...curation.files import remove, replacing
 from ...curation.rows import Blob, Reject, Rejected, Sifted
 from ...curation.store import Rows, Store, StoreError
@@ -38,8 +38,7 @@ from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
 from ..errors import WrongUse
-from ..experiments import LOGGER, told, training_name
-from ..stream_trainings import diverged
+from ..experiments import LOGGER, rejected_training, told, training_name
 from .clips import PLACED, contact_sheet, places
 from .protocols import BY_PEOPLE, START, told_of
 from .requests import Asked, AskedPicture
@@ -106,9 +105,7 @@ def learn_open_world(
             keep=functools.partial(_keep, features, training_name(digest, training)) if keep_states else _forget,
         )
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
-            raise
-        yield diverged(COLUMNS, error)
+        yield rejected_training(COLUMNS, error)
 
 
 _LABELS = "experience:labels"
@@ -232,8 +229,9 @@ def request_labels(
 
 
 def _by_key(folder: str, columns: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Rows of some samples: from the index of a dataset, or, from a run, with the locations of its clips."""
-    table = _stage(folder, PLACED).table(["key", *columns]) if columns else DatasetIndex.open(folder).table
+    """Rows of some samples: of the index of a dataset; or, of a run, where its clips lie."""
+    placed = finished_stage(folder, PLACED).rows_view(Store(folder)) if columns else None
+    table = DatasetIndex.open(folder).table if placed is None else placed.table(["key", *columns])
     return {row["key"]: row for row in table.filter(pc.is_in(table["key"], pa.array(keys, pa.string()))).to_pylist()}
 
 
@@ -353,17 +351,17 @@ def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _stage(run: str, name: str) -> Rows:
-    store = Store(run)
-    if (artifact := load_artifact(store, name)) is None:
+def finished_stage(run: str, name: str) -> Artifact:
+    """A stage of a run. Raises ``WrongUse`` if it is not finished."""
+    if (artifact := load_artifact(Store(run), name)) is None:
         raise WrongUse(f"{run} has no stage {name!r} yet: finish the run first")
-    return artifact.rows_view(store)
+    return artifact
 
 
 def _mapped_apart(index: DatasetIndex, run: str, stage: str, path: Path) -> np.ndarray:
     """Vectors of a stage in the order of the index, memory-mapped from a file that is written if it is missing."""
     if not path.exists():
-        rows = _stage(run, stage)
+        rows = finished_stage(run, stage).rows_view(Store(run))
         column = "vector" if "vector" in rows.column_names else "feature"
         row_of = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
         found = 0

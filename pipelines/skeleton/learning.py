@@ -30,8 +30,8 @@ from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, full_batches, kept_rows
 from ...training.methods.method import Method
 from ...training.methods.registry import made
-from ..experiments import LOGGER, told
-from ..stream_trainings import Prepared, diverged
+from ..experiments import LOGGER, rejected_training, told
+from ..stream_trainings import Prepared
 
 TaskSequence = tuple[ClassesOfTask, ...]
 PREDICTIONS = columns(ONE_LABEL).append(ORDER)
@@ -79,9 +79,7 @@ def learn_orders(
     try:
         learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
-            raise
-        yield diverged(PREDICTIONS, error, key=f"diverged-{piece}")
+        yield rejected_training(PREDICTIONS, error, key=f"diverged-{piece}")
         return
     for index, order, found in zip(indices[start:stop], mine, learned, strict=True):
         yield _predictions(data, index, order, found, _held(data, recipe.method, order, settings["seed"], training["seed"]))

@@ -115,32 +115,31 @@ def _listed(c: SkeletonConfig, layout: Layout) -> Flow:
 
 
 def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
-    s, form, most = c.source, c.tensor, Budget(c.max_broken, "max_broken")
-    gives = CompletedRow if form.completes else None
+    s, form = c.source, c.tensor
+    given: dict[str, Any] = {
+        "gives": CompletedRow if form.completes else None,
+        "max_rejects": Budget(c.max_broken, "max_broken"),
+    }
     match s:
         case NtuNamesSource():
             return flow
         case NwuclaSource():
-            return flow.each(
-                "tensors", step(read_nwucla, root=where(s.root), layout=layout, form=form), gives=gives, max_rejects=most
-            )
+            reading = step(read_nwucla, root=where(s.root), layout=layout, form=form)
         case ArraySource():
             reading = step(read_arrays, root=where(s.root), layout=layout, form=form)
-            return flow.each_batch("tensors", reading, gives=gives, max_rejects=most, rows_per_part=_ROWS_OF_ARRAYS)
+            return flow.each_batch("tensors", reading, **given, rows_per_part=_ROWS_OF_ARRAYS)
         case DrawnSource():
             if layout != packaged()[DRAWN_LAYOUT]:
                 raise ConfigError(f"layout {layout.name!r}: synthetic sequences use the built-in layout {DRAWN_LAYOUT!r}")
-            drawing = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
-            return flow.each("tensors", drawing, gives=gives, max_rejects=most)
+            reading = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
         case OwnSource() | TableSource() | NpzSource() | PysklSource():
             packed = any(field.name == "joints" and field.type.equals(BLOB) for field in flow.schemas()[flow.last])
             reading = step(tensor_of_npy if packed else tensor_of_joints, layout=layout, form=form)
-            return flow.each("tensors", reading, gives=gives, max_rejects=most)
         case NtuSource() | FolderSource():
             rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
             more = isinstance(s, FolderSource) and s.other_joints == "leave_out"
             reading = step(read_sequence, root=where(s.root), layout=layout, form=form, bodies=rule, leave_out=more)
-            return flow.each("tensors", reading, gives=gives, max_rejects=most)
+    return flow.each("tensors", reading, **given)
 
 
 def _published(name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import load_run
+from ...curation.publish import names_of
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table
@@ -52,7 +53,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
             cards.append(
                 Card("joints filled in", f"{sum(filled):,}", f"missing in {len(filled):,} of {len(table):,} sequences")
             )
-        names = _class_names(table)
+        names = names_of(table, "label", "class_name")
         sections.append(_split(table))
     if run.store.exists(posixpath.join(DATASET, "dataset.json")):
         first = [_pictures(out)]
@@ -81,11 +82,6 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         drawn=f"{shown(config.source.kind)}, seed {config.seed}",
         first=first,
     )
-
-
-def _class_names(rows: pa.Table) -> list[str]:
-    named = dict(zip(rows["label"].to_pylist(), rows["class_name"].to_pylist(), strict=True))
-    return [named[label] for label in sorted(named)]
 
 
 def _split(rows: pa.Table) -> Section:

@@ -24,10 +24,10 @@ from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..names import short
+from ..names import settings_for, short
 from ..training_results import predictions
 from . import learning
-from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
+from .config import NetworkTraining, Radiometric, TwoCameraConfig
 
 LINEAR = "linear_regression"
 
@@ -157,7 +157,7 @@ def _made(config: TwoCameraConfig, name: str) -> tuple[str, dict[str, Any], str,
     """Model, own settings, reference and functions of an estimator, and the estimator itself."""
     _check_names(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
-    changes = evaluation.method_settings.get(name, evaluation.method_settings.get(short(name), {}))
+    changes = settings_for(name, evaluation.method_settings)
     try:
         if network is not None:
             model, own = _network(evaluation.networks, name, network)
@@ -187,7 +187,7 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
 
 
 def _check_pictures(config: TwoCameraConfig, name: str) -> None:
-    if isinstance(config.source, Metadata) or (isinstance(config.source, Radiometric) and not config.source.patch_px):
+    if not config.pictured:
         raise WrongUse(f"baseline {name!r} needs pictures, and this run has none: leave it out of the methods")
 
 

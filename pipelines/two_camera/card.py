@@ -9,7 +9,7 @@ from ...curation.run import Run
 from ...datasets.two_camera.samples import COLUMNS, IMAGES, RELIT_COLUMNS, VALID
 from ..publish import publish_shards
 from ..user_code import shown
-from .config import Metadata, Radiometric, TwoCameraConfig
+from .config import Radiometric, TwoCameraConfig
 
 _CITATION = """A. Abdelhamed, A. Punnappurath, M. S. Brown.
 Leveraging the Availability of Two Cameras for Illuminant Estimation. CVPR 2021."""
@@ -17,13 +17,10 @@ Leveraging the Availability of Two Cameras for Illuminant Estimation. CVPR 2021.
 
 def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
     """Write the dataset: shards with index, card and manifest."""
-    pictured = not isinstance(config.source, Metadata) and not (
-        isinstance(config.source, Radiometric) and config.source.patch_px == 0
-    )
     members: dict[str, Any] = {"json": {"holds": "keys, fold, lights and transforms"}}
-    if pictured:
+    if config.pictured:
         members |= {name: {"dtype": "uint16", "holds": "linear raw RGB, 65535 at full scale"} for name in IMAGES}
-    if pictured and not isinstance(config.source, Radiometric):
+    if config.pictured and not isinstance(config.source, Radiometric):
         members[VALID] = {"dtype": "bool", "holds": "pixels that count"}
     folds = run.rows().table(["fold"])["fold"].to_pylist()
     card = DatasetCard(

@@ -317,3 +317,9 @@ class TwoCameraConfig:
     transform: Transform = Transform()
     augmentation: Annotated[Augmentation | None, AfterValidator(_or_off)] = None
     compare_with: Literal["radiometric", "nus", "s20"] | None = None
+
+    @property
+    def pictured(self) -> bool:
+        """Whether the dataset has pictures."""
+        s = self.source
+        return not isinstance(s, Metadata) and not (isinstance(s, Radiometric) and s.patch_px == 0)

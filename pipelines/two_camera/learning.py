@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...curation.rows import REJECTS, Sifted, without_addresses
+from ...curation.rows import Sifted
 from ...curation.shards import read_sample
 from ...curation.ustar import ShardError
 from ...datasets.reader.decode import DECODERS, decode_member
@@ -32,7 +32,7 @@ from ...eval.protocols.cross_validation import (
 )
 from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
-from ..experiments import DIVERGED, LOGGER, told
+from ..experiments import LOGGER, rejected_training, told
 from ..training_results import NOT_FITTED
 
 Changes = tuple[NDArray[np.float64], Mapping[tuple[str, str], int]]
@@ -93,16 +93,9 @@ def learn_folds(
             pictures=pictures_by,
         )
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
-            raise
-        yield _rejected(DIVERGED, error)
+        yield rejected_training(ESTIMATES, error)
     except NotFitted as error:
-        yield _rejected(NOT_FITTED, error)
-
-
-def _rejected(reason: str, error: Exception) -> Sifted:
-    reject = {"key": reason, "reason": reason, "detail": without_addresses(str(error))}
-    return Sifted(ESTIMATES.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
+        yield rejected_training(ESTIMATES, error, NOT_FITTED)
 
 
 @functools.lru_cache(maxsize=2)

@@ -32,7 +32,7 @@ from ..config import ConfigError
 from ..sources import SOURCES
 from ..user_code import OwnSource, source_of
 from . import card
-from .config import LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
+from .config import Augmentation, LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
 
 def plan(c: TwoCameraConfig, out: str) -> Flow:
@@ -57,7 +57,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
     if c.augmentation is None:
         flow = flow.table("marked", step(mark_originals), gives=Augmented)
     elif isinstance(c.source, RawPairs | QuasiReal | LitPictures | OwnSource):
-        flow = _relit(flow, c)
+        flow = _relit(flow, c, c.augmentation)
     else:
         raise ConfigError(
             f"augmentation with source.kind = {c.source.kind!r}: re-illumination needs pictures with charts; networks may add "
@@ -123,10 +123,7 @@ def _with_folds(flow: Flow, c: TwoCameraConfig) -> Flow:
     return flow.whole("folded", step(released_parts, path=where(c.folds.released or "")), gives=Folded)
 
 
-def _relit(flow: Flow, c: TwoCameraConfig) -> Flow:
-    given = c.augmentation
-    if given is None:
-        return flow
+def _relit(flow: Flow, c: TwoCameraConfig, given: Augmentation) -> Flow:
     change = step(
         relight,
         charts=rows_of("folded"),

@@ -18,7 +18,7 @@ from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import AVERAGE, Estimates
 from ...eval.report.blocks import Block, CellValue, Figure, ImageGrid, Section, Sheet, Table, Text, Thumb
 from ...eval.report.maps import scatter_chart
-from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+from .config import Radiometric, RawPairs, TwoCameraConfig
 from .looks import png, white_level
 
 _PAIRS = 3
@@ -36,7 +36,7 @@ class Pictures:
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
         source = config.source
-        self.there = not isinstance(source, Metadata) and not (isinstance(source, Radiometric) and not source.patch_px)
+        self.there = config.pictured
         self.masked = not isinstance(source, Radiometric)
         self.turned = isinstance(source, RawPairs)
         self._index = index

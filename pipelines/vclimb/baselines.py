@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...curation.artifact import load_artifact
+from ...curation.artifact import Artifact, load_artifact
 from ...curation.code_loading import UnknownName
 from ...curation.flow import Step
 from ...curation.registry import load_entry
@@ -24,8 +24,8 @@ from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
-from ..names import reference_of
-from ..stream_trainings import Runs, places_of, short, trainings_of, weights_sha256
+from ..names import reference_of, settings_for
+from ..stream_trainings import Runs, places_of, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
@@ -44,7 +44,7 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
         WrongUse: an unknown method or protocol, settings that do not fit, or a dataset that lacks a task or a role.
     """
     e = config.evaluation
-    recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": _weights(e)}
+    recorded = {"roles": list(e.roles), "split_file": split_file(load_artifact(Store(out), "listed")), "weights": _weights(e)}
     frames = [_frames(name) for name in protocols] or e.frames
     found = _trainings(config, posixpath.join(out, DATASET), list(methods) or e.methods, frames, e.seeds, recorded)
     _check_tasks(config, out, found[0].facts())
@@ -87,9 +87,8 @@ def check_settings(config: VclimbConfig) -> None:
     _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
 
 
-def split_file(out: str) -> str | None:
-    """SHA-256 of the split file, or other single-file list, that a run read; None if it read none."""
-    listed = load_artifact(Store(out), "listed")
+def split_file(listed: Artifact | None) -> str | None:
+    """SHA-256 of the split file, or other list in one file, that the first stage of a run read; None if it read none."""
     value = None if listed is None else listed.recipe["settings"].get("path")
     return value["content"] if isinstance(value, Mapping) and "content" in value else None
 
@@ -141,7 +140,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     _reference(name)
     like = name if plain in paper_methods() else f"finetune{name[len(plain) :]}"
     settings = paper_settings(like, dataset=e.dataset, preset=e.preset, frames=frames, variant=e.variant)
-    own = {short(present_name(each)): tables for each, tables in e.method_settings.items()}.get(short(name), {})
+    own = settings_for(name, e.method_settings, present_name)
     if like != name:
         settings["method"], own = dict(own.get("method", {})), {key: own[key] for key in own if key != "method"}
     if e.roles[1] == "none":

@@ -8,6 +8,7 @@ reports which class lost which role, before frames are decoded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...curation.budget import Budget
@@ -145,14 +146,9 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
-    """Probe the videos; with a plan, clips from which it cannot choose frames are rejected here."""
-    if isinstance(c.source, DrawnVideos):
-        look = step(probe_drawn, plan=chosen)
-    elif c.videos.fps is not None:
-        look = step(probe_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen)
-    else:
-        look = step(probe_clip, root=where(_root(c)), plan=chosen, **_reading(c))
-    return flow.each("probed", look, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
+    """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
+    probe, _, given = _reader(c)
+    return flow.each("probed", step(probe, plan=chosen, **given), max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
 
 def _broken(c: VclimbConfig) -> Budget:
@@ -164,20 +160,21 @@ def _frame_plan(c: VclimbConfig) -> FramePlan:
     return FramePlan(f.kind, f.n, f.fps, f.min_frames, c.seed if f.kind == "segments" else None)
 
 
-def _reading(c: VclimbConfig) -> dict[str, Any]:
+def _reader(c: VclimbConfig) -> tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]:
+    """The functions that look at a video and that take frames of it, and the settings of both."""
     v = c.videos
-    return {"stream": v.stream, "limits": VideoLimits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
+    if isinstance(c.source, DrawnVideos):
+        return probe_drawn, sample_drawn, {}
+    if v.fps is not None:
+        return probe_frame_folder, sample_frame_folder, {"root": where(_root(c)), "fps": v.fps}
+    limits = {"limits": VideoLimits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
+    return probe_clip, sample_frames, {"root": where(_root(c)), "stream": v.stream, **limits}
 
 
 def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
-    f, chosen = c.frames, _frame_plan(c)
+    f, (_, sample_of, given) = c.frames, _reader(c)
     settings = FrameSettings(f.short_side_px, f.jpeg_quality, f.decoder)
-    if isinstance(c.source, DrawnVideos):
-        made = step(sample_drawn, plan=chosen, stored=settings)
-    elif c.videos.fps is not None:
-        made = step(sample_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen, settings=settings)
-    else:
-        made = step(sample_frames, root=where(_root(c)), plan=chosen, settings=settings, **_reading(c))
+    made = step(sample_of, plan=_frame_plan(c), settings=settings, **given)
     return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
 

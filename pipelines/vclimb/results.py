@@ -35,7 +35,7 @@ from ...eval.report.trainings import (
 )
 from ...eval.results import Line
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
-from .baselines import baseline_settings
+from .baselines import baseline_settings, split_file
 from .config import VclimbConfig
 
 _METRICS = {
@@ -259,9 +259,7 @@ class Data:
 
 def data_of(made: Mapping[str, Artifact]) -> Data:
     """The data of a run, from its finished stages."""
-    listed = made.get("listed")
-    path = {} if listed is None else listed.recipe["settings"].get("path")
-    digest = str(path.get("content", "")) if isinstance(path, Mapping) else ""
+    digest = split_file(made.get("listed")) or ""
     released = {one.sha256: one.dataset for one in facts().split_files}
     if digest not in released:
         return Data("", digest, "the split is not one of the released ones")
@@ -286,7 +284,7 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": view["segments"]}
     if differences := record_differences(made["plan"], wanted, "frames."):
         return differences[0]
-    side = (made.get("settings") or made.get("stored") or {}).get("short_side_px")
+    side = made["settings"].get("short_side_px")
     small = side is not None and side < view["side_px"]
     return f"frames.short_side_px is {side}, but the paper uses crops of {view['side_px']} pixels" if small else ""
 

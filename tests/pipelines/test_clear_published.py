@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ def known_features(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
+def known() -> Mapping[str, str]:
+    return facts().release.feature_digests
+
+
 def line_of(
     name: str, preset: str = "linear", protocol: str = "iid", features: str = "moco_b0", digest: str = "", **changes: Any
 ) -> Line:
@@ -84,9 +88,9 @@ def test_trainings_by_the_papers_settings_are_the_papers(table: Any) -> None:
         preset = "linear_imagenet" if (cell.network, cell.features) == ("linear", "imagenet_rn50") else PRESETS[cell.network]
         line = line_of(cell.row, preset, cell.protocol, cell.features)
         if (cell.row, cell.network) == ("agem", "resnet18"):  # whose reference gradient we take in parts
-            assert why_not_the_papers(line, cell.features) == "settings of the paper were changed: method.at_once"
+            assert why_not_the_papers(line, cell.features, known()) == "settings of the paper were changed: method.at_once"
             continue
-        assert why_not_the_papers(line, cell.features) == ""
+        assert why_not_the_papers(line, cell.features, known()) == ""
         rows = published_rows(cell.row, {(cell.protocol, cell.features): line}, lambda each: each.metric)
         [mine] = [row for row in rows if table.name.removeprefix("Table ") in row.source.replace(",", "").split()]
         found = mine.values[cell.metric]
@@ -100,7 +104,7 @@ def test_trainings_by_the_papers_settings_are_the_papers(table: Any) -> None:
 @pytest.mark.usefixtures("known_features")
 def test_trainings_by_other_settings_are_not() -> None:
     def why(*of: Any, features: str = "moco_b0", **more: Any) -> str:
-        return why_not_the_papers(line_of(*of, features=features, **more), features)
+        return why_not_the_papers(line_of(*of, features=features, **more), features, known())
 
     assert why("nap-finetune") == ""
     assert why("reservoir-alpha=0.25-finetune") == "the method is not in the paper's tables"
@@ -115,9 +119,14 @@ def test_trainings_by_other_settings_are_not() -> None:
 
 
 def test_features_are_the_papers_by_digest_alone() -> None:
-    assert why_not_the_papers(line_of("nap-finetune"), "moco_b0") == "no digest of the paper's MoCo-YFCC-B0 features is known"
-    assert why_not_the_papers(line_of("nap-finetune", features="clip"), "clip") == "", "in the shards, which have a digest"
-    assert why_not_the_papers(line_of("ewc", "resnet18", features="pixels"), "pixels") == ""
+    assert (
+        why_not_the_papers(line_of("nap-finetune"), "moco_b0", known())
+        == "no digest of the paper's MoCo-YFCC-B0 features is known"
+    )
+    assert why_not_the_papers(line_of("nap-finetune", features="clip"), "clip", known()) == "", (
+        "in the shards, which have a digest"
+    )
+    assert why_not_the_papers(line_of("ewc", "resnet18", features="pixels"), "pixels", known()) == ""
 
 
 def test_what_a_training_records_of_pixels_is_compared(config: ClearConfig) -> None:
@@ -127,9 +136,9 @@ def test_what_a_training_records_of_pixels_is_compared(config: ClearConfig) -> N
     recorded = flat(json.loads(json.dumps({**settings, "method": paper_methods()["ewc"][1]})))
     line = Line("iid", "ewc", model, recorded, "ewc", RESULTS.empty_table())
     assert (network_of(line), features_of(line, config)) == ("resnet18", "pixels")
-    assert why_not_the_papers(line, "pixels") == ""
+    assert why_not_the_papers(line, "pixels", known()) == ""
     other = dataclasses.replace(line, settings={**recorded, "view.side_px": 96})
-    assert why_not_the_papers(other, "pixels") == "settings of the paper were changed: view.side_px"
+    assert why_not_the_papers(other, "pixels", known()) == "settings of the paper were changed: view.side_px"
 
 
 def test_vectors_of_retrieval_are_the_papers_clip_features_where_its_encoder_made_them(config: ClearConfig) -> None:
@@ -174,7 +183,7 @@ def columns_of(table: Table, row: str, source: str) -> list[Any]:
 def test_the_table_of_both_protocols_has_the_form_of_table_1(config: ClearConfig) -> None:
     names = ["ewc", "dynamic_reservoir-alpha=1.0-finetune"]
     lines = [line_of(name, protocol=protocol) for protocol in ("iid", "streaming") for name in names]
-    [section] = both_protocols(grouped(lines, config, [1, 2]), data="")
+    [section] = both_protocols(grouped(lines, config, [1, 2]), data="", known=known())
     table = section.blocks[1]
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == ["ewc", "EWC", names[1], "one bucket, alpha 1 i/k, fine-tuned"]
@@ -183,8 +192,8 @@ def test_the_table_of_both_protocols_has_the_form_of_table_1(config: ClearConfig
     of = "the CLEAR paper, Tables 1, 2, 4, 5, 6 and 8"
     printed = columns_of(table, "one bucket, alpha 1 i/k, fine-tuned", of)
     assert printed == [91.6, 90.5, 91.7, 91.7, 88.5, 91.1, 89.2]
-    assert both_protocols(grouped(lines[:2], config, [1, 2]), data="") == []
-    [other] = both_protocols(grouped(lines, config, [1, 2]), data="other images")
+    assert both_protocols(grouped(lines[:2], config, [1, 2]), data="", known=known()) == []
+    [other] = both_protocols(grouped(lines, config, [1, 2]), data="other images", known=known())
     assert "other images" in str(other.blocks[0])
     assert "CLEAR paper" not in str(other.blocks[1])
 
@@ -196,7 +205,7 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
     changed = line_of("nap-finetune", features="byol_imagenet_rn50", **{"schedule.epochs": 3})
     found = grouped([*lines, changed], config, [1, 2])
     assert [group.features for group in found] == ["clip", "imagenet_rn50", "byol_imagenet_rn50", "moco_b0"]
-    verdict, table, *_ = _compared(found, "")
+    verdict, table, *_ = _compared(found, "", known())
     assert "Not for nap-finetune, iid, byol_imagenet_rn50: settings of the paper were changed: schedule.epochs." in str(verdict)
     assert isinstance(table, Table)
     assert table.caption.startswith("In the form of the paper's Table 6: ")
@@ -209,7 +218,7 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
     more = [*lines, line_of("nap-finetune", "mlp", features="clip")]
     assert [(group.network, group.features) for group in grouped(more, config, [1, 2])][-1] == ("mlp", "clip")
     sections = both_protocols(
-        grouped([*lines, *(dataclasses.replace(x, protocol="streaming") for x in lines)], config, [1]), ""
+        grouped([*lines, *(dataclasses.replace(x, protocol="streaming") for x in lines)], config, [1]), "", known()
     )
     assert [block.title for block in sections[0].blocks if isinstance(block, Details)] == [
         "linear, clip",
@@ -225,7 +234,7 @@ def under_both(iid: Sequence[int], streaming: Sequence[int], config: ClearConfig
         for protocol, epochs in (("iid", iid), ("streaming", streaming))
         for name, each in [*(("er", each) for each in epochs), ("ewc", epochs[0])]
     ]
-    [section] = both_protocols(grouped(lines, config, [1, 2]), data="other")
+    [section] = both_protocols(grouped(lines, config, [1, 2]), data="other", known=known())
     told = [text for block in section.blocks[2:] if isinstance(block, Text) for text in block.paragraphs]
     table = section.blocks[1]
     assert isinstance(table, Table)
@@ -247,7 +256,7 @@ def test_a_row_of_both_protocols_is_of_one_setting_or_the_columns_are_named(conf
 def test_feature_sets_that_were_learned_by_other_settings_are_named(config: ClearConfig) -> None:
     presets = {"clip": "linear", "imagenet_rn50": "linear_imagenet"}
     lines = [line_of("nap-finetune", preset, features=name) for name, preset in presets.items()]
-    found = [block for block in _compared(grouped(lines, config, [1, 2]), "other") if isinstance(block, Text)]
+    found = [block for block in _compared(grouped(lines, config, [1, 2]), "other", known()) if isinstance(block, Text)]
     told = [text for block in found[1:] for text in block.paragraphs]
     assert told == [
         "Other differences between the columns:",
@@ -269,7 +278,7 @@ def test_a_report_tells_which_cells_of_the_tables_a_run_has() -> None:
     lines.append((line_of("ewc", **{"schedule.epochs": 3}), "moco_b0"))
 
     def counts(data: str) -> dict[str, Any]:
-        table = coverage_table(lines, data)
+        table = coverage_table(lines, data, known())
         return {str(row[0]): tuple(row[4:7]) for row in table.rows if row[2] != "resnet18"}
 
     fair = counts("")

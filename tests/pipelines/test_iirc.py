@@ -691,6 +691,18 @@ def test_own_method_model_and_metric_and_an_edit_of_the_method(tiny: Path, tmp_p
     assert before != after
 
 
+@pytest.mark.parametrize("key", ["naive", "mine/own_iirc.py:calm", "own_iirc.py:calm", "WHERE/mine/own_iirc.py:calm"])
+def test_settings_of_a_method_by_any_of_its_names(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "mine/own_iirc.py"
+    own.parent.mkdir()
+    own.write_text(textwrap.dedent(OWN))
+    named = key.replace("WHERE", str(tmp_path))
+    c = settings("tiny", f"evaluation.method_settings={{'{named}'={{schedule={{epochs=7}}}}}}")
+    assert iirc_runs.settings_of(c, "er" if key == "naive" else f"{own}:calm")[1]["schedule"]["epochs"] == 7
+    assert iirc_runs.settings_of(c, "finetune")[1]["schedule"]["epochs"] != 7
+
+
 def test_processes_train_to_the_same_bytes(trained: Path, tiny: Path, tmp_path: Path) -> None:
     out = str(shutil.copytree(tiny, tmp_path / "run"))
     api.train(out, methods=["er", "finetune"], scheduler="processes", workers=2)

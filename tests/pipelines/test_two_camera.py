@@ -497,6 +497,18 @@ def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: s
     assert "py_nearest" in again
 
 
+def test_settings_of_an_estimator_in_a_file_that_is_named_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "mine/own.py"
+    own.parent.mkdir()
+    own.write_text(OWN)
+    for name in (f"{own}:brightness", "mine/own.py:brightness", "own.py:brightness"):
+        c = settings("two_camera/tiny.toml", f"evaluation.method_settings={{'{name}'={{power=[1, 3]}}}}")
+        assert baselines.settings_of(c, f"{own}:brightness").settings["estimator"] == {"power": [1, 3]}
+
+
 def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     own, other, out = tmp_path / "own_files.py", tmp_path / "own_folders.py", tmp_path / "run"
     own.write_text(OWN)

@@ -733,7 +733,7 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     assert data_of(released).why == "frames.kind is uniform, but all in the paper"
     small = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
     assert data_of(small).why == "frames.short_side_px is 32, but the paper uses crops of 224 pixels"
-    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
+    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN, settings=STORED)}
     assert (data_of(fair).dataset, data_of(fair).why) == ("ucf101", "")
     other_clock = {**fair, "sampled": changed(fair["sampled"], plan={**PLAN, "fps": 5.0})}
     assert data_of(other_clock).why == "frames.fps is 5.0, but None in the paper"
@@ -756,7 +756,7 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
 def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trained: Path) -> None:
     made = finished_stages(Store(str(trained)))
     made["listed"] = changed(made["listed"], path={"where": "x", "content": UCF101})
-    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN, stored=STORED)}
+    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN, settings=STORED)}
     data, c = data_of(made), settings(None)
     for preset in ("as_released", "as_written"):
         for name in ("er", "ewc", "icarl+tc"):
