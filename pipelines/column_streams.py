@@ -168,7 +168,7 @@ def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
 
 @functools.lru_cache(maxsize=1)
 def read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
-    """A member of every sample, and the index, which all trainings in one process share; ``digest`` names the content."""
+    """A member of every sample, and the index, shared by all trainings in one process; ``digest`` identifies the content."""
     return read_features(DatasetIndex.open(dataset), features)
 
 

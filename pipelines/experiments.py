@@ -302,9 +302,9 @@ def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable
 
 
 def rejected_training(gives: pa.Schema, error: Exception, reason: str = DIVERGED, *, key: str = "") -> Sifted:
-    """No row, and the reject of a training, or of that part of it which ``key`` names: its loss did not stay finite, say.
+    """No rows, and a reject for the training, or for the part of it named ``key``, such as for a loss that is not finite.
 
-    Any other fault of arithmetic, such as a division by zero, is one of the code and is raised again.
+    A subclass of ``ArithmeticError``, such as ``ZeroDivisionError``, is a bug in the code, and is raised again.
     """
     if isinstance(error, ArithmeticError) and type(error) is not ArithmeticError:
         raise error

@@ -127,7 +127,7 @@ def short(name: str) -> str:
 
 
 def settings_for(name: str, tables: Mapping[str, Mapping[str, T]], present: Callable[[str], str] = str) -> Mapping[str, T]:
-    """The settings of ``name`` in tables by name. A key may be a former name, or name a file with other folders or none.
+    """The settings for ``name`` in tables by name. A key may be a former name, or a file name with or without its folder.
 
     >>> settings_for("/home/me/mine.py:calm", {"mine/mine.py:calm": {"strength": 0.2}})
     {'strength': 0.2}

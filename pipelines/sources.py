@@ -60,4 +60,4 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
     },
 }
 SOURCES = {benchmark: Registry("source", table, fits=dict.fromkeys(table, benchmark)) for benchmark, table in _TABLES.items()}
-"""Benchmark -> its sources. Those of installed packages are offered to all."""
+"""Benchmark -> its sources. Sources of installed packages are offered to all benchmarks."""

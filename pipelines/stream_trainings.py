@@ -60,7 +60,7 @@ Prepare = Callable[[str, str, Mapping[str, Any]], Prepared]
 
 @functools.lru_cache(maxsize=1)
 def album(dataset: str, digest: str, view: str) -> PictureCache:
-    """Pictures in a view (JSON), which all trainings in one process share; ``digest`` names the content."""
+    """Pictures in a view (JSON), shared by all trainings in one process; ``digest`` identifies the content."""
     return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))
 
 

@@ -43,8 +43,8 @@ class Turn:
     held_out: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out <= 1:
-            raise ValueError(f"release {self.release}: held_out is {self.held_out}: a share from 0 to 1")
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"release {self.release}: held_out is {self.held_out}: a share from 0 to below 1")
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
     """
     places = [(turn.release, turn.split) for turn in turns]
     for number, turn in enumerate(turns):
-        if turn.role not in ROLES or not 0 <= turn.held_out < 1:
-            raise ValueError(
-                f"turn {number}: role {turn.role!r} and held_out {turn.held_out}: one of {ROLES}, and 0 to below 1"
-            )
+        if turn.role not in ROLES:
+            raise ValueError(f"turn {number}: role {turn.role!r}: one of {', '.join(ROLES)}")
         if places.index(places[number]) != number:
             raise ValueError(f"turn {number}: {turn.release} {turn.split} is listed twice")
         if f"split_{turn.release}" not in rows.column_names:

@@ -155,10 +155,12 @@ def unify(
             spellings=_spellings(used, releases, normalise),
             times=rows.schema.field("time_start").type,
         )
-        for samples_table, rejects_table in itertools.zip_longest(found.tables(), lost.tables()):
+        finished = map(finish, found.tables())
+        first = next(finished)
+        for some_samples, some_rejects in itertools.zip_longest(itertools.chain([first], finished), lost.tables()):
             yield Sifted(
-                finish(samples.clear().drop("rank").to_arrow() if samples_table is None else samples_table),
-                REJECTS.empty_table() if rejects_table is None else rejects_table,
+                first.slice(0, 0) if some_samples is None else some_samples,
+                REJECTS.empty_table() if some_rejects is None else some_rejects,
             )
 
 

@@ -48,8 +48,12 @@ class Samples:
         self.index = index if isinstance(index, DatasetIndex) else DatasetIndex.open(index)
         self.index.check()
         unknown = set(columns) - set(self.index.table.column_names)
-        if unknown or set(columns) & set(extensions or ()):
-            raise ValueError(f"columns {list(columns)}: {sorted(unknown) or list(extensions or ())} are unknown or members")
+        if unknown:
+            raise ValueError(f"columns {list(columns)}: {sorted(unknown)} are not in the index")
+        if both := set(columns) & set(extensions or ()):
+            raise ValueError(
+                f"columns {list(columns)}: {sorted(both)} are also among the extensions: a sample has one of each name"
+            )
         self._extensions = None if extensions is None else frozenset(extensions)
         self._decode = decode
         self._files = ShardFiles(self.index.url)

@@ -264,7 +264,7 @@ def photograph(
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
     if (spread := _grey_spread(patches)) > MAX_CHART_SPREAD:
         raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {MAX_CHART_SPREAD:g}")
-    # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
+    # Both charts are masked: a near chart appears at different positions in the two aligned pictures.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
     lights = [light(one).tolist() for one in patches]
     aligned = align(picture_1, picture_2, homography=homography, factor=factor, excluded=excluded)

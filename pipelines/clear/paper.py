@@ -97,7 +97,7 @@ def data_differs(digest: str, known: str) -> str:
 
 
 def why_not_the_papers(line: Line, features: str, known: Mapping[str, str]) -> str:
-    """Why a training is none of the paper's, by its record; "" if it is. ``known``: see ``known_digests``."""
+    """Why a training differs from the paper's, by its record; "" if it does not. ``known``: see ``known_digests``."""
     return why_not_its_settings(line, features) or why_not_its_features(line, features, known)
 
 
@@ -127,7 +127,7 @@ def why_not_the_papers_offline(line: Line) -> str:
 
 
 def why_not_its_features(line: Line, features: str, known: Mapping[str, str]) -> str:
-    """The same, of the features alone: pixels and the vectors of retrieval are in the shards, which have a digest."""
+    """Why a training differs from the paper's in features; pixels and retrieval vectors are covered by the shards' digest."""
     digest = known.get(features)
     if digest == "":
         return f"no digest of the paper's {told_features(features)} features is known"
@@ -197,7 +197,7 @@ def named_tables(names: Iterable[str]) -> str:
 
 
 def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str]) -> Table:
-    """Of every table of the paper how many cells a run has by the paper's settings, and how many are comparable with them.
+    """For every table of the paper: how many of its cells a run has with the paper's settings, and how many are comparable.
 
     Args:
         lines: lines, each with its features.

@@ -260,7 +260,7 @@ def _beside(
 
 
 def _compared(groups: Sequence[MethodLines], data: str, known: Mapping[str, str]) -> list[Block]:
-    """Of one protocol and network: a row per method, a column per metric, or one a metric and set of features."""
+    """Table for one protocol and network: a row per method, a column per metric (and set of features, if several)."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
@@ -290,8 +290,8 @@ _TABLE_1 = {
 
 
 def both_protocols(groups: Sequence[MethodLines], data: str, known: Mapping[str, str]) -> list[Section]:
-    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing if no method was
-    trained under both protocols."""
+    """The table in the form of the paper's Table 1, with its methods first and in its order; empty if no method was trained
+    under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
     order = {name: at for at, name in enumerate(expanded(["table1"]))}
     for network, features in dict.fromkeys((group.network, group.features) for group in groups):

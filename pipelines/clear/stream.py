@@ -61,7 +61,7 @@ def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[np.floating], pa.Table]:
-    """A feature set, mapped, and the index."""
+    """A feature set, memory-mapped, and the index."""
     name, digest = settings["features"], settings["features_digest"]
     if (there := feature_sets(index.url).get(name, {}).get("digest")) != digest:
         raise ValueError(

@@ -229,7 +229,7 @@ def request_labels(
 
 
 def _by_key(folder: str, columns: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Rows of some samples: of the index of a dataset; or, of a run, where its clips lie."""
+    """Rows of some samples: from the index of a dataset, or, from a run, with the locations of its clips."""
     placed = finished_stage(folder, PLACED).rows_view(Store(folder)) if columns else None
     table = DatasetIndex.open(folder).table if placed is None else placed.table(["key", *columns])
     return {row["key"]: row for row in table.filter(pc.is_in(table["key"], pa.array(keys, pa.string()))).to_pylist()}

@@ -185,7 +185,6 @@ class Evaluation:
         memory: number of sequences that methods with exemplars keep, if they train one order at a time.
         metrics: your own metrics: see ``pipelines.metrics.measure_by``; for trainings in several orders, the mean over them.
         device: ``cpu`` or ``cuda``.
-        workers: no longer used: see ``benchwright train --scheduler processes --workers``.
         orders_per_part: orders trained together, sharing their common first tasks, and lost together in a crash.
     """
 
@@ -204,7 +203,6 @@ class Evaluation:
     memory: Positive = 200
     metrics: list[Annotated[str, OneOf(OF_ORDERS)]] = Field(default_factory=list[str])
     device: str = "cpu"
-    workers: Positive = 1
     orders_per_part: Positive = 12
 
 

@@ -88,7 +88,7 @@ def check_settings(config: VclimbConfig) -> None:
 
 
 def split_file(listed: Artifact | None) -> str | None:
-    """SHA-256 of the split file, or other list in one file, that the first stage of a run read; None if it read none."""
+    """SHA-256 of the split file, or other single-file list, that the first stage of a run read; None if it read none."""
     value = None if listed is None else listed.recipe["settings"].get("path")
     return value["content"] if isinstance(value, Mapping) and "content" in value else None
 

@@ -146,7 +146,7 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
-    """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
+    """Probe the videos; with a plan, clips from which it cannot choose frames are rejected here."""
     probe, _, given = _reader(c)
     return flow.each("probed", step(probe, plan=chosen, **given), max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
@@ -161,7 +161,7 @@ def _frame_plan(c: VclimbConfig) -> FramePlan:
 
 
 def _reader(c: VclimbConfig) -> tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]:
-    """The functions that look at a video and that take frames of it, and the settings of both."""
+    """The functions that probe a video and that sample its frames, and the settings of both."""
     v = c.videos
     if isinstance(c.source, DrawnVideos):
         return probe_drawn, sample_drawn, {}

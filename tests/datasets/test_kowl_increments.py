@@ -127,11 +127,16 @@ def test_a_share_can_be_held_out(tmp_path: Path) -> None:
     assert other["role"].to_pylist() != kept["role"].to_pylist()
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_turn_refuses_a_share(share: float) -> None:
+    with pytest.raises(ValueError, match=f"release old: held_out is {share}: a share from 0 to below 1"):
+        Turn("old", "train", "train", share)
+
+
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
         ([Turn("old", "train", "dev")], "role 'dev'"),
-        ([Turn("old", "train", "train", 1.0)], "held_out 1.0"),
         ([TURNS[0], TURNS[0]], "is listed twice"),
         ([Turn("newest", "train", "train")], "no release 'newest'"),
     ],

@@ -141,7 +141,7 @@ def test_a_shared_beginning_is_the_same_whatever_is_trained_beside_it(run: Path)
 def test_parts_and_processes_change_nothing(run: Path, copy: Path) -> None:
     before = digests(run)
     shutil.rmtree(copy / "experiments")
-    c = settings("tiny", "evaluation.task_orders=4", "evaluation.orders_per_part=2", "evaluation.workers=3")
+    c = settings("tiny", "evaluation.task_orders=4", "evaluation.orders_per_part=2")
     train(c, copy, "finetune", on=("task-order",), scheduler="processes", workers=2)
     made = digests(copy)
     assert made.items() <= before.items()
