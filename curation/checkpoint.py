@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .files import remove, remove_half_written, replacing, write_whole
+from .local_files import remove, remove_half_written, replacing, write_whole
 from .records import TEMPORARY, state_of
 from .store import Store, StoreError
 

@@ -28,7 +28,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import platformdirs
 
-from .files import replacing
+from .local_files import replacing
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:

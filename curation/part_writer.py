@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .files import Written, place
+from .local_files import Written, place
 from .parquet import write_parquet
 from .rows import (
     ARRAY,

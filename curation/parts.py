@@ -28,7 +28,7 @@ import pyarrow as pa
 from .code_loading import own_line
 from .cost import Use, cpu_seconds, peak_bytes, restart_peak
 from .extras import NeedsPackage, lacking
-from .files import Written, place
+from .local_files import Written, place
 from .part_writer import BEGUN, MachineFailed, Output, PartRecord, PartWriter, StepFailed, folder, of_machine, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member

@@ -1,8 +1,8 @@
 """Records of the files that a run writes next to its stages and dataset: results, checkpoints, votes, questions, the report.
 
 Each folder of such files has a record, ``.files.json``, with the size and SHA-256 of each file, sealed in the same way as
-``run.json``. ``curation.files`` maintains it: every file that is written through that module, below a folder that contains a
-``run.json``, is recorded, and cannot be written through a link that leaves the run.
+``run.json``. ``curation.local_files`` maintains it: every file that is written through that module, below a folder that
+contains a ``run.json``, is recorded, and cannot be written through a link that leaves the run.
 
 The record is written twice: before the file is replaced, with the file's old and new state, and afterwards with the new state
 only. So after a kill at any moment the record still matches the file, and the next write of the file settles the entry.

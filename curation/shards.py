@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from .files import writing
+from .local_files import writing
 from .npy import npy_blob
 from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 

@@ -22,9 +22,9 @@ from .budget import check_not_empty
 from .code_changes import change, change_of_sources, codes, codes_of, definitions, edited, in_no_file, named_in, without_code
 from .cost import Meter
 from .digest import KeySum, Ledger
-from .files import remove_half_written
 from .flow import PlanError, Stage
 from .keys import WhereOfRows, canonical, sha256
+from .local_files import remove_half_written
 from .part_writer import BEGUN, WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer
 from .reachable_code import one_look

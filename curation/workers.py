@@ -26,8 +26,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from .code_changes import differs, to_check
-from .files import place
 from .flow import Stage
+from .local_files import place
 from .part_writer import PartRecord, StepFailed, of_machine
 from .parts import Made, make_parts, make_parts_apart
 from .reachable_code import Definitions

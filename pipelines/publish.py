@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import load_run
-from ..curation.files import replacing
+from ..curation.local_files import replacing
 from ..curation.part_writer import folder
 from ..curation.publish import ATTRIBUTION, DatasetCard, RepeatedKey, attribution_csv, dataset_files, fact_of
 from ..curation.run import Run

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
-from ..curation.files import remove, write_whole
+from ..curation.local_files import remove, write_whole
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..files import replacing
+from ..local_files import replacing
 from ..records import adopt, check_file
 from ..run import lock
 from ..store import Store

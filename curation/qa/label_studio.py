@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..files import write_whole
+from ..local_files import write_whole
 from ..rows import Reject
 from .mturk import Medium, TaskImages, check_needs, data_uri, read_json_file
 from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of

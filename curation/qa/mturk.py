@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..bounded_reading import parse_json, read_stream
-from ..files import remove, replacing
+from ..local_files import remove, replacing
 from ..records import naming
 from ..rng import uniform
 from ..rows import Blob, Reject

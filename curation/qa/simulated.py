@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..files import remove, remove_half_written, replacing
 from ..keys import WhereOfRows
+from ..local_files import remove, remove_half_written, replacing
 from ..rng import uniform
 from ..run import Run
 from ..store import Store

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from ...curation.files import write_whole, writing
+from ...curation.local_files import write_whole, writing
 from ...curation.rows import Blob
 from .splits import SEEDS, released_permutation
 

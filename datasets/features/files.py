@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from ...curation.files import may_leave
+from ...curation.local_files import may_leave
 
 _LARGEST_NUMBER = 32
 

@@ -39,7 +39,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.bounded_reading import check_columns, decompressed_head, line_blocks, parse_json, read_stream
-from ...curation.files import may_leave
+from ...curation.local_files import may_leave
 from ...curation.rows import Sifted, is_text, printable, sift
 
 SPLITS = ("train", "validate", "test")

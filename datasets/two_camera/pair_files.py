@@ -17,7 +17,7 @@ import fsspec
 import numpy as np
 
 from ...curation.bounded_reading import check_columns
-from ...curation.files import may_leave
+from ...curation.local_files import may_leave
 from ...curation.rows import Reject, Rejected
 
 MAX_BYTES = 1 << 28

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.artifact import load_artifact
-from ...curation.files import write_whole
+from ...curation.local_files import write_whole
 from ...curation.lock import locked
 from ...curation.publish import ATTRIBUTION
 from ...curation.store import Rows, Store, StoreError

@@ -20,7 +20,7 @@ from ..feature_sets import EMBEDDING, stage_of
 from ..report import OWNERS, ReportedRun, write_page
 from ..samples import sample_band
 from ..user_code import shown
-from .buckets import Bucket, bucket_names, time_buckets
+from .bucket_names import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
 from .qa_rounds import rounds
 from .results import pretraining_sections, results_sections

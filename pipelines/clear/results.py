@@ -37,7 +37,7 @@ from ...eval.results import Line
 from ...training.baselines.clear import expanded
 from ..feature_sets import EMBEDDING, stage_of
 from ..report import ReportedRun
-from .buckets import Bucket, bucket_names
+from .bucket_names import Bucket, bucket_names
 from .config import ClearConfig
 from .paper import (
     OFFLINE,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact, load_artifact
-from ...curation.files import remove, replacing
+from ...curation.local_files import remove, replacing
 from ...curation.rows import Blob, Reject, Rejected, Sifted
 from ...curation.store import Rows, Store, StoreError
 from ...datasets.kowl.samples import FEATURE

@@ -230,7 +230,7 @@ def write_artifacts(out: str, folder: str) -> list[Path]:
     >>> [path.name for path in write_artifacts("cameras", "weights")]
     ['test-part.npz']
     """
-    from ...curation.files import write_whole
+    from ...curation.local_files import write_whole
 
     found: list[Path] = []
     for facts, rows in predictions(out):

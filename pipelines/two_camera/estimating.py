@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...curation.files import write_whole
+from ...curation.local_files import write_whole
 from ...curation.rows import Reject
 from ...curation.stages.alignment import align as aligned_pictures
 from ...curation.stages.alignment import check_one_scene

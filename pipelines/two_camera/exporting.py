@@ -17,7 +17,7 @@ import onnxruntime
 import torch
 
 from ...curation.artifact import load_artifact, load_run
-from ...curation.files import write_whole
+from ...curation.local_files import write_whole
 from ...curation.rng import rng
 from ...curation.store import Store
 from ...curation.verify import DATASET

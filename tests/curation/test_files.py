@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 
 import pytest
-from benchwright.curation.files import Written, place, replacing, write_whole, writing
+from benchwright.curation.local_files import Written, place, replacing, write_whole, writing
 
 
 def test_a_file_takes_the_place_of_the_old_one_when_it_is_whole(tmp_path: Path) -> None:

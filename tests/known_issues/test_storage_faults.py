@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
-from benchwright.curation.files import Written
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
+from benchwright.curation.local_files import Written
 from benchwright.curation.rows import MachineFault
 from benchwright.curation.run import run
 from benchwright.curation.stages.folder import open_folder

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from benchwright.curation.rng import uniform
 from benchwright.eval.report.blocks import Figure, Heats, Sheet, Table
-from benchwright.pipelines.clear.buckets import time_buckets
+from benchwright.pipelines.clear.bucket_names import time_buckets
 from benchwright.pipelines.clear.config import ClearConfig
 from benchwright.pipelines.clear.report import _bucket_section, _class_section, _contacts, _samples, _vectors
 from benchwright.pipelines.clear.results import results_sections

@@ -18,7 +18,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
-from benchwright.curation import files, parts, shards, store, tasks
+from benchwright.curation import local_files, parts, shards, store, tasks
 from benchwright.curation.code_changes import definitions
 from benchwright.curation.reachable_code import Definitions
 from benchwright.pipelines import api
@@ -73,7 +73,7 @@ class Watch:
         """Threads: those of a step, but not those of the engine, which write."""
         if event != "call" or not str(frame.f_globals.get("__name__")).startswith("benchwright."):
             return
-        if frame.f_code.co_filename == files.__file__:  # the engine's: a part is put in its place while the next is made
+        if frame.f_code.co_filename == local_files.__file__:  # the engine's: a part is put in its place while the next is made
             return
         me = threading.get_ident()
         self.threads.setdefault(me, Path(frame.f_code.co_filename).name not in ENGINE)
