@@ -145,7 +145,7 @@ class PartWriter:
     def write(self, rows_in: int, output: Output, later: list[Written] | None = None) -> tuple[PartRecord, pa.Table, pa.Table]:
         """Write the part; return its record, rows and rejects. The file of the rows comes last: the part exists once it does.
 
-        With ``later``, the part's local files are appended to that list, and the caller calls ``files.place`` in that order.
+        With ``later``, the part's local files are appended to that list; the caller calls ``local_files.place`` in that order.
         """
         try:
             made = self._write(rows_in, output)

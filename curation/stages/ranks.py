@@ -122,7 +122,8 @@ def coded(rows: StoredRows, column: str) -> tuple[list[Any], np.ndarray]:
 
 
 def places_in_groups(group: np.ndarray, order: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Position of each row in its group, and the size of its group: both (n,), of the dtype of ``group``.
+    """Position of each row in its group, and the size of its group: both (n,), of the dtype of ``group``,
+    which must be able to hold these sizes.
 
     ``order`` lists the rows group by group; by default the rows of a group are in row order.
 

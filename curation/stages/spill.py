@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import math
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TypeVar
 
 import numpy as np
 import pyarrow as pa
+
+from ..records import naming
 
 T = TypeVar("T")
 
@@ -86,7 +89,7 @@ class Sorter:
     """Sort rows by distinct numbers, in memory or, one range of numbers at a time, through a file.
 
     Args:
-        size: size of a range of numbers, the maximum number of rows of an output table.
+        size: size of a range of numbers; an output table has less than twice as many rows.
         file: temporary file; None to keep all rows in memory.
 
     >>> sorter = Sorter(2, None)
@@ -113,13 +116,21 @@ class Sorter:
             ranges = np.sort(numbers) // self._size
             self._ranges |= set(np.unique(ranges).tolist())
             bounds = np.searchsorted(ranges, np.arange(ranges[-1] + 2))
-            self._spilled.add(table.combine_chunks().to_batches()[0], bounds)
+            with naming(tempfile.gettempdir()):
+                self._spilled.add(table.combine_chunks().to_batches()[0], bounds)
 
     def tables(self) -> Iterator[pa.Table]:
-        """All rows in order, in at least one table."""
-        if self._spilled is not None:
-            tables = (self._spilled.take(number).sort_by("") for number in sorted(self._ranges) or [-1])
-        else:
+        """All rows in order, in at least one table; all but the last have ``size`` rows or more."""
+        if self._spilled is None:
             whole = pa.concat_tables(self._held).sort_by("")
-            tables = (whole.slice(at, self._size) for at in range(0, max(whole.num_rows, 1), self._size))
-        yield from (table.drop_columns([""]) for table in tables)
+            tables = (whole.slice(at, self._size) for at in range(0, whole.num_rows, self._size))
+            empty = whole.slice(0, 0)
+        else:
+            tables = (self._spilled.take(number).sort_by("") for number in sorted(self._ranges))
+            empty = self._spilled.take(-1)
+        some = False
+        for _, table in of_at_least(self._size, tables, empty.schema):
+            some = True
+            yield table.drop_columns([""])
+        if not some:
+            yield empty.drop_columns([""])

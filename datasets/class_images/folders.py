@@ -53,7 +53,7 @@ _FIELD = re.compile(r"[,\s]+")
 
 
 def image_pieces(*, root: str, form: PicturesForm) -> Iterator[str]:
-    """Pieces of ``curation.stages.folder_pieces`` or ``tar_pieces``."""
+    """Pieces of ``curation.stages.image_sources.folder_pieces`` or ``tar_pieces``."""
     yield from folder_pieces(root=root) if form == "folders" else tar_pieces(root=root)
 
 

@@ -18,9 +18,11 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any, cast
+from typing import IO, Any, cast
 
-from ...curation.bounded_reading import parse_json, read_file
+import fsspec
+
+from ...curation.bounded_reading import parse_json, read_stream
 
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have at most 30 kB."""
@@ -117,7 +119,12 @@ def read_hierarchy(path: str) -> Hierarchy:
 
 def read_utf8(path: str) -> str:
     """Text of a file without byte order mark. Raises ``ValueError`` beyond ``MAX_BYTES``, or if it is not UTF-8."""
-    return read_file(path, max_bytes=MAX_BYTES).decode("utf-8-sig")
+    with fsspec.open(path, "rb") as stream:
+        data = read_stream(cast("IO[bytes]", stream), "it", max_bytes=MAX_BYTES)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: byte {error.start}") from None
 
 
 def _official(text: str) -> Hierarchy:

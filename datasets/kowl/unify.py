@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...curation.records import naming
 from ...curation.rows import REJECTS, Sifted
 from ...curation.stages.spill import Sorter, SpilledBatches, of_at_least
 from ..kinetics.lists import SPLITS
@@ -133,7 +134,8 @@ def unify(
     last = 2 * len(releases)  # rejects come by release and reason, then those that were merged, then the unlabelled
     with contextlib.ExitStack() as files:
         many = rows.num_rows > HELD_ROWS
-        found, lost = (Sorter(ROWS_AT_ONCE, files.enter_context(tempfile.TemporaryFile()) if many else None) for _ in range(2))
+        opened = (files.enter_context(tempfile.TemporaryFile(buffering=1 << 20)) if many else None for _ in range(2))
+        found, lost = (Sorter(ROWS_AT_ONCE, file) for file in opened)
         used: set[tuple[str, str]] = set()
         merged_before = 0
         for listed in _ranges(rows, releases):
@@ -187,13 +189,14 @@ def _ranges(rows: Rows, releases: Sequence[str]) -> Iterator[pl.DataFrame]:
         yield pl.concat(_numbered(rows, releases))
         return
     limits = _limits(rows)
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(buffering=1 << 20) as file:
         spilled: SpilledBatches | None = None
         for table in _numbered(rows, releases):
             spilled = spilled or SpilledBatches(file, table.to_arrow().schema)
             ranges = limits.search_sorted(table["youtube_id"], side="right")
             batch = table.select(pl.all().sort_by(ranges, maintain_order=True)).to_arrow().combine_chunks().to_batches()[0]
-            spilled.add(batch, np.searchsorted(ranges.sort().to_numpy(), np.arange(len(limits) + 2)))
+            with naming(tempfile.gettempdir()):
+                spilled.add(batch, np.searchsorted(ranges.sort().to_numpy(), np.arange(len(limits) + 2)))
         for number in range(len(limits) + 1):
             if spilled and (found := spilled.take(number)).num_rows:
                 yield pl.DataFrame(pl.from_arrow(found))

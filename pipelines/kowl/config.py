@@ -346,7 +346,7 @@ class KowlEvaluation:
         settings_of_sets: feature set ("features" is the one of ``[features]``) -> predictor -> changes to ``settings`` for that
             set only, such as ``{x3d = {ann = {hidden = 2048}}}``.
         experience_limit: maximum number of rows that a predictor trains on; None: no limit.
-        metrics: your own metrics, functions of ``eval.protocols.open_world.predictions.Predictions``.
+        metrics: your own metrics, functions of ``eval.protocols.open_world.predictions.OpenWorldPredictions``.
         device: device of the predictors: ``cpu``, ``cuda`` or ``cuda:1``.
     """
 

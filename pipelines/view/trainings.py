@@ -13,10 +13,9 @@ from ...curation.part_writer import folder
 from ...curation.rows import visible
 from ...curation.store import Store
 from ...eval.report.blocks import Block, CellValue, Table, Text
-from ..training_results import FOLDER
+from ..training_results import FOLDER, LEARNED
 from .run_view import ShownRun
 
-_LEARNED = "learned_"
 _MOST = 100
 """Most trainings in the table."""
 _MOST_BYTES = 1 << 20
@@ -27,7 +26,7 @@ def training_blocks(run: ShownRun) -> list[Block]:
     store = Store(os.path.join(run.out, FOLDER))
     if not store.exists("run.json"):
         return []
-    names = [name for name in load_run(store).stages if name.startswith(_LEARNED)]
+    names = [name for name in load_run(store).stages if name.startswith(LEARNED)]
     waiting = [name for name in names if load_artifact(store, name) is None]
     if not waiting:
         return []
@@ -36,7 +35,7 @@ def training_blocks(run: ShownRun) -> list[Block]:
         touched = max((os.stat(path).st_mtime for path in _files(run, store, name)), default=None)
         since = None if touched is None else f"{max(time.time() - touched, 0):,.0f} s ago"
         learned = _positions(run, store, name)
-        lines.append([visible(name.removeprefix(_LEARNED)), "waits" if learned is None else "at work", learned, since])
+        lines.append([visible(name.removeprefix(LEARNED)), "waits" if learned is None else "at work", learned, since])
     text = f"{len(names) - len(waiting)} of {len(names)} trainings are done."
     rest = f" The first {_MOST} of the others:" if len(waiting) > _MOST else ""
     return [Text([text + rest], tone="note"), Table(["training", "state", "positions learned", "last written"], lines)]

@@ -55,7 +55,7 @@ def test_other_files(tmp_path: Path) -> None:
     for name, text, message in (
         ("h.csv", b"class,parent\n", "'subclass' and 'superclass' are needed"),
         ("h.yaml", b"", "its ending is '.yaml'"),
-        ("h.toml", b"\xff", "byte 0xff in position 0"),
+        ("h.toml", b"\xff", "not UTF-8: byte 0"),
     ):
         (tmp_path / name).write_bytes(text)
         with pytest.raises(ValueError, match=message):

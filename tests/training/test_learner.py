@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -288,9 +289,25 @@ def test_a_memory_policy_of_ones_own():
     assert asked[1].features(asked[1].new).shape == (40, 16)
 
 
-def test_a_memory_policy_keeps_rows_that_there_are():
-    learner = a_learner(memory=Capacity(8), exemplars=lambda c: np.array([c.new[-1] + 7]))
-    with pytest.raises(ValueError, match="keeps row 46, which is neither in the memory nor new"):
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (
+            lambda c: np.array([c.new[-1] + 7]),
+            "its memory policy keeps row 46, which is neither in the memory nor new",
+        ),
+        (lambda c: c.new[[3, 3]], "method 'er': its memory policy keeps row 3 twice"),
+        (lambda c: c.new, "method 'er': its memory policy keeps 40 samples, and the memory holds 8"),
+    ],
+)
+def test_what_a_memory_policy_may_keep(policy: Callable[[Candidates], RowNumbers], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        learn(a_learner(memory=Capacity(8), exemplars=policy), 1)
+
+
+def test_exemplars_chosen_before_the_training_cannot_use_the_model() -> None:
+    learner = a_learner("gdumb", memory=Capacity(8), exemplars=lambda c: c.new[c.outputs(c.new).argmax(0)])
+    with pytest.raises(ValueError, match="method 'gdumb': its exemplars are chosen before the training, without a model"):
         learn(learner, 1)
 
 

@@ -253,32 +253,37 @@ class Learner:
 
     def _remember(self, task: int, known: int, classes: int) -> RowNumbers:
         """The memory after a task, by the method's policy; ``known``: classes before the task, ``classes``: including it."""
-        stream = Joined(self._seen)
-        new = current_rows([len(part.labels) for part in self._seen])
-        policy = self._method.exemplars
-        chosen = (POLICIES[policy] if isinstance(policy, str) else cast(Policy, policy))(
-            Candidates(
-                kept=self.buffer,
-                new=new,
-                labels=stream.labels,
-                known=known,
-                classes=classes,
-                task=task,
-                seed=self._means.seed,
-                capacity=self._memory,
-                share=self._method.share,
-                order=self._order,
-                samples=self._kept,
-                features=lambda rows: self._features(self._kept(rows)),
-                outputs=lambda rows: outputs(self.model, self._kept(rows), self._means).double().numpy(),
-            )
+        stream, new = Joined(self._seen), current_rows([len(part.labels) for part in self._seen])
+        policy, trained = self._method.exemplars, self._method.remember == "after"
+
+        def evaluated(rows: RowNumbers, *, features: bool) -> NDArray[np.float64]:
+            if not trained:
+                raise ValueError(f"method {self._method.name!r}: its exemplars are chosen before the training, without a model")
+            kept = self._kept(rows)
+            return self._features(kept) if features else outputs(self.model, kept, self._means).double().numpy()
+
+        candidates = Candidates(
+            kept=self.buffer,
+            new=new,
+            labels=stream.labels,
+            known=known,
+            classes=classes,
+            task=task,
+            seed=self._means.seed,
+            capacity=self._memory,
+            share=self._method.share,
+            order=self._order,
+            samples=self._kept,
+            features=functools.partial(evaluated, features=True),
+            outputs=functools.partial(evaluated, features=False),
         )
-        chosen = np.asarray(chosen, dtype=np.int64)
-        if len(strange := np.setdiff1d(chosen, np.concatenate([self.buffer, new]))):
-            raise ValueError(
-                f"method {self._method.name!r}: its memory policy keeps row {int(strange[0])}, "
-                "which is neither in the memory nor new"
-            )
+        if isinstance(policy, str):
+            return POLICIES[policy](candidates)
+        chosen = np.asarray(cast(Policy, policy)(candidates), dtype=np.int64)
+        try:
+            candidates.check(chosen)
+        except ValueError as error:
+            raise ValueError(f"method {self._method.name!r}: {error}") from None
         return chosen
 
     def _statement(self) -> dict[str, int]:

@@ -42,7 +42,8 @@ class Candidates:
         share: fraction of each task, for the policy ``share``.
         order: key -> rank, for the policy ``given``.
         samples: returns the samples of some rows, as the memory stores them: ``keys``, ``labels``, and ``sizes`` in parts.
-        features: returns (n, width) float64: penultimate features of some rows, by the current model.
+        features: returns (n, width) float64: penultimate features of some rows, by the current model. Raises ``ValueError``
+            where exemplars are chosen before the training, as does ``outputs``.
         outputs: returns (n, classes) float64: the current model's logits for some rows.
 
     >>> from benchwright.training.data.examples import ArrayExamples
@@ -77,6 +78,24 @@ class Candidates:
         if self.capacity is None:
             raise ValueError("a memory needs a size")
         return self.capacity
+
+    def check(self, chosen: RowNumbers) -> None:
+        """Raise ``ValueError`` if these rows cannot be the memory.
+
+        Raises:
+            ValueError: a row occurs twice, is neither kept nor new, or there are more rows than the capacity allows.
+        """
+        rows, counts = np.unique(chosen, return_counts=True)
+        if len(twice := rows[counts > 1]):
+            raise ValueError(f"its memory policy keeps row {int(twice[0])} twice")
+        if len(strange := np.setdiff1d(rows, np.concatenate([self.kept, self.new]))):
+            raise ValueError(f"its memory policy keeps row {int(strange[0])}, which is neither in the memory nor new")
+        if self.capacity is None:
+            return
+        most = self.capacity.number * (self.classes if self.capacity.per_class else 1)
+        held = len(rows) if self.capacity.unit == "samples" else int(self.samples(rows).sizes.sum())
+        if held > most:
+            raise ValueError(f"its memory policy keeps {held} {self.capacity.unit}, and the memory holds {most}")
 
     def by_class(self, ranked: Callable[[RowNumbers], RowNumbers], *, redrawn: bool = False) -> RowNumbers:
         """The first rows of each class up to its quota: old lists are truncated, new ones ranked (vCLIMB's released code).
