@@ -215,7 +215,7 @@ def check(paths: list[Path], names: dict[str, Contender]) -> tuple[dict[Path, in
         truth = full_decode(path)
         counts[path] = len(truth)
         wanted = uniform_frames(len(truth), 8)
-        for name, contender in names.items():
+        for name, contender in list(able.items()):
             try:
                 frames = contender(path, len(truth))
             except Exception as error:  # of other people's libraries, whatever it is
