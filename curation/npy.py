@@ -34,11 +34,16 @@ _DAMAGE = (
 )
 
 
-def npy_blob(array: np.ndarray) -> Blob:
+def npy_bytes(array: np.ndarray) -> bytes:
     """The bytes of an array as an .npy file, version 1.0, in C order."""
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
-    return Blob(stream.getvalue())
+    return stream.getvalue()
+
+
+def npy_blob(array: np.ndarray) -> Blob:
+    """``npy_bytes`` as a payload."""
+    return Blob(npy_bytes(array))
 
 
 def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

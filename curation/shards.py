@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from .local_files import writing
-from .npy import npy_blob
+from .npy import npy_bytes
 from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 
 MemberValue = bytes | Mapping[str, Any] | np.ndarray
@@ -68,7 +68,7 @@ def encode_member(extension: str, value: MemberValue) -> bytes:
             raise ValueError(f"extension {extension!r} of an array must end in 'npy'")
         if value.dtype.hasobject:
             raise TypeError(f"member {extension!r}: an array of dtype {value.dtype} cannot be written without pickle")
-        return npy_blob(np.asarray(value, dtype=value.dtype.newbyteorder("<"))).read()
+        return npy_bytes(np.asarray(value, dtype=value.dtype.newbyteorder("<")))
     if isinstance(value, Mapping):
         if kind != "json":
             raise ValueError(f"extension {extension!r} of a mapping must end in 'json'")

@@ -107,17 +107,18 @@ class Sorter:
 
     def add(self, table: pa.Table, numbers: np.ndarray) -> None:
         """Add rows with their ``numbers``, int64 (n,), each of which occurs once in the sorter."""
-        table = table.append_column("", pa.array(numbers)).sort_by("")
+        table = table.append_column("", pa.array(numbers))
         if self._file is None:
             self._held.append(table)
             return
         self._spilled = self._spilled or SpilledBatches(self._file, table.schema)
         if table.num_rows:
-            ranges = np.sort(numbers) // self._size
+            order = np.argsort(numbers)
+            ranges = numbers[order] // self._size
             self._ranges |= set(np.unique(ranges).tolist())
             bounds = np.searchsorted(ranges, np.arange(ranges[-1] + 2))
             with naming(tempfile.gettempdir()):
-                self._spilled.add(table.combine_chunks().to_batches()[0], bounds)
+                self._spilled.add(table.take(pa.array(order)).combine_chunks().to_batches()[0], bounds)
 
     def tables(self) -> Iterator[pa.Table]:
         """All rows in order, in at least one table; all but the last have ``size`` rows or more."""

@@ -145,7 +145,7 @@ def unify(
             unlabelled = samples.filter(pl.col("label_recent_first").is_null())
             samples = samples.filter(pl.col("label_recent_first").is_not_null())
             for kind, table, reason in (*rejects, (last, merged, "merged"), (last + 1, unlabelled, "unlabelled")):
-                lost.add(_rejects(table, reason), table["rank"].sort().cast(pl.Int64).to_numpy() + kind * rows.num_rows)
+                lost.add(_rejects(table, reason), table["rank"].cast(pl.Int64).to_numpy() + kind * rows.num_rows)
             used |= set(samples.select("label_recent_first", "label_release").unique().rows())
             if order == "identity":
                 samples = samples.sort(IDENTITY).with_columns(rank=pl.int_range(pl.len()) + merged_before)
@@ -272,7 +272,7 @@ def _merged(kept: pl.DataFrame, releases: Sequence[str]) -> tuple[pl.DataFrame, 
             *IDENTITY, pl.col("label").alias(f"label_{release}"), pl.col("place").alias(f"split_{release}")
         )
         samples = samples.join(mine, on=IDENTITY, how="left")
-    return samples.sort("rank"), merged
+    return samples, merged
 
 
 def _labelled(samples: pl.DataFrame, releases: Sequence[str], renames: Mapping[str, str]) -> pl.DataFrame:
@@ -312,5 +312,5 @@ def _form(label: pl.Expr, normalise: Sequence[Normalisation]) -> pl.Expr:
 
 def _rejects(rows: pl.DataFrame, reason: str) -> pa.Table:
     key = "key" if "key" in rows.columns else "source_key"
-    table = rows.sort("rank").select(key=pl.col(key), reason=pl.lit(reason), detail=uid_of(*map(pl.col, IDENTITY)))
+    table = rows.select(key=pl.col(key), reason=pl.lit(reason), detail=uid_of(*map(pl.col, IDENTITY)))
     return table.to_arrow().cast(REJECTS)
