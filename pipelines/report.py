@@ -22,10 +22,10 @@ from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of
 from ..curation.store import Rows, Store
 from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text
+from ..eval.report.figure_csv import csv_text, figures_of
 from ..eval.report.html import render
 from ..eval.report.plan_chart import PlanStage, pipeline_section, plan_chart
 from ..eval.report.sections import Provenance, provenance_section
-from ..eval.report.tables import csv_text, figures_of
 from ..eval.report.trainings import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa

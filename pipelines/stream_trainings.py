@@ -205,7 +205,7 @@ def stream_training(
     >>> methods, models = "benchwright.training.methods", "benchwright.training.models"
     >>> training = stream_training(
     ...     protocol="tasks",
-    ...     method=("er", f"{methods}.replay:er"),
+    ...     method=("er", f"{methods}.er:er"),
     ...     model=("mlp", f"{models}.mlp:mlp"),
     ...     settings={**SETTINGS, "method": {}},
     ...     seed=0,

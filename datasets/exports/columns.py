@@ -127,6 +127,11 @@ def column_of(extension: str) -> tuple[str, ColumnKind]:
     return name, "array" if extension.endswith(".npy") else "text" if extension in ("json", "txt") else "bytes"
 
 
+def pictures_in(members: Collection[str]) -> list[str]:
+    """Extensions of the pictures of a sample, in frame order."""
+    return sorted(each for each in members if column_of(each)[1] in ("image", "images"))
+
+
 def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -> list[MemberColumn]:
     """The columns for the members of all samples, by name. Of the payloads, only the heads of arrays are read.
 

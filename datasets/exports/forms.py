@@ -17,11 +17,11 @@ def writer_of(form: Form) -> tuple[str, Write]:
     >>> writer_of("shards")[0]
     'dataset.json'
     """
-    from . import hugging_face, media, unchanged
+    from . import fiftyone, hugging_face, label_studio, shards
 
     return {
         "parquet": (hugging_face.EXPORTED, hugging_face.write_parquet),
-        "shards": ("dataset.json", unchanged.copy_dataset),
-        "fiftyone": (media.METADATA, media.write_fiftyone),
-        "label-studio": (media.CONFIG, media.write_label_studio),
+        "shards": ("dataset.json", shards.copy_dataset),
+        "fiftyone": (fiftyone.METADATA, fiftyone.write_fiftyone),
+        "label-studio": (label_studio.CONFIG, label_studio.write_label_studio),
     }[form]

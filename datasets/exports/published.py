@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -107,6 +109,21 @@ class Published:
             places = list(zip(*(table[name].to_pylist() for name in PLACES), strict=True))
             spans = zip(files.read(places), table["key"].to_pylist(), places, strict=True)
             yield table, [read_sample(span, key, place=files.place(at[0]), base=at[1]) for span, key, at in spans]
+
+    def json_samples(self) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]:
+        """Each row as JSON values, without shard, offset and size, and its members by extension."""
+        for table, samples in self.samples():
+            for row, members in zip(table.drop_columns(list(PLACES)).to_pylist(), samples, strict=True):
+                yield {name: _json_value(value) for name, value in row.items()}, members
+
+
+def _json_value(value: Any) -> Any:
+    """A value for JSON: dates and times as ISO 8601, and null for numbers that are not finite."""
+    if isinstance(value, list):
+        return [_json_value(each) for each in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cut(rows: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:

@@ -44,7 +44,7 @@ MODULES = {
         "datasets.exports.avalanche",
     ],
     "Methods": [
-        *(f"training.{name}" for name in ("methods.method", "methods.finetune", "methods.replay", "models.classifier")),
+        *(f"training.{name}" for name in ("methods.method", "methods.finetune", "methods.er", "models.classifier")),
         *(f"training.{name}" for name in ("core.criteria", "core.exemplars", "core.memory", "illuminants.pictures")),
     ],
     "Metrics": [

@@ -20,9 +20,9 @@ from markupsafe import Markup
 
 from ...curation.rows import visible
 from .blocks import Album, Block, Cell, CellValue, Details, Heats, Report, Switch, Table, Thumb
+from .figure_csv import table_files
 from .images import encode, enlarged, thumbnail
 from .inline import Shapes, page_style
-from .tables import table_files
 
 _TINY_PX = 48
 """Pictures up to this size are enlarged so that single pixels are visible."""

@@ -23,8 +23,8 @@ from ..user_code import shown
 from .bucket_names import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
 from .qa_rounds import rounds
-from .results import pretraining_sections, results_sections
 from .source_config import ReleaseSource
+from .training_sections import pretraining_sections, results_sections
 
 _THUMB_PX = 96
 _THUMBS = 6

@@ -23,7 +23,7 @@ from ..report import ReportedRun, write_page
 from ..training_results import FOLDER, finished_trainings
 from ..user_code import shown
 from .config import DrawnSource, IircConfig
-from .results import first_digest, protocol_sections
+from .training_sections import first_digest, protocol_sections
 
 _THUMB_PX = 64
 _SUPERCLASSES = 30

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import (
@@ -22,29 +19,21 @@ from ...datasets.kowl.tables import (
     transition_counts,
     transitions,
 )
-from ...eval.protocols.open_world.doubts import doubts
-from ...eval.protocols.open_world.measures import NUISANCE, predictor_labels, tidy
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
-from ...eval.report.nuisances import nuisance_sections
-from ...eval.report.open_world import density_section, open_world_sections, strata_section
-from ...eval.report.starting_release import starting_sections
-from ...eval.report.trainings import own_metrics, settings_details
-from ...eval.results import Line
+from ...eval.report.open_world import density_section
 from ..report import ReportedRun, write_page
-from ..training_results import results
 from ..user_code import shown
 from .card import NEEDED, recorded, youtube_ids
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
+from .paper import data_differs, has_published_counts, table_1
 from .people import answers_table
 from .pictures import transformed_clips
-from .protocols import START
-from .stream import TRANSFORM
+from .training_sections import training_sections
 
 _EDGES = 60
 """Most changed labels shown for each pair of releases."""
-
 _BANDS = 28
 """Most changed labels in the picture."""
 
@@ -60,7 +49,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         shared = recordings(samples, youtube=youtube_ids(config))
         sections += [_increments(config, samples, shared), density_section(class_density(samples))]
         if run.lines:
-            sections += [*_trained(run, _other_data(config, samples)), *transformed_clips(config, out, increments)]
+            sections += [*training_sections(run, data_differs(config, samples)), *transformed_clips(config, out, increments)]
         sections += _people(config, out)
     cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
@@ -112,72 +101,6 @@ def _people(config: KowlConfig, out: str) -> list[Section]:
     about = "Labels from annotators instead of the lists. A sample without a majority stays unlabelled."
     columns = ["round", "increment", "questions", "answered", "labelled", "same label as in the lists"]
     return [Section("Feedback by people", [Text([about]), Table(columns, rows)])] if rows else []
-
-
-def _other_data(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not, or cannot be shown to be, from the paper's samples and features."""
-    if not _is_published(config, published_table(increment_table(samples))):
-        return "the increments are not those of the paper's Table 1"
-    every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
-    if any(isinstance(each, DrawnFeatures) for each in every):
-        return "features are synthetic"
-    if any(isinstance(each, ExtractedFeatures | VideoFeatures) and not each.checkpoint for each in every):
-        return "features come from random weights, or from the built-in backbone"
-    return "no digest of the paper's X3D-M and TimeSformer weights is known, so this run's cannot be shown to be the same"
-
-
-def _is_published(config: KowlConfig, ours: pa.Table) -> bool:
-    f = facts()
-    if tuple(config.labels.releases) != f.labels.releases:
-        return False
-    published = _table_1()
-    return bool(ours.select(published.column_names).equals(published.cast(ours.select(published.column_names).schema)))
-
-
-def _table_1() -> pa.Table:
-    published = pa.table({name: pa.array(column) for name, column in facts().table_1.items()})
-    if "increment" not in published.column_names:
-        published = published.add_column(0, "increment", pa.array(range(published.num_rows)))
-    return published
-
-
-def _trained(run: ReportedRun, other_data: str) -> list[Section]:
-    found = results(run.out)
-    measured = tidy(found)
-    table_3 = Text([f"Table 3 of the paper is not shown: {other_data}."], tone="note")
-    starting = starting_sections([line for line in run.lines if line.protocol == START], [table_3])
-    if not measured.num_rows:
-        return starting
-    everything = pc.equal(measured["stratification"], "")
-    strata = measured.filter(pc.invert(everything))
-    seen = strata.filter(pc.equal(strata["stratification"], NUISANCE))
-    strata = strata.filter(pc.not_equal(strata["stratification"], NUISANCE))
-    by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
-    labels = predictor_labels(found)
-    prior: list[Sequence[CellValue]] = []
-    predictors: dict[str, Line] = {}
-    for line in run.lines:
-        if line.protocol == START:
-            continue
-        settings = line.rows["settings"][0].as_py()
-        label = labels[line.method, line.model, settings]
-        predictors[label] = dataclasses.replace(line, label=label)
-        known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
-        prior.append([f"{label}, {line.protocol}", known])
-    own = [block for lines in run.protocols.values() for block in own_metrics(lines)]
-    failed = doubts(found)
-    texts = [Section("Settings that do not suit the data", [Text(failed, tone="note")])] if failed else []
-    apart = settings_details(list(predictors.values()))
-    differences = [Section("How predictors differ", apart)] if apart else []
-    return [
-        *texts,
-        *differences,
-        *open_world_sections(measured.filter(everything)),
-        *(section for section in by_stratum if section is not None),
-        *nuisance_sections(seen),
-        *starting,
-        Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *own]),
-    ]
 
 
 def _labels(config: KowlConfig, rows: Any) -> Section:
@@ -233,9 +156,9 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
         _numbers(published_table(ours), "This run, as in Table 1 (val and test together from increment 1 on)")
     ]
     if tuple(config.labels.releases) == facts().labels.releases:
-        same = _is_published(config, published_table(ours))
+        same = has_published_counts(config, published_table(ours))
         verdict = "This run's table equals the published one." if same else "This run's table differs from the published one."
-        blocks += [_numbers(_table_1(), "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
+        blocks += [_numbers(table_1(), "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
     blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test separately")]))
     blocks.append(Text([shared.told()], tone="note" if shared.shared or shared.unknown else "good"))
     return Section("Increments", blocks)
@@ -245,24 +168,3 @@ def _numbers(table: pa.Table, caption: str) -> Table:
     rows: list[Sequence[CellValue]] = [[str(row.pop("increment")), *row.values()] for row in table.to_pylist()]
     headings = ["increment", *(name.replace("_", " ") for name in table.column_names if name != "increment")]
     return Table(headings, rows, caption)
-
-
-_AVA = {
-    "actions": "By number of different actions",
-    "persons": "By number of persons",
-    "area": "By size of the persons, in terciles",
-    "activity": "By type of activity",
-}
-_ABOUT_AVA = (
-    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, validation and test samples.",
-    "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
-)
-_ABOUT_TRANSFORMS = (
-    "Nuisance novelty: the same classes under visual transforms. Rows named none are untransformed clips; the clips to "
-    "transform were selected at random by key. The ranges of the transforms are ours; the paper's are unpublished.",
-)
-_STRATA = (
-    ("Content of the clips", _ABOUT_AVA, _AVA),
-    ("Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
-)
-"""Sections of results by AVA-Kinetics stratum and by visual transform."""

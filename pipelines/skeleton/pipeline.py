@@ -31,9 +31,10 @@ from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..sources import SOURCES
 from ..user_code import OwnSource, source_of
-from . import card, results
+from . import card
 from .config import SkeletonConfig
 from .joints import layout_for
+from .order_scores import order_scores
 from .source_config import (
     ArraySource,
     DrawnSource,
@@ -180,5 +181,5 @@ BENCHMARK = built_in(
         "final - diagonal": "af_final_minus_diagonal@test",
         "AA, validation": "aa@val",
     },
-    tables=results.order_scores,
+    tables=order_scores,
 )

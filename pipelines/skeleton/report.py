@@ -20,8 +20,9 @@ from ...eval.report.skeletons import skeleton_chart
 from ..report import ReportedRun, write_page
 from ..user_code import shown
 from .config import SkeletonConfig
-from .figures import architecture_section, default_section, grid_section, order_section
-from .results import by_network, data_differs, over_orders
+from .paper import data_differs
+from .series import by_network, over_orders
+from .training_sections import architecture_section, default_section, grid_section, order_section
 
 _PICTURES = 12
 """Most classes that are drawn."""

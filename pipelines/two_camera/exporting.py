@@ -41,7 +41,7 @@ from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig
 from .dependence import few_pairs
 from .model import CARD, FACTS, MEASURED, NETWORK, Model, Reading, json_of
 from .model_card import card, with_deviation
-from .report import SHOWN
+from .paper import SHOWN
 
 MOST_DIFFERENCE = 1e-4
 """Largest relative difference of a ratio between onnxruntime and torch or numpy: float32 sums in another order differ by some

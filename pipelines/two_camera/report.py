@@ -10,26 +10,20 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
-from ...curation.keys import canonical
 from ...curation.store import Rows
 from ...datasets.reader.index import DatasetIndex
 from ...datasets.two_camera.facts import facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...eval.metrics.angular import angular_error_deg
-from ...eval.protocols.cross_validation import estimates_of
-from ...eval.report.blocks import Band, Block, Cell, CellValue, ImageGrid, Section, Table, Text
-from ...eval.report.boxes import box_chart
-from ...eval.report.trainings import own_metrics, settings_details
-from ...eval.results import Line
+from ...eval.report.blocks import Band, Block, Cell, CellValue, ImageGrid, Section, Table
 from ..report import ReportedRun, write_page
-from ..training_results import predictions, skipped_trainings
 from ..user_code import shown
 from .baselines import directions
 from .config import LitPictures, Metadata, Radiometric, TwoCameraConfig
-from .cost import cost_blocks
 from .dependence import light_section
-from .paper import SHOWN, beside_the_paper, data_differs, kind_of, warnings_of
-from .views import COMPARED, Pictures, all_errors, corrected_section, errors_of, lights_figure, pairs_section, relit_section
+from .paper import data_differs
+from .training_sections import results_sections
+from .views import Pictures, lights_figure, pairs_section, relit_section
 
 
 def write_report(config: TwoCameraConfig, out: str) -> str:
@@ -50,7 +44,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
             sections += relit_section(pictures, pairs, rows.filter(pc.invert(rows["original"])))
         grids = [block for block in both.blocks if isinstance(block, ImageGrid)]
         first += [Band([(grid.title, grid.thumbs[:2]) for grid in grids], "Pairs: both cameras")] if grids else []
-        sections += _results(config, run, pictures, pairs)
+        sections += results_sections(config, run, pictures, pairs)
     cards = run.cards(
         ("listed", "pairs listed", "raw or matched files"),
         ("measured", "pairs measured", "illuminants and transforms"),
@@ -108,9 +102,6 @@ def _alignment(rows: Rows) -> Section:
     return Section("Alignment", [Table(headings, lines, caption)])
 
 
-# ----------------------------------------------------------------------------------------------------------- transforms
-
-
 def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: TransformPairs, index: DatasetIndex) -> Section:
     published = facts().sets["s20"] if not data_differs(config, made) else {}
     lines: list[Sequence[CellValue]] = []
@@ -136,51 +127,3 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
         ]
         blocks.append(Table(["colours of", "median", "90 %", "max"], rows, "Condition number of the colours", decimals=1))
     return Section("Transforms", [*blocks, lights_figure(pairs)])
-
-
-# -------------------------------------------------------------------------------------------------------------- results
-
-
-def _results(config: TwoCameraConfig, run: ReportedRun, pictures: Pictures, pairs: TransformPairs) -> list[Section]:
-    skipped = [[name, why] for name, why in skipped_trainings(run.out).items()]
-    left_out: list[Block] = (
-        [Table(["method", "why"], skipped, "Skipped methods: they cannot be fitted to this data")] if skipped else []
-    )
-    if not run.lines:
-        return [Section("Results", left_out)] if left_out else []
-    found = sorted(run.lines, key=lambda line: np.nanmean(line.values(SHOWN[0])))
-    blocks = [
-        *beside_the_paper(config, run, found),
-        *left_out,
-        *own_metrics(found),
-        *cost_blocks(found),
-        *settings_details(found),
-    ]
-    if warnings := sorted({told for line in found for told in warnings_of(line)}):
-        blocks.append(Text([f"Not comparable with the other rows: {told}." for told in warnings], tone="note"))
-    tested = {(one["method"], canonical(one["settings"])): rows for one, rows in predictions(run.out) if rows.num_rows}
-    estimates = {line.label: estimates_of(tested[line.method, line.rows["settings"][0].as_py()]) for line in found}
-    chart = box_chart(
-        {name: all_errors(mine) for name, mine in estimates.items()},
-        group_axis="method",
-        value_axis="angular error, degrees",
-        caption="Errors of every method over all tested pairs: median and quartiles, whiskers from the 5th to the 95th "
-        "percentile, and the mean as a dot; for networks with several seeds, the errors of all seeds.",
-    )
-    sections = [Section("Results", blocks), Section("Errors", [chart])]
-    if pictures.there:
-        chosen = _compared(found)
-        first = chosen[0].settings["direction"] == "1to2"
-        sections.append(
-            corrected_section({line.label: errors_of(estimates[line.label]) for line in chosen}, first, pictures, pairs)
-        )
-    return sections
-
-
-def _compared(found: Sequence[Line]) -> list[Line]:
-    """The methods whose corrections are shown: the best of each kind, then the next best; only fair ones if there are any."""
-    fair = [line for line in found if not warnings_of(line)] or [*found]
-    mine = [line for line in fair if line.settings["direction"] == fair[0].settings["direction"]]
-    best = {kind_of(line).partition(",")[0]: line for line in reversed(mine)}
-    ranked = sorted(mine, key=lambda line: line is not best[kind_of(line).partition(",")[0]])[:COMPARED]
-    return sorted(ranked, key=mine.index)

@@ -13,24 +13,24 @@ from ...curation.rows import REJECTS
 from ...curation.store import Rows, Store
 from ...curation.video.frames import unpack_frames
 from ...datasets.vclimb.facts import facts
-from ...datasets.vclimb.tables import coverage, leaks, table_1
+from ...datasets.vclimb.tables import coverage, leaks, memory_lines, memory_share, table_1
 from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Section, Table, Text, Thumb
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
 from ..report import ReportedRun, write_page
 from ..user_code import shown
+from .baselines import baseline_settings
 from .card import cut_warning, leak_warning, split_stage, unknown_warning
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
-from .results import data_of, memories_section, memory_section, results_section
+from .paper import data_of
+from .training_sections import memories_section, results_section
 
 _THUMB_PX = 80
 _FRAMES = 8
 """Most frames of a clip on a contact sheet, evenly spaced."""
-
 _CLASSES = 30
 """Most classes with a contact sheet: enough to judge the sampling, few enough for a page of some megabytes."""
-
 _AFTER_SPLIT = ("matched", "probed", "sampled")
 """Stages that reject missing or unusable clips."""
 
@@ -52,7 +52,7 @@ def write_report(config: VclimbConfig, out: str) -> str:
     if (rows := run.rows("shards")) is not None:
         table = rows.table(["label", "role", "group", "frames"])
         cards.append(Card("in the benchmark", table.num_rows, f"{pc.sum(table['frames']).as_py():,} frames"))
-        sections.append(memory_section(config, table))
+        sections.append(_memory(config, table))
         sections += [results_section(name, found, data_of(run.made), table) for name, found in run.protocols.items()]
         sections += memories_section(run.protocols)
     return write_page(
@@ -75,9 +75,6 @@ def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
     if (rows := run.rows("shards")) is not None:
         lines.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
     return [warning for warning in lines if warning]
-
-
-# --------------------------------------------------------------------------------------------------------------- tables
 
 
 def _split(config: VclimbConfig, clips: pa.Table) -> Section:
@@ -163,9 +160,6 @@ def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
     return Section("Coverage", blocks)
 
 
-# --------------------------------------------------------------------------------------------------------------- frames
-
-
 def _frames(rows: Rows) -> Section:
     table = rows.table(["container", "codec", "fps", "width_px", "height_px", "n_available", "frame_sizes"])
     frame = pl.DataFrame(pl.from_arrow(table)).with_columns(stored=pl.col("frame_sizes").list.len())
@@ -218,3 +212,49 @@ def _strip(row: Mapping[str, Any], jpegs: Sequence[bytes]) -> list[Thumb]:
         )
         for at in shown
     ]
+
+
+def _memory(config: VclimbConfig, clips: pa.Table) -> Section:
+    """Size of memories in frames: with this run's settings, and with the paper's.
+
+    Args:
+        config: settings, whose first method defines the memory.
+        clips: ``role`` and ``frames`` of the dataset.
+    """
+    e = config.evaluation
+    memory = baseline_settings(config, e.methods[0], e.frames[0])["memory"]
+    stored = clips.filter(pc.equal(clips["role"], e.roles[0]))["frames"].to_numpy()
+    rows: list[Sequence[CellValue]] = []
+    if len(stored):
+        clips_held = min(memory["size"], len(stored))
+        for frames in e.frames:
+            held = clips_held * (stored.mean() if frames == "all" else min(frames, stored.mean()))
+            rows.append([f"{frames}", memory["size"], clips_held, round(held), 100 * held / stored.sum()])
+    f, counts = facts(), (4, 8, 16)
+    paper = {
+        name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
+    }
+    lines = memory_lines(paper, {name: one.frames_per_video for name, one in f.datasets.items()}, counts)
+    stated: list[Sequence[CellValue]] = [
+        [
+            line.dataset,
+            line.videos,
+            str(line.frames_per_video or "all"),
+            line.frames,
+            line.in_paper,
+            memory_share(line.frames, f.datasets[line.dataset]),
+            None if line.frames_per_video else f.memory[line.dataset].share_percent_in_paper,
+        ]
+        for line in lines
+    ]
+    share = ["frames per clip", "capacity", "clips, at most", "frames, at most", "% of the training frames"]
+    headings = ["dataset", "videos", "frames per video", "frames, computed", "frames in the paper"]
+    headings += ["% of the training frames", "% in the paper"]
+    return Section(
+        "Memory in frames",
+        [
+            Table(share, rows, f"This run: a capacity of {memory['size']} {memory['unit']}", decimals=1),
+            Table(headings, stated, "The settings of the paper's tables", decimals=2),
+            Text(["For ActivityNet-Trim the paper counts the frames of whole videos; a segment has about 1,490."]),
+        ],
+    )

@@ -16,7 +16,8 @@ from benchwright.eval.metrics.angular import angular_error_deg
 from benchwright.pipelines import api, config
 from benchwright.pipelines.two_camera import baselines, learning
 from benchwright.pipelines.two_camera import pipeline as two_camera
-from benchwright.pipelines.two_camera.paper import _of_other_pictures, data_differs
+from benchwright.pipelines.two_camera.paper import data_differs
+from benchwright.pipelines.two_camera.training_sections import _of_other_pictures
 
 GRID = np.arange(400.0, 701.0, 10.0)
 

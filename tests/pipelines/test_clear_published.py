@@ -26,7 +26,7 @@ from benchwright.pipelines.clear.paper import (
     why_not_the_papers,
     why_not_the_papers_offline,
 )
-from benchwright.pipelines.clear.results import _compared, both_protocols, grouped
+from benchwright.pipelines.clear.training_sections import _compared, both_protocols, grouped
 from benchwright.pipelines.jobs import job
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
 

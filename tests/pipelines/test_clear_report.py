@@ -13,7 +13,7 @@ from benchwright.eval.report.blocks import Figure, Heats, Sheet, Table
 from benchwright.pipelines.clear.bucket_names import time_buckets
 from benchwright.pipelines.clear.config import ClearConfig
 from benchwright.pipelines.clear.report import _bucket_section, _class_section, _contacts, _samples, _vectors
-from benchwright.pipelines.clear.results import results_sections
+from benchwright.pipelines.clear.training_sections import results_sections
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.report import ReportedRun
 from PIL import Image

@@ -39,8 +39,8 @@ from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
+from benchwright.pipelines.iirc.paper import as_published
 from benchwright.pipelines.iirc.report import unwatched
-from benchwright.pipelines.iirc.results import as_published
 from benchwright.pipelines.iirc.vectors import read_vectors
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
 
@@ -642,7 +642,7 @@ def test_a_training_is_keyed_by_its_own_method_and_by_no_table_or_settings_type(
 OWN = """
     import torch
     from benchwright.training.methods.method import Method
-    from benchwright.training.methods.replay import replay
+    from benchwright.training.methods.er import replay
 
     def calm(*, strength=0.1):
         def teach(lesson):

@@ -30,8 +30,8 @@ from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import card as skeleton_publish
 from benchwright.pipelines.skeleton import pipeline as skeleton
 from benchwright.pipelines.skeleton.config import SkeletonConfig
+from benchwright.pipelines.skeleton.paper import data_differs
 from benchwright.pipelines.skeleton.report import write_report
-from benchwright.pipelines.skeleton.results import data_differs
 
 from tests.datasets.skeleton_files import one_body
 

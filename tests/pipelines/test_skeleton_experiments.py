@@ -25,14 +25,14 @@ from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.skeleton import baselines
-from benchwright.pipelines.skeleton import results as skeleton_results
+from benchwright.pipelines.skeleton import paper as skeleton_paper
+from benchwright.pipelines.skeleton import series as skeleton_series
 from benchwright.pipelines.skeleton.config import SkeletonConfig, training_settings
-from benchwright.pipelines.skeleton.figures import grid_section
 from benchwright.pipelines.skeleton.learning import learn_orders
-from benchwright.pipelines.skeleton.results import (
+from benchwright.pipelines.skeleton.paper import data_differs
+from benchwright.pipelines.skeleton.series import (
     best_of_grid,
     by_repeat,
-    data_differs,
     default_matrices,
     last,
     learned_orders,
@@ -41,6 +41,7 @@ from benchwright.pipelines.skeleton.results import (
     repeats_of,
     tasks_of,
 )
+from benchwright.pipelines.skeleton.training_sections import grid_section
 from benchwright.training.methods.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS, PAPER
@@ -470,9 +471,9 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     def beside(method: str = "ewc", model: str = "gcn", orders: int = 120, **changed: Any) -> bool:
         told = flat(training_settings(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
         one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
-        over = skeleton_results.OverOrders(["0", "1"], order_difference([[[1.0, 0.5], [0.75, 0.5]]]), orders)
-        series = skeleton_results.Series(method, method, (one,), one.settings)
-        return not skeleton_results.why_not_the_papers(c, series, over, "task")
+        over = skeleton_series.OverOrders(["0", "1"], order_difference([[[1.0, 0.5], [0.75, 0.5]]]), orders)
+        series = skeleton_series.Series(method, method, (one,), one.settings)
+        return not skeleton_paper.why_not_the_papers(c, series, over, "task")
 
     assert beside()
     assert beside("er")

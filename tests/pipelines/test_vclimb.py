@@ -37,7 +37,8 @@ from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
 from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
-from benchwright.pipelines.vclimb.results import by_class, data_of, memories_section, published, results_section, why_unfair
+from benchwright.pipelines.vclimb.paper import data_of, published, why_not_the_papers
+from benchwright.pipelines.vclimb.training_sections import by_class, memories_section, results_section
 
 from .pages import faults
 
@@ -760,18 +761,18 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     data, c = data_of(made), settings(None)
     for preset in ("as_released", "as_written"):
         for name in ("er", "ewc", "icarl+tc"):
-            assert why_unfair(line_of(name, settings(None, f"evaluation.preset={preset}"), 8), data) == ""
-    assert why_unfair(line_of("icarl", c, weights=None), data) == "no ImageNet weights were given"
-    assert why_unfair(line_of("icarl", c, weights="0" * 64), data).startswith("weights are not those of torchvision's")
-    assert why_unfair(line_of("icarl", c, split_file="0" * 64), data) == "it was trained on another split"
-    assert why_unfair(line_of("icarl", c, model="own.py:net"), data) == "the model is own.py:net"
-    assert why_unfair(line_of("agem", c), data) == "the method is not in the paper"
+            assert why_not_the_papers(line_of(name, settings(None, f"evaluation.preset={preset}"), 8), data) == ""
+    assert why_not_the_papers(line_of("icarl", c, weights=None), data) == "no ImageNet weights were given"
+    assert why_not_the_papers(line_of("icarl", c, weights="0" * 64), data).startswith("weights are not those of torchvision's")
+    assert why_not_the_papers(line_of("icarl", c, split_file="0" * 64), data) == "it was trained on another split"
+    assert why_not_the_papers(line_of("icarl", c, model="own.py:net"), data) == "the model is own.py:net"
+    assert why_not_the_papers(line_of("agem", c), data) == "the method is not in the paper"
     epochs = line_of("icarl", settings(None, "evaluation.settings.schedule.epochs=1"))
-    assert why_unfair(epochs, data) == "settings of the paper were changed: schedule.epochs"
+    assert why_not_the_papers(epochs, data) == "settings of the paper were changed: schedule.epochs"
     roles = line_of("icarl", settings(None, 'evaluation.roles=["train", "none", "test"]'))
-    assert why_unfair(roles, data) == "settings of the paper were changed: schedule.select, roles"
+    assert why_not_the_papers(roles, data) == "settings of the paper were changed: schedule.select, roles"
     named = [line_of("er", c), dataclasses.replace(epochs, label="icarl, schedule.epochs = 1")]
-    fair, note = comparable(named, data.why, lambda line: why_unfair(line, data), "released split file")
+    fair, note = comparable(named, data.why, lambda line: why_not_the_papers(line, data), "released split file")
     assert [line.label for line in fair] == ["er"]
     assert data.dataset == "ucf101"
     clips = made["shards"].rows_view(Store(str(trained))).table(["label", "role"])

@@ -16,12 +16,12 @@ from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods import importance
 from benchwright.training.methods.bic import bic, first_stage, split_classes
+from benchwright.training.methods.er import er, replay
 from benchwright.training.methods.ewc import ewc
 from benchwright.training.methods.icarl import distillation, icarl
 from benchwright.training.methods.lwf import lwf
 from benchwright.training.methods.mas import mas, output_norm
 from benchwright.training.methods.registry import METHODS, method
-from benchwright.training.methods.replay import er, replay
 from benchwright.training.models.classifier import Classifier
 from torch import nn
 

@@ -16,8 +16,8 @@ from ..core.determinism import generator
 from ..core.exemplars import RowNumbers
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
+from .er import replay
 from .method import Method
-from .replay import replay
 
 Sampler = Literal["random", "reservoir", "each_position"]
 

@@ -14,8 +14,8 @@ from ..core.criteria import sigmoid_distillation, softened_distillation
 from ..core.exemplars import rows_by_class
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Labels, RowNumbers
+from .er import replay
 from .method import Method
-from .replay import replay
 
 Softened = Literal["softmax", "sigmoid"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..core.batches import outputs
 from ..core.lesson import ForwardPass, Lesson
+from .er import replay
 from .method import Method
-from .replay import replay
 
 Sampler = Literal["reservoir", "balanced_reservoir", "random"]
 

@@ -13,8 +13,8 @@ from ..core.batches import outputs
 from ..core.criteria import multi_hot
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
+from .er import replay
 from .method import Method
-from .replay import replay
 
 Targets = Literal["all_rows", "as_released", "replaced"]
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..core.batches import outputs
 from ..core.criteria import multi_hot
 from ..core.lesson import ForwardPass, Lesson
+from .er import replay
 from .method import Method
-from .replay import replay
 
 
 def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2) -> Method:

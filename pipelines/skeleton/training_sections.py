@@ -27,7 +27,8 @@ from ...eval.report.trainings import (
 )
 from ...eval.results import Line
 from .config import SkeletonConfig
-from .results import (
+from .paper import published, why_not_its_training, why_not_the_papers
+from .series import (
     By,
     OverOrders,
     Series,
@@ -43,12 +44,9 @@ from .results import (
     network_of,
     of_experiment,
     over_orders,
-    published,
     repeats_of,
     series,
     tasks_of,
-    why_not_its_training,
-    why_not_the_papers,
 )
 
 _MOST_IN_A_CHART = 8

@@ -1,4 +1,4 @@
-"""Blocks of the IIRC report about trained baselines, from the table of results and the predictions."""
+"""Sections of the IIRC report about trainings, from the table of results and the predictions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from ...curation.nested import flat
 from ...curation.store import Rows
 from ...eval.metrics.label_sets import co_predictions
 from ...eval.protocols.predictions import Predictions
 from ...eval.report.blocks import Block, Details, Section, Text
 from ...eval.report.label_trees import confusion_figure
 from ...eval.report.trainings import (
-    changed_settings,
     lines_table,
     own_metrics,
     position_curves,
@@ -25,8 +23,8 @@ from ...eval.report.trainings import (
     whole_columns,
 )
 from ...eval.results import Line
-from ...training.baselines.iirc import paper_methods, paper_settings
 from .config import IircConfig
+from .paper import as_published
 
 _HEADINGS = {"pw_js": "pw-JS", "js": "JS", "exact_match": "exact match", "recall": "recall"}
 _KINDS = {"superclass": "superclasses", "subclass_with": "subclasses with a superclass", "subclass_without": "lone subclasses"}
@@ -105,14 +103,6 @@ def _note(found: Sequence[Line]) -> str:
         f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores only as curves, so they are not "
         "shown here."
     )
-
-
-def as_published(line: Line) -> bool:
-    """Whether a line was trained with the paper's settings, by its record."""
-    if line.method not in paper_methods():
-        return False
-    papers = [flat(paper_settings(line.method, dataset=dataset)[1]) for dataset in ("cifar100", "imagenet")]
-    return not changed_settings(line, papers, apart=("data.labels", "data.roles"))
 
 
 def first_digest(line: Line) -> str:

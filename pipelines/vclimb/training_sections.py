@@ -1,49 +1,33 @@
-"""Blocks of the vCLIMB report about trained baselines, next to the paper's figures where the record of a run allows it."""
+"""Sections of the vCLIMB report about trainings, next to the paper's figures where the record of a run allows it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...curation.artifact import Artifact
-from ...curation.nested import flat
-from ...datasets.vclimb.facts import facts, published_figures
-from ...datasets.vclimb.tables import memory_lines, memory_share
+from ...datasets.vclimb.facts import facts
 from ...eval.labels import line_label
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.trainings import (
-    PublishedRow,
-    changed_settings,
     comparable,
     lines_table,
     metric_blocks,
     position_curves,
     position_matrices,
-    record_differences,
     settings_details,
     switch,
     whole_columns,
 )
 from ...eval.results import Line
-from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
-from .baselines import baseline_settings, split_file
-from .config import VclimbConfig
-
-_METRICS = {
-    "Acc (by classes)": "acc_class_weighted",
-    "BWF (by classes)": "bwf_class_weighted",
-    "Acc (plain)": "acc_unweighted",
-    "BWF (plain)": "bwf_unweighted",
-}
+from ...training.baselines.vclimb import CONSISTENT
+from .paper import METRICS, Data, published, why_not_the_papers
 
 
 def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.Table) -> Section:
@@ -61,8 +45,8 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
         blocks.append(Text([text], tone="note"))
     names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
     same = "released split file, settings of the paper, ImageNet weights"
-    fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
-    blocks += [verdict, *metric_blocks(lines, _METRICS, published=published(fair, data.dataset, len(names)))]
+    fair, verdict = comparable(lines, data.why, lambda line: why_not_the_papers(line, data), same)
+    blocks += [verdict, *metric_blocks(lines, METRICS, published=published(fair, data.dataset, len(names)))]
     blocks.append(Text(["BWF is the loss of accuracy of tasks since they were learned: lower is better."]))
     if fair:
         bound = facts().joint.accuracy_percent[data.dataset.removesuffix("_trim").removesuffix("_untrim")]
@@ -100,7 +84,7 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
     names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
     caption = "By method and by frames per stored clip, as in Tables 3 and 4: percent, ± one standard deviation"
-    blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(_METRICS)}, caption)]
+    blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(METRICS)}, caption)]
     for metric, axis, told in (
         ("acc_class_weighted", "accuracy", "Accuracy over all classes seen so far, after each task"),
         ("bwf_class_weighted", "BWF", "Backward forgetting (BWF) after each task"),
@@ -187,151 +171,3 @@ def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
     for each in rows.select(["tested", "stratum", "position", "value"]).to_pylist():
         found.setdefault((each["tested"], each["stratum"]), {}).setdefault(each["position"], []).append(each["value"])
     return {key: np.array([np.mean(values[at]) for at in sorted(values)], np.float64) for key, values in found.items()}
-
-
-def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
-    """Size of memories in frames: with this run's settings, and with the paper's.
-
-    Args:
-        config: settings, whose first method defines the memory.
-        clips: ``role`` and ``frames`` of the dataset.
-    """
-    e = config.evaluation
-    memory = baseline_settings(config, e.methods[0], e.frames[0])["memory"]
-    stored = clips.filter(pc.equal(clips["role"], e.roles[0]))["frames"].to_numpy()
-    rows: list[Sequence[CellValue]] = []
-    if len(stored):
-        clips_held = min(memory["size"], len(stored))
-        for frames in e.frames:
-            held = clips_held * (stored.mean() if frames == "all" else min(frames, stored.mean()))
-            rows.append([f"{frames}", memory["size"], clips_held, round(held), 100 * held / stored.sum()])
-    f, counts = facts(), (4, 8, 16)
-    paper = {
-        name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
-    }
-    lines = memory_lines(paper, {name: one.frames_per_video for name, one in f.datasets.items()}, counts)
-    stated: list[Sequence[CellValue]] = [
-        [
-            line.dataset,
-            line.videos,
-            str(line.frames_per_video or "all"),
-            line.frames,
-            line.in_paper,
-            memory_share(line.frames, f.datasets[line.dataset]),
-            None if line.frames_per_video else f.memory[line.dataset].share_percent_in_paper,
-        ]
-        for line in lines
-    ]
-    share = ["frames per clip", "capacity", "clips, at most", "frames, at most", "% of the training frames"]
-    headings = ["dataset", "videos", "frames per video", "frames, computed", "frames in the paper"]
-    headings += ["% of the training frames", "% in the paper"]
-    return Section(
-        "Memory in frames",
-        [
-            Table(share, rows, f"This run: a capacity of {memory['size']} {memory['unit']}", decimals=1),
-            Table(headings, stated, "The settings of the paper's tables", decimals=2),
-            Text(["For ActivityNet-Trim the paper counts the frames of whole videos; a segment has about 1,490."]),
-        ],
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------ the paper
-
-_PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "er", "iCaRL": "icarl", "BiC": "bic"}
-_BROKEN_IN_TABLE_1 = "bad_segment"
-"""Segments of zero or negative length, which Table 1 counts although they are unusable."""
-
-
-@dataclass(frozen=True)
-class Data:
-    """The recorded data of a run.
-
-    Attributes:
-        dataset: the paper's dataset that it is, "" for none.
-        split_file: SHA-256 of its split file.
-        why: why the data differ from the paper's, "" if they do not.
-    """
-
-    dataset: str
-    split_file: str
-    why: str
-
-
-def data_of(made: Mapping[str, Artifact]) -> Data:
-    """The data of a run, from its finished stages."""
-    digest = split_file(made.get("listed")) or ""
-    released = {one.sha256: one.dataset for one in facts().split_files}
-    if digest not in released:
-        return Data("", digest, "the split is not one of the released ones")
-    untrimmed = made.get("untrimmed")
-    name = released[digest]
-    if name == "activitynet":
-        name += "_trim" if untrimmed is None else "_untrim"
-    return Data(name, digest, _untrimmed(untrimmed) or _sampled(made.get("sampled"), released[digest]) or _lacking(made))
-
-
-def _untrimmed(stage: Artifact | None) -> str:
-    wanted = {"min_coverage": facts().untrim.min_coverage, "several_labels": "reject"}
-    return "" if stage is None else next(iter(record_differences(stage.recipe["settings"], wanted, "split.untrim.")), "")
-
-
-def _sampled(stage: Artifact | None, released: str) -> str:
-    """Why stored frames differ from those from which the paper samples."""
-    if stage is None:
-        return "no frames are stored"
-    fps = facts().splits.activitynet_fps if released == "activitynet" else None
-    view, made = paper_settings("er", dataset="ucf101")["view"], stage.recipe["settings"]
-    wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": view["segments"]}
-    if differences := record_differences(made["plan"], wanted, "frames."):
-        return differences[0]
-    side = made["settings"].get("short_side_px")
-    small = side is not None and side < view["side_px"]
-    return f"frames.short_side_px is {side}, but the paper uses crops of {view['side_px']} pixels" if small else ""
-
-
-def _lacking(made: Mapping[str, Artifact]) -> str:
-    stages = [made[name] for name in ("matched", "probed", "sampled", "near") if name in made]
-    count = sum(n for stage in stages for reason, n in stage.rejects.items() if reason != _BROKEN_IN_TABLE_1)
-    return f"{count:,} clips of the split are missing, unusable or were dropped" if count else ""
-
-
-def why_unfair(line: Line, data: Data) -> str:
-    """Why the results of a line may not be shown next to the paper's; "" if they may."""
-    if data.why:
-        return data.why
-    if line.settings.get("split_file") != data.split_file:
-        return "it was trained on another split"
-    if line.model != MODEL:
-        return f"the model is {line.model}"
-    if line.method.removesuffix(CONSISTENT) not in paper_methods():
-        return "the method is not in the paper"
-    weights = line.settings.get("weights")
-    if weights is None:
-        return "no ImageNet weights were given"
-    if not str(weights).startswith(paper_weights()):
-        return f"weights are not those of torchvision's ResNet-34, whose SHA-256 begins with {paper_weights()}"
-    changed = changed_settings(line, _papers(line, data.dataset), apart=("split_file", "weights"))
-    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
-
-
-def _papers(line: Line, dataset: str) -> Iterable[dict[str, Any]]:
-    """The paper's settings of a line's method, by preset and variant."""
-    frames = line.settings["memory.frames"]
-    for preset in PRESETS:
-        for variant in PRESETS if line.method.endswith(CONSISTENT) else (None,):
-            settings = paper_settings(line.method, dataset=dataset, preset=preset, frames=frames, variant=variant)
-            yield flat({**settings, "roles": ["train", "val", facts().datasets[dataset].evaluated]})
-
-
-def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[PublishedRow]:
-    """The paper's results for the methods of these lines, with this number of tasks and their frames per stored clip."""
-    wanted = {(line.method, str(line.settings["memory.frames"])) for line in lines}
-    found: list[PublishedRow] = []
-    for one in published_figures():
-        if (one.dataset, one.tasks) != (dataset, tasks):
-            continue
-        plain, _, consistent = one.method.partition("+")
-        if (_PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), one.frames) in wanted:
-            values = dict(zip(_METRICS, (one.acc_percent, one.bwf_percent), strict=False))
-            found.append(PublishedRow(one.method, f"vCLIMB, {one.table}", values))
-    return found

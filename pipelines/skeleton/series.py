@@ -1,4 +1,4 @@
-"""Results of trained skeleton streams from the table of results, for the report and for tables that ``eval`` prints."""
+"""Values of trained skeleton streams over orders and repeats, from the table of results."""
 
 from __future__ import annotations
 
@@ -12,23 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...curation.artifact import load_artifact, load_run
-from ...curation.keys import sha256
-from ...curation.nested import flat
-from ...curation.store import Store
-from ...datasets.skeleton.facts import facts, table_2
-from ...eval.labels import LabelledSettings, line_label, told_of_all, unnamed
-from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
+from ...eval.labels import LabelledSettings, line_label, told_of_all
+from ...eval.metrics.order_sensitivity import OrderDifference
 from ...eval.protocols.order_sensitivity import Key, differences
-from ...eval.report.blocks import Cell
-from ...eval.report.trainings import PublishedRow, changed_settings
-from ...eval.results import Line, lines
-from ..config import find_config, load
-from ..training_results import results
-from .config import SkeletonConfig, training_settings
+from ...eval.results import Line
 
 By = Literal["task", "class"]
-
 _KINDS: Mapping[By, tuple[str, ...]] = {"task": ("task_order",), "class": ("task_order", "class_order")}
 """Experiments whose orders count: for classes, orders of the tasks and of the classes together, as in the paper."""
 
@@ -212,130 +201,3 @@ def best_of_grid(found: Sequence[Line]) -> dict[tuple[str, str], Line]:
         if one not in best or by_repeat(line, "aa", "val").mean() > by_repeat(best[one], "aa", "val").mean():
             best[one] = line
     return best
-
-
-# ------------------------------------------------------------------------------------------------------------ the paper
-
-_OF_THE_DATA = ("source.kind", "classes", "only", "bodies", "layout", "tensor", "split", "orders.tasks")
-
-
-def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) -> str:
-    """Why the data of a run differ from those of the paper that ``evaluation.paper`` names; "" if they do not.
-
-    Args:
-        config: settings that the run recorded.
-        out: the run.
-        values: the recorded settings as JSON-like values.
-    """
-    if config.evaluation.paper is None:
-        return "evaluation.paper is not set"
-    _, wanted, _ = _packaged(config)
-    ours, theirs = flat(values), flat(wanted)
-    for part in _OF_THE_DATA:
-        for name in dict.fromkeys([*ours, *theirs]):
-            if (name == part or name.startswith(f"{part}.")) and ours.get(name) != theirs.get(name):
-                return f"{name} = {ours.get(name)!r} instead of {theirs.get(name)!r}"
-    wanted_rows = facts().nwucla.sequences if config.evaluation.paper == "ucla" else facts().ntu_cil.sequences
-    store = Store(out)
-    shards = load_artifact(store, "shards")
-    rows = 0 if shards is None else shards.rows
-    if rows != wanted_rows:
-        return f"it has {rows:,} sequences instead of {wanted_rows:,}"
-    return _order_differs(store, ours.get("source.lists")) if config.evaluation.paper == "ucla" else ""
-
-
-def _order_differs(store: Store, lists: str | None) -> str:
-    """Why the recorded sequences of an N-UCLA run are not in the order of CTR-GCN's lists; "" if they are.
-
-    Table 2 was reproduced only in that order, which determines the test set.
-    """
-    split = load_artifact(store, "split")
-    keys = [] if split is None else split.rows_view(store).table(["key", "position"]).sort_by("position")["key"].to_pylist()
-    if sha256("\n".join(keys)) == facts().nwucla.lists_sha256:
-        return ""
-    if lists is None:
-        return "source.lists is not set, so sequences are ordered by name, which changes the test set"
-    return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which changes the test set"
-
-
-def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:
-    variant = None if config.evaluation.paper == "ucla" else "ntu"
-    return load(SkeletonConfig, find_config("skeleton", variant), benchmark="skeleton")
-
-
-_ORDERS: Mapping[By, int] = {"task": 120, "class": 220}
-"""Numbers of orders in Table 2: all of five tasks; and these with 100 of the classes."""
-
-
-def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by: By) -> str:
-    """Why differences over the orders of a series do not match Table 2, by the records of its trainings; "" if they do."""
-    if one.method not in _table_2(config, by):
-        return "the method is not in Table 2"
-    if over.orders != _ORDERS[by]:
-        return f"these are {over.orders} orders, and Table 2 covers {_ORDERS[by]}"
-    return next((why for line in one.lines if (why := why_not_its_training(config, line))), "")
-
-
-def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = False) -> str:
-    """Why a training differs from the paper's, by its record; "" if it does not.
-
-    Args:
-        config: settings of the run, which name the paper.
-        line: line of the training.
-        of_grid: whether to ignore settings of the method, which a grid varies.
-    """
-    e = _packaged(config)[0].evaluation
-    if line.model != e.network.architecture:
-        return f"the model is {line.model}"
-    wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))
-    tried = [name for name in {**wanted, **line.settings} if of_grid and name.startswith("method")]
-    changed = changed_settings(line, [wanted], apart=("orders", "seed", "task_orders", *tried))
-    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
-
-
-def published(config: SkeletonConfig, told: Sequence[Series], by: By) -> list[PublishedRow]:
-    """The rows of Table 2 for these series."""
-    rows: list[PublishedRow] = []
-    for one in told:
-        figures = {
-            name: Cell(100 * mean, note=f"± {100 * std:.2f}" if std else "")
-            for name, (mean, std) in _table_2(config, by)[one.method].items()
-        }
-        rows.append(PublishedRow(one.method, "Table 2", figures))
-    return rows
-
-
-def _table_2(config: SkeletonConfig, by: By) -> dict[str, dict[str, tuple[float, float]]]:
-    """Method -> AOPD and MOPD as shares, with their deviations."""
-    found = table_2(by, config.evaluation.paper or "ucla")
-    return {
-        method: {"AOPD": (one.aopd_percent / 100, one.aopd_std_percent / 100)}
-        | {"MOPD": (one.mopd_percent / 100, one.mopd_std_percent / 100)}
-        for method, one in found.items()
-    }
-
-
-# ----------------------------------------------------------------------------------------------------- what eval prints
-
-
-def order_scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
-    """Differences over orders, which combine several trainings: ``mean`` and ``std`` by heading, with the paper's values."""
-    found = lines(results(out))
-    data = data_differs(config, out, load_run(Store(out)).config) if found else ""
-    told: dict[str, dict[str, Any]] = {}
-    for by in ("task", "class"):
-        pairs = over_orders(found, by)
-        for (one, over), apart in zip(pairs, unnamed([one.labelled for one, _ in pairs]), strict=True):
-            table = told.setdefault(f"difference over orders, by {by}", {})
-            means = {"AOPD": over.difference.aopd, "MOPD": over.difference.mopd}
-            figures = {name: mean_and_deviation(values) for name, values in means.items()}
-            table[f"{one.label}, {over.orders} orders"] = _line(figures) | ({"apart": apart} if apart else {})
-            if not data and not why_not_the_papers(config, one, over, by):
-                table[f"{one.label}, Table 2"] = _line(_table_2(config, by)[one.method])
-    return told
-
-
-def _line(values: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
-    parts = {"mean": {name: float(mean) for name, (mean, _) in values.items()}}
-    parts["std"] = {name: float(std) for name, (_, std) in values.items()}
-    return {part: {name: None if math.isnan(each) else each for name, each in those.items()} for part, those in parts.items()}
