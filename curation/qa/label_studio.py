@@ -24,6 +24,7 @@ from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
 from .options import (
     LABELS_PROMPT,
     NONE_OF_THE_ABOVE,
+    SENSITIVE_ANSWERS,
     SENSITIVE_PROMPT,
     Option,
     answers_to_classes,
@@ -112,7 +113,7 @@ def labelling_config(
     if "sensitive" in forms:
         ET.SubElement(view, "Header", value=SENSITIVE_PROMPT)
         sensitive = ET.SubElement(view, "Choices", name="sensitive", toName="image", choice="single", required="true")
-        for answer in ("Yes", "No"):
+        for answer in SENSITIVE_ANSWERS:
             ET.SubElement(sensitive, "Choice", value=answer)
     ET.indent(view)
     return ET.tostring(view, encoding="unicode") + "\n"
@@ -245,13 +246,13 @@ def _votes(
         raise Reject("duplicate_worker", f"worker {hashed} has answered for this image before")
     answers = {name: _choices(annotation["result"], name) for name in forms}
     labels = read_answer(answers["labels"], classes)
-    if "sensitive" in forms and answers["sensitive"] not in (["Yes"], ["No"]):
-        raise Reject("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
+    if "sensitive" in forms and answers["sensitive"] not in [[answer] for answer in SENSITIVE_ANSWERS]:
+        raise Reject("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not {' or '.join(SENSITIVE_ANSWERS)}")
     voted.add((hashed, key))
     seconds = _seconds(annotation.get("lead_time"))
     votes: list[tuple[Any, ...]] = [(key, "labels", hashed, labels, None, seconds, None)]
     if "sensitive" in forms:
-        votes.append((key, "sensitive", hashed, None, answers["sensitive"] == ["Yes"], seconds, None))
+        votes.append((key, "sensitive", hashed, None, SENSITIVE_ANSWERS[answers["sensitive"][0]], seconds, None))
     return votes
 
 

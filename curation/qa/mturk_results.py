@@ -22,7 +22,7 @@ import pyarrow as pa
 from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
 from ..rows import REJECTS, Reject, is_text
 from .mturk import unguard_formula
-from .options import Option, answers_to_classes, read_answer
+from .options import SENSITIVE_ANSWERS, Option, answers_to_classes, read_answer
 from .votes import VOTES
 
 LABELS_COLUMN = "Answer.taskAnswers"
@@ -217,9 +217,10 @@ class _Reader:
         if labels:
             yield "labels", self._labels(labels)
         if sensitive:
-            if sensitive not in ("Yes", "No"):
-                raise Reject("malformed_answer", f"{SENSITIVE_COLUMN} is {_shown(sensitive)}, not Yes or No")
-            yield "sensitive", sensitive == "Yes"
+            if sensitive not in SENSITIVE_ANSWERS:
+                wanted = " or ".join(SENSITIVE_ANSWERS)
+                raise Reject("malformed_answer", f"{SENSITIVE_COLUMN} is {_shown(sensitive)}, not {wanted}")
+            yield "sensitive", SENSITIVE_ANSWERS[sensitive]
 
     def _labels(self, text: str) -> list[str]:
         if len(text) > _ANSWER_LIMIT:

@@ -14,6 +14,9 @@ LABELS_PROMPT = f"Select one or more elements in this image. Or select '{NONE_OF
 SENSITIVE_PROMPT = "Does this image contain sensitive content (e.g., pornography, abuse, hate speech, etc.)?"
 """Default questions of the two forms, for rounds without their own."""
 
+SENSITIVE_ANSWERS = {"Yes": True, "No": False}
+"""Answer of the sensitive form -> whether the image is sensitive."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Option:

@@ -27,7 +27,7 @@ from ...curation.qa.desk import GOLD_EVERY, Desk, NotPossible
 from ...curation.qa.imports import Imported, import_votes, own_salt
 from ...curation.qa.mturk import web_address
 from ...curation.qa.mturk_results import hash_worker
-from ...curation.qa.options import check_options
+from ...curation.qa.options import SENSITIVE_ANSWERS, check_options
 from ...curation.qa.rounds import Round, add_to_gold_key, addresses_of, asked_rows, gold_key, gold_questions, images_of
 from ...curation.qa.served import votes_in
 from ...curation.records import JOURNAL
@@ -273,7 +273,7 @@ def _chosen(asked: Round, form: Mapping[str, Sequence[str]]) -> tuple[list[str],
     """Names of the chosen options, in order, and the answer to the Yes-or-No question."""
     chosen = {*form.get("label", ())}
     labels = [option.name for number, option in enumerate(asked.options) if str(number) in chosen]
-    return labels, {"Yes": True, "No": False}.get(form.get("sensitive", [""])[0])
+    return labels, SENSITIVE_ANSWERS.get(form.get("sensitive", [""])[0])
 
 
 def _undo(asking: Asking, request: Request) -> Response:
