@@ -13,10 +13,12 @@ import gc
 import logging
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.context
 import os
 import pickle
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +50,9 @@ _SILENCE = 2.0
 
 _ANSWER = 5.0
 """Timeout in seconds for an answer of the scheduler of a cluster."""
+
+_LARGE = ("numpy", "pyarrow.compute", "pyarrow.parquet", "torch")
+"""Libraries of which worker processes share one copy. None of them starts a thread on import that a fork would lose."""
 
 _TRIES = 3
 """Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
@@ -166,8 +171,7 @@ class Workers:
     def _new_pool(self) -> Executor:
         if self._scheduler == "threads":
             return ThreadPoolExecutor(self._count)
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
+        return ProcessPoolExecutor(self._count, _context(), initializer=_begin_worker, initargs=(dict(os.environ),))
 
     def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
         from distributed import CancelledError, KilledWorker
@@ -449,8 +453,24 @@ def _end_at_once() -> None:
     atexit.register(gc.freeze)
 
 
-def _begin_worker() -> None:
-    """Initialise a worker process, which ignores Ctrl-C and ends when its parent is gone, even by kill -9."""
+def _context() -> multiprocessing.context.BaseContext:
+    """How worker processes start. On Linux they are forked from a server process that has imported the large libraries which
+    this process uses: imported by each worker, they would take seconds and hundreds of megabytes each."""
+    if not sys.platform.startswith("linux"):  # elsewhere a library may have started what does not survive a fork
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([name for name in _LARGE if name in sys.modules])
+    return context
+
+
+def _begin_worker(environment: Mapping[str, str]) -> None:
+    """Initialise a worker process, which ignores Ctrl-C and ends when its parent is gone, even by kill -9.
+
+    Args:
+        environment: that of the parent; the server process may have been started before a change of it.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
     _keep_freed_memory()
     _end_at_once()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
