@@ -26,7 +26,7 @@ def read_groups(file: pq.ParquetFile, columns: Sequence[str] | None, start: int,
             groups.append(index)
         row += rows
     wanted = list(columns) if columns is not None else None
-    table = file.read_row_groups(groups, columns=wanted, use_threads=len(groups) > 1)  # for one group, threads cost a third more
+    table = file.read_row_groups(groups, columns=wanted, use_threads=len(groups) > 1)  # threads cost more than one group gains
     return table.slice(start - first if groups else 0, None if stop is None else stop - start)
 
 
