@@ -46,6 +46,7 @@ class Benchmark:
         tables: further tables of scores that ``eval`` prints: ``tables(config, out)``, protocol -> method -> values.
         doubts: lines on trained baselines whose settings do not suit the data: ``doubts(config, out)``; logged as warnings.
         report: writes the HTML report of a run and returns its path. ``find`` sets a default: see ``report.write_default``.
+        joins: whether ``report`` takes ``beside``, other runs whose results are joined with the run's.
         early: protocol of a training -> function that publishes its training data as soon as possible, even while the run
             waits for annotators, so that training can start.
         release: writes a run in the layout of the benchmark's release: ``release(config, out, folder) -> images``; with an
@@ -74,7 +75,8 @@ class Benchmark:
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
     doubts: Callable[[Any, str], Sequence[str]] = lambda config, out: ()
-    report: Callable[[Any, str], str] | None = None
+    report: Callable[..., str] | None = None
+    joins: bool = False
     release: Callable[..., int] | None = None
     export: Callable[..., Any] | None = None
     early: Mapping[str, Publish] = dataclasses.field(default_factory=dict[str, Publish])

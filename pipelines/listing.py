@@ -70,6 +70,10 @@ def _of_papers(kind: str) -> Iterator[dict[str, str]]:
             for name, (method, settings) in methods.items():
                 if name not in METHODS.builtin:
                     yield _row_of(benchmark, name, _told(method, settings))
+        for name in vclimb.GROUPS:
+            yield _row_of(
+                "vclimb", name, "A group: the rows of this table of the paper for the dataset and its number of tasks."
+            )
         for name in vclimb.paper_methods():
             yield _row_of("vclimb", name + vclimb.CONSISTENT, f"{name}, with the loss of temporal consistency.")
     elif kind == "estimators":

@@ -145,11 +145,17 @@ def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     return training_results.skipped_trainings(out)
 
 
-def report(out: str, *, pipeline: str | None = None) -> str:
+def report(out: str, *, beside: Sequence[str] = (), pipeline: str | None = None) -> str:
     """Write the HTML report of a run in a local folder, and return its path. Also works for a run that waits for votes.
 
+    Args:
+        out: the run.
+        beside: other runs of the benchmark, whose results the report joins with this run's; for vCLIMB, in the form of the
+            paper's tables, which span data sets and numbers of tasks.
+        pipeline: as for ``job_of``.
+
     Raises:
-        WrongUse: the benchmark has no report.
+        WrongUse: the benchmark has no report, or its report joins no runs.
         StoreError: too few stages are finished for a report, or the dataset does not match the settings of the run.
 
     >>> import benchwright as bw
@@ -160,6 +166,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     todo = job_of(out, pipeline=pipeline)
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
+    if beside and not todo.benchmark.joins:
+        raise WrongUse(f"the report of benchmark {todo.benchmark.name} joins no runs: leave --beside out")
     check_dataset(out)
     if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
         raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
@@ -167,7 +175,7 @@ def report(out: str, *, pipeline: str | None = None) -> str:
 
     try:
         with waiting_for(_waits(todo, out)):
-            return todo.benchmark.report(todo.config, out)
+            return todo.benchmark.report(todo.config, out, **({"beside": beside} if beside else {}))
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise

@@ -26,6 +26,11 @@ class PublishedResult(NamedTuple):
     acc_percent: float
     bwf_percent: float
 
+    @property
+    def group(self) -> str:
+        """The table as one word: ``table2``, ``supplement``."""
+        return self.table.lower().replace(" ", "")
+
 
 def published_figures() -> Iterator[PublishedResult]:
     """The published results, in the order of the tables."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.package_data import FactTable
 from ..videos.rows import ROLES
@@ -35,6 +36,25 @@ def table_1(clips: pa.Table, rule: Literal["floor", "round"]) -> dict[str, int]:
     table = per_task(clips)
     sums = {role: sum(table[role].to_pylist()) / table.num_rows for role in ROLES}
     return {role: math.floor(mean) if rule == "floor" else round(mean) for role, mean in sums.items() if mean}
+
+
+def frames_per_video(clips: pa.Table, fps: float, role: str) -> int | None:
+    """Table 1's frames per video: the mean over the clips of a role, each with all frames of its video, rounded down.
+
+    None if the lengths of some videos are unknown. For ActivityNet's val clips the result is the paper's; its train clips have
+    3,845 (Trim) and 3,517 (Untrim).
+
+    Args:
+        clips: columns ``role`` and ``video_s``, seconds.
+        fps: frames per second.
+        role: the role, as ``evaluation.roles`` has it for the report.
+
+    >>> clips = pa.table({"role": ["train", "val", "val"], "video_s": [9.0, 10.0, 10.1]})
+    >>> frames_per_video(clips, 30.0, "val")
+    301
+    """
+    seconds = clips["video_s"].filter(pc.equal(clips["role"], role))
+    return None if seconds.null_count or not len(seconds) else math.floor(pc.mean(seconds).as_py() * fps)
 
 
 class Leaks(NamedTuple):
@@ -136,19 +156,21 @@ class MemoryLine(NamedTuple):
     in_paper: int
 
 
-def memory_lines(memory: Mapping[str, Sequence[int]], average: Mapping[str, int], settings: Sequence[int]) -> list[MemoryLine]:
+def memory_lines(memory: Mapping[str, FactTable], average: Mapping[str, int]) -> list[MemoryLine]:
     """The memory sizes stated in the paper, computed as videos times frames, next to the printed numbers.
 
     Args:
-        memory: dataset -> number of videos, the paper's frames if all are kept, and its frames for each of ``settings``.
+        memory: dataset -> the paper's memory, as in ``facts.toml``.
         average: dataset -> average number of frames per video.
-        settings: numbers of frames per stored video.
     """
     lines: list[MemoryLine] = []
-    for dataset, (videos, everything, *stated) in memory.items():
-        lines.append(MemoryLine(dataset, videos, None, videos * average[dataset], everything))
-        pairs = zip(settings, stated, strict=True)
-        lines += [MemoryLine(dataset, videos, frames, videos * frames, in_paper) for frames, in_paper in pairs]
+    for dataset, one in memory.items():
+        stated = {None: one.get("all_frames_in_paper"), **one.frames_in_paper}
+        lines += [
+            MemoryLine(dataset, one.videos, frames, one.videos * (frames or average[dataset]), in_paper)
+            for frames, in_paper in stated.items()
+            if in_paper is not None
+        ]
     return lines
 
 

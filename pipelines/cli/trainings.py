@@ -140,7 +140,20 @@ def _tell_left_out(out: str, pipeline: str | None) -> tuple[Mapping[str, str], M
     return stale, skipped
 
 
-def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
+def report(
+    out: Out,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside",
+            metavar="OTHER",
+            help="Another run of the benchmark, whose results are joined with this run's in tables of the paper's form "
+            "(vclimb); repeatable.",
+        ),
+    ] = None,
+    pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
+) -> None:
     """Write the HTML report of a run.
 
     Prints its path.
@@ -148,10 +161,12 @@ def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -
     \b
     Examples:
       benchwright report out
+      benchwright report trim --beside untrim --beside ucf
     """
     from .. import api
 
-    trust(out, trust_code)
+    for each in (out, *(beside or ())):
+        trust(each, trust_code)
     with api.reading_once():
-        print(api.report(out, pipeline=pipeline))
+        print(api.report(out, beside=beside or (), pipeline=pipeline))
         _tell_left_out(out, pipeline)

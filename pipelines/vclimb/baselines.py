@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...curation.registry import load_entry
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...eval.protocols.class_incremental import measure_classes
-from ...training.baselines.vclimb import CONSISTENT, MODEL, paper_methods, paper_settings, present_name
+from ...training.baselines.vclimb import CONSISTENT, GROUPS, MODEL, paper_methods, paper_settings, present_name, table_rows
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ...training.models.tsn import check_tsn
@@ -37,16 +37,17 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
         config: settings of the run.
         out: the run.
         methods: names in ``training.baselines.vclimb``, names of any method of the registry, or references, each optionally
-            with ``+tc`` for temporal consistency; by default those of the settings.
-        protocols: ``frames-4``, ``frames-all``, ...: frames of a stored clip; by default those of the settings.
+            with ``+tc`` for temporal consistency, or tables of the paper, such as ``table3``; by default those of the settings.
+        protocols: ``frames-4``, ``frames-all``, ...: frames of a stored clip; by default those of the settings. Of a table of
+            the paper, only its rows with these frames are trained.
 
     Raises:
         WrongUse: an unknown method or protocol, settings that do not fit, or a dataset that lacks a task or a role.
     """
     e = config.evaluation
     recorded = {"roles": list(e.roles), "split_file": split_file(load_artifact(Store(out), "listed")), "weights": _weights(e)}
-    frames = [_frames(name) for name in protocols] or e.frames
-    found = _trainings(config, posixpath.join(out, DATASET), list(methods) or e.methods, frames, e.seeds, recorded)
+    rows = baseline_rows(config, list(methods), [_frames(name) for name in protocols])
+    found = _trainings(config, posixpath.join(out, DATASET), rows, e.seeds, recorded)
     _check_tasks(config, out, found[0].facts())
     return found
 
@@ -54,15 +55,14 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
 def _trainings(
     config: VclimbConfig,
     dataset: str,
-    methods: Iterable[str],
-    stored: Iterable[Any],
+    rows: Iterable[tuple[str, Any]],
     seeds: Iterable[int],
     recorded: Mapping[str, Any],
 ) -> list[Training]:
-    e, names = config.evaluation, list(dict.fromkeys(map(present_name, methods)))
+    e = config.evaluation
 
     def baselines() -> Iterator[dict[str, Any]]:
-        for frames, name in itertools.product(dict.fromkeys(stored), names):
+        for name, frames in rows:
             settings = {**baseline_settings(config, name, frames), **recorded}
             _check_views(name, settings)
             given = {"settings": settings, "places": places_of(name)}
@@ -84,7 +84,27 @@ def _trainings(
 
 def check_settings(config: VclimbConfig) -> None:
     """Raise ``WrongUse`` if the settings' baselines do not fit, as far as this can be checked before there is a dataset."""
-    _trainings(config, "", config.evaluation.methods, config.evaluation.frames, config.evaluation.seeds[:1], {})
+    _trainings(config, "", baseline_rows(config), config.evaluation.seeds[:1], {})
+
+
+def baseline_rows(config: VclimbConfig, methods: Sequence[str] = (), frames: Sequence[Any] = ()) -> list[tuple[str, Any]]:
+    """What is trained: method and frames of a stored clip, each pair once. Arguments that are not empty replace the settings.
+
+    Raises:
+        WrongUse: a table of the paper has no row for the dataset, the number of tasks and these frames.
+    """
+    e = config.evaluation
+    names, tables = list(methods or e.methods), dict[str, list[tuple[str, Any]]]()
+    for name in (name for name in names if name in GROUPS):
+        found = table_rows(name, dataset=e.dataset, tasks=config.split.tasks)
+        if not (rows := [row for row in found if not frames or row[1] in frames]):
+            shown = f" with {' or '.join(map(str, frames))} frames" if found else ""
+            message = f"the paper's {name} has no row{shown} for {e.dataset} in {config.split.tasks} tasks"
+            raise WrongUse(f"{message}: name methods instead, such as icarl{CONSISTENT}")
+        tables[name] = rows
+    plain = [present_name(name) for name in names if name not in tables]
+    product = [(name, each) for each in frames or e.frames for name in plain]
+    return list(dict.fromkeys([*product, *itertools.chain(*tables.values())]))
 
 
 def split_file(listed: Artifact | None) -> str | None:
@@ -147,7 +167,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
         settings["schedule"] = {**settings["schedule"], "select": "none"}
     changes = e.settings
     if settings["consistency"] is None and "consistency" in changes:
-        if not any(each.endswith(CONSISTENT) for each in e.methods):
+        if not any(each.endswith(CONSISTENT) for each, _ in baseline_rows(config)):
             message = f"no name of evaluation.methods ends in {CONSISTENT}, such as {name}{CONSISTENT}"
             raise WrongUse(f"evaluation.settings.consistency: {message}")
         changes = {table: values for table, values in changes.items() if table != "consistency"}

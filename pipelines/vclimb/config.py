@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.vclimb.splits import OnLostRole, RoleRule
 from ...eval.metrics.registry import OF_STREAMS
-from ...training.baselines.vclimb import CONSISTENT
+from ...training.baselines.vclimb import CONSISTENT, GROUPS
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
@@ -268,10 +268,11 @@ class VclimbEvaluation:
 
     Attributes:
         dataset: dataset whose settings in the paper are used.
-        preset: which to follow where paper and code differ.
+        preset: which to follow where paper and code differ: the paper's text (``as_written``), or its code (``as_released``).
         methods: names of ``training.baselines.vclimb``, of any other method, or references, each optionally with ``+tc`` for
-            temporal consistency.
-        frames: frames used of a stored clip, one run for each: 4, 8, 16, or ``all``.
+            temporal consistency; or ``table2``, ``table3``, ``table4``, ``supplement``: the rows that the paper's table has for
+            ``dataset`` and ``split.tasks``, each with its own frames.
+        frames: frames used of a stored clip, one run for each: 4, 8, 16, or ``all``; rows of the paper's tables have their own.
         seeds: seeds, one run for each.
         roles: role for training, role for choosing the epoch (``none``: the last epoch is used), and role that is reported.
         variant: variant of temporal consistency, if not that of ``preset``.
@@ -288,7 +289,7 @@ class VclimbEvaluation:
 
     dataset: Literal["ucf101", "kinetics400", "activitynet_trim", "activitynet_untrim"]
     preset: Literal["as_released", "as_written"]
-    methods: Annotated[list[Annotated[str, OneOf(METHODS, suffix=CONSISTENT)]], Field(min_length=1)]
+    methods: Annotated[list[Annotated[str, OneOf(METHODS, GROUPS, CONSISTENT)]], Field(min_length=1)]
     frames: Annotated[list[int | Literal["all"]], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
     roles: tuple[Role, Role | Literal["none"], Role]

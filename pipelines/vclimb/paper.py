@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from ...eval.report.trainings import (
     record_differences,
 )
 from ...eval.results import Line
-from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
+from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights, row_of
 from .baselines import split_file
 
 METRICS = {
@@ -24,9 +25,6 @@ METRICS = {
     "Acc (plain)": "acc_unweighted",
     "BWF (plain)": "bwf_unweighted",
 }
-_PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "er", "iCaRL": "icarl", "BiC": "bic"}
-_BROKEN_IN_TABLE_1 = "bad_segment"
-"""Segments of zero or negative length, which Table 1 counts although they are unusable."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,8 @@ def data_of(made: Mapping[str, Artifact]) -> Data:
     name = released[digest]
     if name == "activitynet":
         name += "_trim" if untrimmed is None else "_untrim"
-    return Data(name, digest, _untrimmed(untrimmed) or _sampled(made.get("sampled"), released[digest]) or _lacking(made))
+    why = _untrimmed(untrimmed) or _sampled(made.get("sampled"), released[digest])
+    return Data(name, digest, why or _lacking(made, facts().datasets[name].get("unusable", {})))
 
 
 def _untrimmed(stage: Artifact | None) -> str:
@@ -76,9 +75,11 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     return f"frames.short_side_px is {side}, but the paper uses crops of {view['side_px']} pixels" if small else ""
 
 
-def _lacking(made: Mapping[str, Artifact]) -> str:
+def _lacking(made: Mapping[str, Artifact], unusable: Mapping[str, int]) -> str:
+    """Clips that the run lacks and the paper trained or tested on: rejects beyond those of the split itself, by reason."""
     stages = [made[name] for name in ("matched", "probed", "sampled", "near") if name in made]
-    count = sum(n for stage in stages for reason, n in stage.rejects.items() if reason != _BROKEN_IN_TABLE_1)
+    lost = sum((Counter(stage.rejects) for stage in stages), Counter[str]())
+    count = (lost - Counter(unusable)).total()
     return f"{count:,} clips of the split are missing, unusable or were dropped" if count else ""
 
 
@@ -102,23 +103,21 @@ def why_not_the_papers(line: Line, data: Data) -> str:
 
 
 def _papers(line: Line, dataset: str) -> Iterable[dict[str, Any]]:
-    """The paper's settings of a line's method, by preset and variant."""
-    frames = line.settings["memory.frames"]
+    """The settings of a line's method by the paper's text, and by its code: a mixture of both is neither."""
     for preset in PRESETS:
-        for variant in PRESETS if line.method.endswith(CONSISTENT) else (None,):
-            settings = paper_settings(line.method, dataset=dataset, preset=preset, frames=frames, variant=variant)
-            yield flat({**settings, "roles": ["train", "val", facts().datasets[dataset].evaluated]})
+        settings = paper_settings(line.method, dataset=dataset, preset=preset, frames=line.settings["memory.frames"])
+        yield flat({**settings, "roles": ["train", "val", facts().datasets[dataset].evaluated]})
 
 
 def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[PublishedRow]:
-    """The paper's results for the methods of these lines, with this number of tasks and their frames per stored clip."""
-    wanted = {(line.method, str(line.settings["memory.frames"])) for line in lines}
-    found: list[PublishedRow] = []
+    """The paper's results for the methods of these lines, with this number of tasks and their frames per stored clip.
+
+    A result that several tables print is given once, from the first.
+    """
+    wanted = {(line.method, line.settings["memory.frames"]) for line in lines}
+    found: dict[tuple[str, Any], PublishedRow] = {}
     for one in published_figures():
-        if (one.dataset, one.tasks) != (dataset, tasks):
-            continue
-        plain, _, consistent = one.method.partition("+")
-        if (_PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), one.frames) in wanted:
+        if (one.dataset, one.tasks) == (dataset, tasks) and row_of(one) in wanted:
             values = dict(zip(METRICS, (one.acc_percent, one.bwf_percent), strict=False))
-            found.append(PublishedRow(one.method, f"vCLIMB, {one.table}", values))
-    return found
+            found.setdefault(row_of(one), PublishedRow(one.method, f"vCLIMB, {one.table}", values))
+    return list(found.values())

@@ -193,4 +193,5 @@ BENCHMARK = built_in(
     card.publish,
     check=later("benchwright.pipelines.vclimb.baselines:check_settings"),
     shown=SHOWN,
+    joins=True,
 )

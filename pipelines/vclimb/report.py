@@ -13,16 +13,17 @@ from ...curation.rows import REJECTS
 from ...curation.store import Rows, Store
 from ...curation.video.frames import unpack_frames
 from ...datasets.vclimb.facts import facts
-from ...datasets.vclimb.tables import coverage, leaks, memory_lines, memory_share, table_1
+from ...datasets.vclimb.tables import coverage, frames_per_video, leaks, memory_lines, memory_share, table_1
 from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Section, Table, Text, Thumb
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
 from ..report import ReportedRun, write_page
 from ..user_code import shown
-from .baselines import baseline_settings
+from .baselines import baseline_rows, baseline_settings
 from .card import cut_warning, leak_warning, split_stage, unknown_warning
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
+from .joined_runs import joined_section
 from .paper import data_of
 from .training_sections import memories_section, results_section
 
@@ -35,15 +36,23 @@ _AFTER_SPLIT = ("matched", "probed", "sampled")
 """Stages that reject missing or unusable clips."""
 
 
-def write_report(config: VclimbConfig, out: str) -> str:
-    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
+def write_report(config: VclimbConfig, out: str, beside: Sequence[str] = ()) -> str:
+    """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path.
+
+    Args:
+        config: settings of the run.
+        out: the run.
+        beside: other runs, whose results are joined with this one's in the form of the paper's tables.
+    """
     run = ReportedRun.of(out)
     sections: list[Section] = []
+    sampled = run.rows("sampled")
     clips = run.rows(*filter(None, [split_stage(run.made)]))
     if clips is not None and "task" in clips.column_names:
-        table = clips.table(["key", "task", "class_index", "label", "role", "group", "name"])
-        sections += [_split(config, table), _leaks(config, table), _coverage(table, run)]
-    if (sampled := run.rows("sampled")) is not None:
+        columns = ["key", "task", "class_index", "label", "role", "group", "name", "video_s"]
+        table = clips.table([name for name in columns if name in clips.column_names])
+        sections += [_split(config, table, sampled), _leaks(config, table), _coverage(table, run)]
+    if sampled is not None:
         sections += [_frames(sampled), _sheets(sampled, run.store)]
     frames, chosen = config.frames, "all frames"
     if frames.kind != "all":
@@ -55,6 +64,8 @@ def write_report(config: VclimbConfig, out: str) -> str:
         sections.append(_memory(config, table))
         sections += [results_section(name, found, data_of(run.made), table) for name, found in run.protocols.items()]
         sections += memories_section(run.protocols)
+    if beside:
+        sections.append(joined_section([out, *beside]))
     return write_page(
         run,
         "A vCLIMB\u2011style benchmark",
@@ -77,11 +88,13 @@ def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
     return [warning for warning in lines if warning]
 
 
-def _split(config: VclimbConfig, clips: pa.Table) -> Section:
+def _split(config: VclimbConfig, clips: pa.Table, sampled: Rows | None) -> Section:
     table = task_table(clips, ROLES, "Clips of the split, missing ones included")
     blocks: list[Block] = [table]
-    if isinstance(config.source, SplitFileSource):
-        blocks += _table_1(config, clips, len(table.rows))
+    # Official lists are compared, too: their numbers per task do not depend on the order of the classes.
+    listed = config.evaluation.dataset.startswith(config.source.kind.removesuffix("_csv"))
+    if isinstance(config.source, SplitFileSource) or listed:
+        blocks += _table_1(config, clips, len(table.rows), sampled)
     frame = pl.DataFrame(pl.from_arrow(clips.select(["label", "task", "class_index", "role"])))
     counts = [(pl.col("role") == role).sum().cast(pl.Int64).alias(role) for role in ROLES]
     by_class = frame.group_by("label", pl.col("task", "class_index").cast(pl.String)).agg(*counts)
@@ -90,20 +103,27 @@ def _split(config: VclimbConfig, clips: pa.Table) -> Section:
     return Section("Split", [*blocks, Details("Classes, in the order in which they are learned", [classes])])
 
 
-def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int) -> list[Block]:
-    facts_of = facts().datasets[config.evaluation.dataset]
+def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int, sampled: Rows | None) -> list[Block]:
+    facts_of, role = facts().datasets[config.evaluation.dataset], config.evaluation.roles[2]
     if tasks not in facts_of.per_task:
         return []
     published = facts_of.per_task[tasks]
     ours = table_1(clips, facts_of.per_task_rule)
+    frames = frames_per_video(clips, facts().splits.activitynet_fps, role)
+    if frames is None and sampled is not None:
+        found = sampled.table(["role", "n_available"])
+        frames = pc.mean(found["n_available"].filter(pc.equal(found["role"], role))).as_py()
+    classes = pc.count_distinct(clips["label"]).as_py()
     rows: list[Sequence[CellValue]] = [
-        ["this run", *(ours.get(r) for r in ROLES)],
-        ["Table 1", *(published.get(r) for r in ROLES)],
+        ["this run", *(ours.get(r) for r in ROLES), classes // tasks, None if frames is None else int(frames)],
+        ["Table 1", *(published.get(r) for r in ROLES), facts_of.classes // tasks, facts_of.frames_per_video],
     ]
     same = ours == dict(published)
     verdict = f"The counts {'equal' if same else 'differ from'} those of the paper's Table 1."
+    caption = f"Clips per task, {tasks} tasks (mean, {facts_of.per_task_rule}, as in Table 1); frames: mean over {role} clips"
+    whole = "of the whole video, once for each of its clips" if config.evaluation.dataset.startswith("activitynet") else ""
     return [
-        Table(["", *ROLES], rows, f"Clips per task, {tasks} tasks (mean, {facts_of.per_task_rule}, as in Table 1)"),
+        Table(["", *ROLES, "classes per task", "frames per video"], rows, f"{caption}{', ' if whole else ''}{whole}"),
         Text([verdict], tone="good" if same else "note"),
     ]
 
@@ -221,20 +241,17 @@ def _memory(config: VclimbConfig, clips: pa.Table) -> Section:
         config: settings, whose first method defines the memory.
         clips: ``role`` and ``frames`` of the dataset.
     """
-    e = config.evaluation
-    memory = baseline_settings(config, e.methods[0], e.frames[0])["memory"]
-    stored = clips.filter(pc.equal(clips["role"], e.roles[0]))["frames"].to_numpy()
+    trained = baseline_rows(config)
+    memory = baseline_settings(config, *trained[0])["memory"]
+    stored = clips.filter(pc.equal(clips["role"], config.evaluation.roles[0]))["frames"].to_numpy()
     rows: list[Sequence[CellValue]] = []
     if len(stored):
         clips_held = min(memory["size"], len(stored))
-        for frames in e.frames:
+        for frames in dict.fromkeys(frames for _, frames in trained):
             held = clips_held * (stored.mean() if frames == "all" else min(frames, stored.mean()))
             rows.append([f"{frames}", memory["size"], clips_held, round(held), 100 * held / stored.sum()])
-    f, counts = facts(), (4, 8, 16)
-    paper = {
-        name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
-    }
-    lines = memory_lines(paper, {name: one.frames_per_video for name, one in f.datasets.items()}, counts)
+    f = facts()
+    lines = memory_lines(f.memory, {name: one.frames_per_video for name, one in f.datasets.items()})
     stated: list[Sequence[CellValue]] = [
         [
             line.dataset,

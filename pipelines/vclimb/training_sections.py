@@ -44,7 +44,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
         text = "Epochs were selected on the reported clips, as in the paper on ActivityNet: scores are optimistic."
         blocks.append(Text([text], tone="note"))
     names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
-    same = "released split file, settings of the paper, ImageNet weights"
+    same = "released split file, settings of the paper's text or of its code, ImageNet weights"
     fair, verdict = comparable(lines, data.why, lambda line: why_not_the_papers(line, data), same)
     blocks += [verdict, *metric_blocks(lines, METRICS, published=published(fair, data.dataset, len(names)))]
     blocks.append(Text(["BWF is the loss of accuracy of tasks since they were learned: lower is better."]))
@@ -78,7 +78,7 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
     found: dict[tuple[str, str], Line] = {}
     for line, own in zip(every, settings, strict=True):
         rivals = [those for other, those in zip(every, settings, strict=True) if other.method == line.method]
-        label, protocol = line_label(line.method, own, rivals), line.protocol if _last_held(line) is not None else ""
+        label, protocol = line_label(line.method, own, rivals), line.protocol if last_held(line) is not None else ""
         told = f"{label}, {protocol.removeprefix('frames ')} frames" if protocol else label
         found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
@@ -103,14 +103,14 @@ def _selected_on_test(line: Line) -> bool:
     return roles[1] == roles[2] and line.settings["schedule.select"] == "validation"
 
 
-def _last_held(line: Line) -> tuple[int, int] | None:
+def last_held(line: Line) -> tuple[int, int] | None:
     """Clips and frames in the memory after the last task; None for a method that stores no clips."""
     last = line.select("accuracy").to_pylist()[-1]
     return (last["memory_samples"], last["memory_parts"]) if last["memory_parts"] else None
 
 
 def _held(number: Callable[[int, int], float]) -> Callable[[Line], float | None]:
-    return lambda line: None if (held := _last_held(line)) is None else number(*held)
+    return lambda line: None if (held := last_held(line)) is None else number(*held)
 
 
 _HELD = {

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from benchwright.curation.rows import Reject
+from benchwright.curation.video.frame_plans import FramePlan, choose_frames
 from benchwright.datasets.activitynet.annotations import read_tsp_csv
 from benchwright.datasets.ucf101.lists import read_lists
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.datasets.vclimb.split_files import SplitClip, read_split
 from benchwright.datasets.vclimb.splits import assign_clip_roles, assign_tasks, untrim
-from benchwright.datasets.vclimb.tables import leaks, per_task, table_1
+from benchwright.datasets.vclimb.tables import frames_per_video, leaks, per_task, table_1
 from benchwright.datasets.videos.rows import ListedClip
 
 from .video_rows import Held, taken
@@ -124,6 +128,33 @@ def test_untrim_drops_what_the_paper_drops(anet: pa.Table) -> None:
     for reason, by in dropped.items():
         mine = rejected.filter(pc.equal(rejected["reason"], reason))["key"].to_pylist()
         assert {role: sum(role_of[key] == role for key in mine) for role in by} == by
+
+
+def test_frames_per_video_of_table_1(anet: pa.Table) -> None:
+    """3,542 and 3,879: means over the val clips, of whole videos; Trim's count a video once for each of its segments."""
+    f = facts()
+    ((whole, _),) = untrim(Held(anet))
+    for name, table, train in (("activitynet_trim", anet, 3845), ("activitynet_untrim", whole, 3516)):
+        assert frames_per_video(table, f.splits.activitynet_fps, "val") == f.datasets[name].frames_per_video
+        assert frames_per_video(table, f.splits.activitynet_fps, "train") == train
+
+
+@pytest.mark.parametrize("tasks", [10, 20])
+def test_clips_of_table_1_that_cannot_be_used(shared_data: Path, tasks: int) -> None:
+    """Of the complete data, by the plan of the published settings: ActivityNet-Trim's 12 and 78, Untrim's none."""
+    table = released(shared_data, "activitynet", tasks)
+    ((whole, _),) = untrim(Held(table))
+    plan = FramePlan("all", None, facts().splits.activitynet_fps, 8)
+    for name, clips in (("activitynet_trim", table), ("activitynet_untrim", whole)):
+        found = Counter[str]()
+        for row in clips.select(["video_s", "t_start", "t_end"]).to_pylist():
+            times_s = np.arange(round(row["video_s"] * 30.0) + 1) / 30.0
+            try:
+                choose_frames(plan, times_s, fps=30.0, t_start=row["t_start"], t_end=row["t_end"])
+            except Reject as why:
+                found[why.reason] += 1
+        assert found == facts().datasets[name].get("unusable", {})
+        assert found.total() == (90 if name == "activitynet_trim" else 0)
 
 
 def test_activitynet_from_annotations_has_the_same_members(tsp: pa.Table, anet: pa.Table) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import re
 import shutil
 import subprocess
 import tarfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from benchwright.curation.artifact import Artifact
@@ -25,20 +27,22 @@ from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.datasets.vclimb.facts import facts
+from benchwright.datasets.vclimb.facts import facts, published_figures
 from benchwright.eval.report.blocks import Table, Text
 from benchwright.eval.report.trainings import comparable
-from benchwright.eval.results import RESULTS, Line, lines
+from benchwright.eval.results import RESULTS, Line, lines, measured
 from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.report import ReportedRun, finished_stages
 from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
-from benchwright.pipelines.vclimb.baselines import baseline_settings
+from benchwright.pipelines.vclimb.baselines import baseline_rows, baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
+from benchwright.pipelines.vclimb.joined_runs import JoinedRun, paper_tables
 from benchwright.pipelines.vclimb.paper import data_of, published, why_not_the_papers
 from benchwright.pipelines.vclimb.training_sections import by_class, memories_section, results_section
+from benchwright.training.baselines.vclimb import GROUPS
 
 from .pages import faults
 
@@ -644,6 +648,7 @@ def test_published_settings_are_those_of_the_facts(name: str | None, dataset: st
     f = facts()
     assert (c.split.tasks, c.frames.kind, c.frames.min_frames, c.frames.fps) == (tasks, "all", 8, fps)
     vclimb.plan(c, "out").schemas()
+    assert (c.evaluation.preset, c.evaluation.variant) == ("as_written", None)  # section 4
     assert tasks in f.datasets[c.evaluation.dataset].per_task
     assert c.evaluation.roles[2] == f.datasets[c.evaluation.dataset].evaluated
     assert (c.split.untrim is not None) == ("untrim" in (name or ""))
@@ -655,9 +660,47 @@ def test_published_settings_are_those_of_the_facts(name: str | None, dataset: st
     assert found["memory"]["size"] == f.datasets[c.evaluation.dataset].memory_videos
 
 
+@pytest.mark.parametrize(
+    ("name", "group", "rows"),
+    [
+        (None, "table2", {(method, "all") for method in ("er", "icarl", "bic", "ewc", "mas")}),
+        ("ucf101_20tasks", "table2", {(method, "all") for method in ("er", "icarl", "bic", "ewc", "mas")}),
+        ("kinetics400", "table3", {("icarl", "all"), *((name, n) for name in ("icarl", "icarl+tc") for n in (4, 8, 16))}),
+        ("activitynet_trim", "table3", {("icarl", "all"), *((name, n) for name in ("icarl", "icarl+tc") for n in (4, 8, 16))}),
+        ("activitynet_trim", "table4", {(name, n) for name in ("icarl", "icarl+tc") for n in (4, 8, 16)}),
+        ("activitynet_untrim", "table4", {(name, n) for name in ("icarl", "icarl+tc") for n in (4, 8, 16)}),
+        ("activitynet_untrim", "supplement", {(name, n) for name in ("er", "er+tc") for n in (4, 8)}),
+    ],
+)
+def test_tables_of_the_paper_name_their_rows(name: str | None, group: str, rows: set[tuple[str, Any]]) -> None:
+    found = baseline_rows(settings(name), [group])
+    assert (set(found), len(found)) == (rows, len(rows))
+
+
+def test_presets_train_what_the_paper_has() -> None:
+    untrim = [(name, n) for name in ("icarl", "icarl+tc") for n in (4, 8, 16)] + [
+        (name, n) for name in ("er", "er+tc") for n in (4, 8)
+    ]
+    assert sorted(baseline_rows(settings("activitynet_untrim")), key=str) == sorted(untrim, key=str)
+    for name in (None, "activitynet_trim", "kinetics400", "ucf101_20tasks", "activitynet_trim_20tasks"):
+        assert settings(name).evaluation.methods == ["table2"]
+    trim = settings("activitynet_trim")
+    assert baseline_rows(trim, ["supplement", "joint"], [8]) == [("joint", 8), ("er", 8), ("er+tc", 8)]
+    with pytest.raises(
+        WrongUse, match="table4 has no row with 2 frames for activitynet_trim in 10 tasks: name methods instead"
+    ):
+        baseline_rows(trim, ["table4"], [2])
+    with pytest.raises(WrongUse, match="table4 has no row for ucf101 in 10 tasks"):
+        vclimb.BENCHMARK.check(settings(None, 'evaluation.methods=["table4"]'))
+    assert {one.group for one in published_figures()} == set(GROUPS)
+    told = {row["name"] for row in api.list_names("methods") if row["fits"] == "the benchmark vclimb"}
+    assert set(GROUPS) <= told
+
+
 def test_temporal_consistency_is_set_for_all_methods_that_have_it() -> None:
     weight = "evaluation.settings.consistency.weight=0.3"
     c = settings("tiny", 'evaluation.methods=["er", "lwf+tc"]', weight)
+    assert c.evaluation.variant == "as_written"
     assert baseline_settings(c, "er", 4)["consistency"] is None
     assert baseline_settings(c, "lwf+tc", 4)["consistency"] == {"frames": 4, "weight": 0.3, "variant": "as_written"}
     with pytest.raises(WrongUse, match=r"settings\.consistency: no name of evaluation\.methods ends in \+tc, such as er\+tc"):
@@ -707,6 +750,36 @@ def test_activitynet_by_its_split_file_and_by_its_annotations(shared_data: Path,
         assert {role: roles.count(role) for role in ("train", "val")} == f.datasets[f"activitynet_{dataset}"].clips
     assert rejects(untrim)["untrimmed"] == {"multi_label": 13, "no_coverage": 10, "same_video": 23_064 - 14_950}
     assert set(drawn.rows("split").table(["task"])["task"].to_pylist()) == set(range(20))
+    # Beside Table 1 in the report: counts, classes per task and frames per video, by split file and by list.
+    for out, name, tasks, ours in (
+        ("trim", "activitynet_trim", 10, ["1,541", "765", "20", "3,879"]),
+        ("untrim", "activitynet_untrim", 10, ["1,001", "492", "20", "3,542"]),
+        ("drawn", "activitynet_untrim", 20, ["500", "246", "10", "3,542"]),
+    ):
+        c = settings(name, f"split.tasks={tasks}", *([listed] if out == "drawn" else [pickled]))
+        page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / out))).read_text()
+        assert rows_of_page(page, "this run") == rows_of_page(page, "Table 1") == [ours]
+        assert "The counts equal those of the paper" in page
+
+
+def rows_of_page(page: str, name: str) -> list[list[str]]:
+    """The cells of the rows of this name that hold something."""
+    found = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
+    return [[cell for cell in cells[1:] if cell not in ("", "–")] for cells in found if cells and cells[0] == name]
+
+
+def test_official_lists_of_kinetics_stand_beside_table_1(tmp_path: Path) -> None:
+    header = "label,youtube_id,time_start,time_end,split"
+    for number, split in enumerate(("train", "validate", "test")):
+        (tmp_path / "lists" / "kinetics400").mkdir(parents=True, exist_ok=True)
+        lines = [f"class {at},{number}{at:010},0,10,{split}" for at in range(20)]
+        (tmp_path / "lists" / "kinetics400" / f"{split}.csv").write_text("\n".join([header, *lines]) + "\n")
+    c = settings("kinetics400", f'source.root="{tmp_path / "lists"}"')
+    made_until("split", c, tmp_path / "out")
+    page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / "out"))).read_text()
+    assert rows_of_page(page, "Table 1") == [["24,628", "1,988", "3,977", "40", "250"]]
+    assert rows_of_page(page, "this run") == [["2", "2", "2", "2"]]
+    assert "The counts differ from those of the paper" in page
 
 
 def line_of(name: str, c: VclimbConfig, frames: Any = "all", model: str = "tsn", **changes: Any) -> Line:
@@ -739,7 +812,7 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     other_clock = {**fair, "sampled": changed(fair["sampled"], plan={**PLAN, "fps": 5.0})}
     assert data_of(other_clock).why == "frames.fps is 5.0, but None in the paper"
     for stage, count in (("probed", 7), ("sampled", 1)):
-        lacking = {**fair, stage: changed(fair[stage], {"decode_failed": count, "bad_segment": 12})}
+        lacking = {**fair, stage: changed(fair[stage], {"decode_failed": count - 1, "bad_segment": 1})}
         assert data_of(lacking).why == f"{count} clips of the split are missing, unusable or were dropped"
     near = {**fair, "near": changed(made["unique"], {"near_duplicate": 3})}
     assert data_of(near).why == "3 clips of the split are missing, unusable or were dropped"
@@ -747,6 +820,23 @@ def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
     trim = {**fair, "listed": changed(made["listed"], path={"content": activitynet})}
     trim["sampled"] = changed(fair["sampled"], plan={**PLAN, "fps": 30.0})
     assert (data_of(trim).dataset, data_of(trim).why) == ("activitynet_trim", "")
+    # What the complete split holds and nothing can be trained on, and not a clip more: of any reason, in any stage.
+    unusable = {"bad_segment": 12, "too_few_frames": 78}
+    trim["probed"] = changed(fair["probed"], unusable)
+    assert data_of(trim).why == ""
+    for stage, more in (
+        ("probed", unusable | {"too_few_frames": 79}),
+        ("sampled", {"bad_segment": 1}),
+        ("matched", {"missing_video": 1}),
+    ):
+        short = (
+            {**trim, stage: changed(made["unique"], more)}
+            if stage != "sampled"
+            else {**trim, stage: changed(trim[stage], more)}
+        )
+        assert data_of(short).why == "1 clips of the split are missing, unusable or were dropped", stage
+    assert settings("activitynet_trim").videos.max_broken == sum(unusable.values())
+    trim["probed"] = fair["probed"]
     cut = {**trim, "untrimmed": changed(made["unique"], min_coverage=0.5, several_labels="reject")}
     assert (data_of(cut).dataset, data_of(cut).why) == (
         "activitynet_untrim",
@@ -762,6 +852,10 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     for preset in ("as_released", "as_written"):
         for name in ("er", "ewc", "icarl+tc"):
             assert why_not_the_papers(line_of(name, settings(None, f"evaluation.preset={preset}"), 8), data) == ""
+    # A mixture of both is nobody's: of the code's optimiser with the text's temporal consistency, or the other way round.
+    for preset, variant in (("as_released", "as_written"), ("as_written", "as_released")):
+        mixed = line_of("icarl+tc", settings(None, f"evaluation.preset={preset}", f"evaluation.variant={variant}"), 8)
+        assert why_not_the_papers(mixed, data) == "settings of the paper were changed: consistency.variant"
     assert why_not_the_papers(line_of("icarl", c, weights=None), data) == "no ImageNet weights were given"
     assert why_not_the_papers(line_of("icarl", c, weights="0" * 64), data).startswith("weights are not those of torchvision's")
     assert why_not_the_papers(line_of("icarl", c, split_file="0" * 64), data) == "it was trained on another split"
@@ -799,6 +893,76 @@ def test_published_figures_are_found_by_method_and_frames() -> None:
         ("Table 4", "iCaRL", 16.67),
         ("supplement", "naive+TC", 39.8),
     ]
+    assert told("activitynet_trim", 8, "icarl") == [("Table 3", "iCaRL", 21.54)]  # Table 4 prints it, too
+
+
+def joined(dataset: str, tasks: int, *methods: tuple[str, Any, float], fair: bool = True) -> JoinedRun:
+    """A run with these methods, frames of a stored clip, and final accuracies."""
+    found: list[Line] = []
+    for name, frames, acc in methods:
+        held = (None, None) if name in ("ewc", "mas") else (4000, 4000 * (100 if frames == "all" else frames))
+        values = [measured("accuracy", acc, position=tasks, tested=str(at), memory=held) for at in range(tasks)]
+        values += [measured("acc_class_weighted", acc), measured("bwf_class_weighted", 0.1)]
+        values += [measured("acc_class_weighted", acc, position=at + 1) for at in range(tasks)]
+        whole = {"protocol": f"frames {frames}", "method": name, "model": "tsn", "settings": "{}", "order": 0, "seed": 0}
+        rows = pa.Table.from_pylist([{**dict.fromkeys(RESULTS.names, ""), **vars(one), **whole} for one in values], RESULTS)
+        found.append(Line(f"frames {frames}", name, "tsn", {"memory.frames": frames}, name, rows))
+    return JoinedRun(dataset, tasks, found, found if fair else [], "as recorded")
+
+
+def test_several_runs_fill_the_papers_tables() -> None:
+    runs = [
+        joined("ucf101", 10, ("icarl", "all", 0.8), ("ewc", "all", 0.1)),
+        joined("ucf101", 20, ("icarl", "all", 0.7)),
+        joined("activitynet_trim", 10, ("icarl", "all", 0.5), ("icarl", 8, 0.2), ("icarl+tc", 8, 0.4), fair=False),
+        joined("activitynet_untrim", 10, ("icarl", 8, 0.15), ("icarl+tc", 8, 0.35), ("er", 4, 0.1), ("agem", 8, 0.1)),
+    ]
+    tables = {table.caption.partition(":")[0]: table for table in paper_tables({(run.dataset, run.tasks): run for run in runs})}
+    assert list(tables) == ["Table 2", "Table 3", "Table 4", "Table 1 of the supplement"]
+
+    def shown(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        table = tables[name]
+        at = [table.columns.index(column) for column in ("model", "tasks", "frames per video", "from", *columns)]
+        return [tuple(getattr(row[n], "value", row[n]) for n in at) for row in table.rows]
+
+    trim, ucf = "activitynet_trim: Acc", "ucf101: Acc"
+    assert shown("Table 2", trim, ucf, "ucf101: memory, frames") == [
+        ("EWC", 10, "all", "these runs", None, 10, None),
+        ("EWC", 10, "all", "the paper", None, 9.51, None),
+        ("iCaRL", 10, "all", "these runs", 50, 80, 400_000),
+        ("iCaRL", 10, "all", "the paper", None, 80.97, 369_000),
+        ("iCaRL", 20, "all", "these runs", None, 70, 400_000),
+        ("iCaRL", 20, "all", "the paper", None, 76.59, 369_000),
+    ]
+    untrim = "activitynet_untrim: Acc"
+    assert shown("Table 4", untrim, trim, "activitynet_untrim: memory, frames") == [
+        ("iCaRL", 10, "8", "these runs", 15, 20, 32_000),
+        ("iCaRL", 10, "8", "the paper", 16.67, None, 32_000),
+        ("iCaRL+TC", 10, "8", "these runs", 35, 40, 32_000),
+        ("iCaRL+TC", 10, "8", "the paper", 40.29, None, 32_000),
+    ]
+    assert [row[:2] for row in shown("Table 3", trim)] == [("iCaRL", 10), ("iCaRL+TC", 10), ("iCaRL", 10), ("iCaRL", 10)]
+    assert "kinetics400: Acc" not in tables["Table 3"].columns
+
+
+def test_a_report_joins_other_runs(trained: Path, finished, tmp_path: Path) -> None:
+    """By the command line: curves of both as in Figure 3; a run stands in one place of a table."""
+    report = str(shutil.copytree(trained, tmp_path / "run"))
+    other = str(tmp_path / "other")
+    dataset = 'evaluation.dataset="activitynet_trim"'
+    api.run(api.job("vclimb", config="tiny", overrides=["seed=1", dataset]), other, scheduler="sync")
+    api.train(other, methods=["icarl", "icarl+tc"])
+    assert cli.call(["report", report, "--beside", other]) == 0
+    page = Path(report, "report.html").read_text()
+    assert faults(page) == []
+    assert ">Several runs, as in the paper" in page
+    assert "activitynet_trim, 3 tasks: 0 of 2 results are comparable with the paper" in page
+    for line in ("icarl, ucf101", "icarl+tc, activitynet_trim"):
+        assert line in page
+    with pytest.raises(WrongUse, match=r"are both of ucf101, 3 tasks: a table has one place for them"):
+        api.report(report, beside=[str(trained)])
+    with pytest.raises(WrongUse, match="the report of benchmark iirc joins no runs: leave --beside out"):
+        api.report(str(finished("iirc")), beside=[report])
 
 
 # ---------------------------------------------------------------------------------------------------------- real clips

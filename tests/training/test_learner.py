@@ -563,12 +563,13 @@ def test_settings_of_the_paper_in_full(preset: str, name: str):
 
 
 def test_consistency_goes_on_top_of_any_method_and_means_what_the_paper_says():
-    plain, top = (paper_settings(name, dataset="ucf101", frames=4) for name in ("icarl", "icarl+tc"))
-    assert plain["consistency"] is None
-    assert top["consistency"] == {"frames": 4, "weight": 0.5, "variant": "as_written"}
-    assert {**top, "consistency": None} == plain
-    released = paper_settings("icarl+tc", dataset="ucf101", frames=4, variant="as_released")
-    assert released["consistency"]["variant"] == "as_released"
+    for preset in ("as_written", "as_released"):
+        plain, top = (paper_settings(name, dataset="ucf101", frames=4, preset=preset) for name in ("icarl", "icarl+tc"))
+        assert plain["consistency"] is None
+        assert top["consistency"] == {"frames": 4, "weight": 0.5, "variant": preset}
+        assert {**top, "consistency": None} == plain
+    mixed = paper_settings("icarl+tc", dataset="ucf101", frames=4, preset="as_released", variant="as_written")
+    assert mixed["consistency"]["variant"] == "as_written"
     assert (top["view"]["segments"], top["view"]["side_px"], top["view"]["flip"]) == (8, 224, 0.5)
 
 

@@ -6,6 +6,7 @@ import functools
 from typing import Any, Literal
 
 from ...curation.package_data import package_toml
+from ...datasets.vclimb.facts import PublishedResult, published_figures
 from ...datasets.vclimb.facts import facts as vclimb_facts
 from ..methods.registry import METHODS
 
@@ -19,10 +20,33 @@ CONSISTENT = "+tc"
 MODEL = "tsn"
 """Name of the paper's model."""
 
+GROUPS = ("table2", "table3", "table4", "supplement")
+"""Names that stand for the rows of the paper's tables of results; ``supplement``: of its Table 1."""
+
+_PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "er", "iCaRL": "icarl", "BiC": "bic"}
+
 
 def paper_methods() -> list[str]:
     """Methods by name; each may have ``+tc`` behind it."""
     return sorted(_facts()["methods"]["as_released"])
+
+
+def row_of(result: PublishedResult) -> tuple[str, FrameCount]:
+    """Our name of a published result's method, and the frames of a stored clip."""
+    plain, _, consistent = result.method.partition("+")
+    frames: FrameCount = "all" if result.frames == "all" else int(result.frames)
+    return _PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), frames
+
+
+def table_rows(group: str, *, dataset: str, tasks: int) -> list[tuple[str, FrameCount]]:
+    """Methods and frames of a stored clip of the rows of a table that the paper has for a data set and number of tasks.
+
+    >>> table_rows("table4", dataset="activitynet_untrim", tasks=10)[:3]
+    [('icarl', 4), ('icarl+tc', 4), ('icarl', 8)]
+    >>> table_rows("table4", dataset="ucf101", tasks=10)
+    []
+    """
+    return [row_of(one) for one in published_figures() if (one.group, one.dataset, one.tasks) == (group, dataset, tasks)]
 
 
 def paper_weights() -> str:
@@ -46,7 +70,7 @@ def paper_settings(
         dataset: "ucf101", "kinetics400", "activitynet_trim" or "activitynet_untrim".
         preset: of optimiser, epochs and methods where paper and code differ.
         frames: of a stored clip, and of the clip that temporal consistency looks at: 4, 8, 16, or "all".
-        variant: of temporal consistency; None: "as_written" whatever the preset, since the code has a slip there.
+        variant: of temporal consistency, if not that of ``preset``.
 
     Returns:
         Those of ``core.build.parts_of``, whose ``memory`` has ``frames`` too; ``view`` (of ``ClipView``), and ``consistency``
@@ -66,9 +90,7 @@ def paper_settings(
     kind = next(kind for kind, names in facts["kinds"].items() if plain in names)
     own = {**facts["methods"]["as_released"][plain], **facts["methods"][preset].get(plain, {})}
     changes = facts["changes"].get(preset, {}).get(dataset, {}).get(plain, {})
-    consistency = {"frames": frames, **facts["consistency"]}
-    if variant is not None:
-        consistency["variant"] = variant
+    consistency = {"frames": frames, **facts["consistency"], "variant": variant or preset}
     return {
         "method": {key: value[dataset] if isinstance(value, dict) else value for key, value in own.items()},
         "criterion": facts["criterion"],

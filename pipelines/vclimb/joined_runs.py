@@ -1,0 +1,171 @@
+"""The paper's tables and Figure 3 from several runs: each table of results spans data sets, and Table 2 numbers of tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from ...curation.store import Store
+from ...datasets.vclimb.facts import PublishedResult, facts, published_figures
+from ...eval.report.blocks import Block, CellValue, Section, Table, Text
+from ...eval.report.sections import without_empty_columns
+from ...eval.report.trainings import position_curves, spread_cell, switch
+from ...eval.results import Line, lines
+from ...training.baselines.vclimb import CONSISTENT, FrameCount, row_of
+from ..errors import WrongUse
+from ..jobs import job_of
+from ..report import finished_stages
+from ..training_results import results
+from .paper import METRICS, data_of, why_not_the_papers
+from .training_sections import last_held
+
+
+@dataclass(frozen=True)
+class JoinedRun:
+    """What the paper's tables take from a run.
+
+    Attributes:
+        dataset: the paper's dataset: that of the released split file, otherwise that of the settings.
+        tasks: number of tasks.
+        lines: all lines of its trainings.
+        fair: those that are comparable with the paper's figures.
+        verdict: how many are, and why others are not.
+    """
+
+    dataset: str
+    tasks: int
+    lines: Sequence[Line]
+    fair: Sequence[Line]
+    verdict: str
+
+    @property
+    def name(self) -> str:
+        """Dataset and number of tasks."""
+        return f"{self.dataset}, {self.tasks} tasks"
+
+    def line(self, method: str, frames: FrameCount) -> Line | None:
+        """The line of a method and number of frames of a stored clip; of several, the first that is comparable."""
+        found = [
+            line for line in (*self.fair, *self.lines) if (line.method, line.settings["memory.frames"]) == (method, frames)
+        ]
+        return found[0] if found else None
+
+
+def joined_run(out: str) -> JoinedRun | None:
+    """A run as the paper's tables take it; None if nothing is trained. Raises ``WrongUse`` if it is not one of vCLIMB."""
+    todo = job_of(out)
+    if todo.benchmark.name != "vclimb":
+        raise WrongUse(f"{out} is a run of {todo.benchmark.name}: only runs of vclimb are joined with one of vclimb")
+    found = lines(results(out))
+    if not found:
+        return None
+    data = data_of(finished_stages(Store(out)))
+    why = [why_not_the_papers(line, data) for line in found]
+    fair = [line for line, reason in zip(found, why, strict=True) if not reason]
+    reasons = "; ".join(dict.fromkeys(filter(None, why)))
+    verdict = f"{len(fair)} of {len(found)} results are comparable with the paper's{f' ({reasons})' if reasons else ''}"
+    tasks = len(pc.unique(found[0].select("accuracy")["tested"]))
+    return JoinedRun(data.dataset or todo.config.evaluation.dataset, tasks, found, fair, verdict)
+
+
+def joined_section(outs: Sequence[str]) -> Section:
+    """Tables 2 to 4 and the supplement's Table 1 in the paper's form, and curves as in Figure 3, from several runs.
+
+    Args:
+        outs: folders or URLs of runs.
+
+    Raises:
+        WrongUse: two of them have the same dataset and number of tasks, or one is not a run of vCLIMB.
+    """
+    runs: dict[tuple[str, int], JoinedRun] = {}
+    of: dict[tuple[str, int], str] = {}
+    untrained: list[str] = []
+    for out in outs:
+        if (run := joined_run(out)) is None:
+            untrained.append(posixpath.basename(out.rstrip("/")))
+            continue
+        key = run.dataset, run.tasks
+        if key in runs:
+            raise WrongUse(f"{of[key]} and {out} are both of {run.name}: a table has one place for them, so join one of them")
+        runs[key], of[key] = run, out
+    notes = [f"{run.name}: {run.verdict}." for run in runs.values()]
+    notes += [f"{name}: nothing is trained." for name in untrained]
+    notes.append("Of several settings of a method, the first that is comparable is shown: a run's own report has all.")
+    blocks = [Text(notes, tone="note"), *paper_tables(runs), *_curves(runs)]
+    return Section("Several runs, as in the paper's tables", blocks)
+
+
+def paper_tables(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:
+    """Tables 2 to 4 and the supplement's Table 1, as far as these runs fill them; keys are dataset and number of tasks."""
+    tables: dict[str, list[PublishedResult]] = {}
+    for one in published_figures():
+        tables.setdefault(one.table, []).append(one)
+    return [table for name, found in tables.items() if (table := _table(name, found, runs)) is not None]
+
+
+def _table(name: str, found: Sequence[PublishedResult], runs: Mapping[tuple[str, int], JoinedRun]) -> Table | None:
+    """A table of the paper: a row of these runs for each of its rows, and the paper's below where comparable."""
+    rows: list[Sequence[CellValue]] = []
+    datasets = list(dict.fromkeys(one.dataset for one in found))
+    of = {(one.method, one.tasks, one.frames, one.dataset): one for one in found}
+    for method, tasks, frames in dict.fromkeys((one.method, one.tasks, one.frames) for one in found):
+        ours, papers = list[CellValue](), list[CellValue]()
+        for dataset in datasets:
+            one, run = of.get((method, tasks, frames, dataset)), runs.get((dataset, tasks))
+            line = run.line(*row_of(one)) if one and run else None
+            ours += [None] * 3 if line is None else _cells(line)
+            papers += _published(one) if one and run and line in run.fair else [None] * 3
+        if any(cell is not None for cell in ours):
+            rows.append([method, tasks, frames, "these runs", *ours])
+        if any(cell is not None for cell in papers):
+            rows.append([method, tasks, frames, "the paper", *papers])
+    if not rows:
+        return None
+    columns = [f"{dataset}: {what}" for dataset in datasets for what in ("memory, frames", "Acc", "BWF")]
+    title = "Table 1 of the supplement" if name == "supplement" else name
+    caption = f"{title}: percent, ± one standard deviation; memory after the last task"
+    table = Table(["model", "tasks", "frames per video", "from", *columns], rows, caption, decimals=2)
+    return without_empty_columns(table)
+
+
+def _cells(line: Line) -> list[CellValue]:
+    held = last_held(line)
+    metrics = list(METRICS.values())[:2]
+    return [None if held is None else held[1], *(spread_cell(line.values(metric), decimals=2) for metric in metrics)]
+
+
+def _published(one: PublishedResult) -> list[CellValue]:
+    memory = facts().memory[one.dataset]
+    frames = memory.get("all_frames_in_paper") if one.frames == "all" else memory.frames_in_paper[int(one.frames)]
+    return [None if one.method in ("EWC", "MAS") else frames, one.acc_percent, one.bwf_percent]
+
+
+def _curves(runs: Mapping[tuple[str, int], JoinedRun]) -> list[Block]:
+    """For each method, frames of a stored clip and number of tasks: the method with and without temporal consistency on every
+    dataset, after each task. Figure 3 is that of iCaRL with 8 frames and 10 tasks."""
+    of: dict[str, list[tuple[Line, list[Any]]]] = {}
+    for run in runs.values():
+        for plain, frames in dict.fromkeys(
+            (line.method.removesuffix(CONSISTENT), line.settings["memory.frames"]) for line in run.lines
+        ):
+            for method in (plain, plain + CONSISTENT):
+                if (line := run.line(method, frames)) is not None:
+                    shown = dataclasses.replace(line, label=f"{method}, {run.dataset}")
+                    names = pc.unique(line.select("accuracy")["tested"]).to_pylist()
+                    of.setdefault(f"{plain}, {frames} frames, {run.tasks} tasks", []).append((shown, names))
+    figures: dict[str, Block] = {}
+    for key, found in of.items():
+        names = {line.label: each for line, each in found}
+        caption = f"{key}: accuracy over all classes seen so far, after each task"
+        some = [line for line, _ in found]
+        drawn = position_curves(
+            some, "acc_class_weighted", lambda line, names=names: names[line.label], value_axis="accuracy", caption=caption
+        )
+        if drawn:
+            figures[key] = drawn[0]
+    return switch("method, frames, tasks", figures)
