@@ -43,7 +43,8 @@ class _Block(nn.Module):
 def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:
     """ResNet for images of 32 x 32 pixels (He et al., CVPR 2016, section 4.2): three stages, then global average pooling.
 
-    The last block has no final ReLU, so that features have both signs (a change by LUCIR, adopted by IIRC).
+    The last block has no final ReLU, so that features have both signs (a change by LUCIR, adopted by IIRC). Weights are He's
+    normal by fan-in, as in IIRC's code.
 
     Args:
         blocks: blocks per stage; 5 for ResNet-32.
@@ -66,7 +67,7 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
                 layers.append(_Block(before, after, 2 if stage and not block else 1, relu=not last))
                 before = after
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return init_network(network.to_empty(device="cpu"), init), 4 * width
+    return init_network(network.to_empty(device="cpu"), init, fan="fan_in"), 4 * width
 
 
 def picture_net(
@@ -80,7 +81,8 @@ def picture_net(
         backbone: one of ``BACKBONES``.
         blocks: blocks per stage of ``reduced_resnet``.
         width: width of ``reduced_resnet``, ``mlp`` or ``small_cnn``; ``small_cnn`` also has no final ReLU here.
-        head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
+        head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``. The linear head of ``reduced_resnet`` starts with
+            weights from N(0, 1 / features), as in IIRC's code, and biases 0.
 
     Raises:
         ValueError: see ``check_picture_net``.
@@ -94,6 +96,8 @@ def picture_net(
     check_picture_net(backbone, head, vectors=len(sample) == 1)
     if backbone == "reduced_resnet":
         network, features = reduced_resnet(blocks, width, init)
+        if head == "linear":
+            return Classifier(network, features, head_std=features**-0.5)
     elif backbone == "small_cnn":
         network, features = small_cnn(width, init, last_relu=False)
     elif backbone == "mlp":
