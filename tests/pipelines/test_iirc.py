@@ -658,7 +658,7 @@ def test_a_training_is_keyed_by_its_own_method_and_by_no_table_or_settings_type(
             name for name in names if name[1] in ("METHODS", "MODELS", "METRICS", "ENCODERS", "IircConfig", "Evaluation")
         ]
         methods = {module.rpartition(".")[2] for module, _ in names if ".methods." in module} - {"method", "registry"}
-        assert methods <= {step.settings["method"].rpartition(":")[0].rpartition(".")[2], "finetune", "replay"}
+        assert methods <= {step.settings["method"].rpartition(":")[0].rpartition(".")[2], "finetune", "er"}
 
 
 OWN = """
