@@ -138,10 +138,13 @@ def test_quirk_eta_starts_anew_for_icarl_norm_and_is_kept_by_lucir(eta: Any, aft
 
 
 def test_quirk_resnet_32_starts_by_fan_in_and_its_head_with_a_gain_of_one():
-    """As in IIRC's code; biases are 0 here, uniform there."""
-    model = picture_net(
-        torch.Generator().manual_seed(0), sample=SHAPE, backbone="reduced_resnet", blocks=5, width=16, head="linear"
-    )
+    """As in IIRC's code; its biases are uniform there, 0 here."""
+    settings = paper_settings("er", dataset="cifar100")[1]["model"]
+
+    def made(settings: dict[str, Any]) -> Classifier:
+        return picture_net(torch.Generator().manual_seed(0), sample=SHAPE, **settings)
+
+    model = made(settings)
     model.grow(2000, torch.Generator().manual_seed(1))
     convolutions = [m for m in model.backbone.modules() if isinstance(m, nn.Conv2d)]
     for one in convolutions:
@@ -149,6 +152,11 @@ def test_quirk_resnet_32_starts_by_fan_in_and_its_head_with_a_gain_of_one():
     assert any(one.in_channels != one.out_channels for one in convolutions)
     assert model.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
     assert model.bias.abs().max() == 0
+    settings["initial"] = "torchvision"  # CLEAR's small_resnet: as torchvision's networks
+    one = next(m for m in made(settings).backbone.modules() if isinstance(m, nn.Conv2d) and m.stride == (2, 2))
+    assert one.weight.std().item() == pytest.approx(math.sqrt(2 / (32 * 9)), rel=0.1)
+    with pytest.raises(ValueError, match="initial 'zeros'"):
+        made({**settings, "initial": "zeros"})
 
 
 def test_resnet_32_as_published():
@@ -349,7 +357,7 @@ def test_published_settings():
     (name, cifar), (_, imagenet) = (paper_settings("lucir", dataset=dataset) for dataset in ("cifar100", "imagenet"))
     assert (name, cifar["method"]) == ("lucir", {"strength": 5.0, "margin": 0.5, "rivals": 2})
     assert cifar["memory"] == imagenet["memory"] == {"size": 20, "per_class": True}
-    assert cifar["model"] == {"backbone": "reduced_resnet", "blocks": 5, "width": 16, "head": "cosine_kept"}
+    assert cifar["model"] == {"backbone": "reduced_resnet", "blocks": 5, "width": 16, "initial": "iirc", "head": "cosine_kept"}
     assert imagenet["model"]["backbone"] == "resnet50"
     assert cifar["view"] == {
         "side_px": 32,
@@ -465,7 +473,7 @@ def test_wrong_settings_are_told():
         (
             "er",
             {"model": {**good["model"], "depth": 3}},
-            "model: depth = 3: there is no such setting: there are backbone, blocks, width, head",
+            "model: depth = 3: there is no such setting: there are backbone, blocks, width, head, initial",
         ),
         ("er", {"memory": {"size": 0, "per_class": True}}, "capacity 0"),
         ("er", {"memory": {"size": 20, "per_class": 4}}, "per_class 4: true or false"),
