@@ -136,7 +136,7 @@ def assign(
         hierarchy: a file, or the hierarchy itself; None: the superclass is the folder that contains the class folder.
         form: content of the file: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
             of the rows.
-        setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
+        setup: ``class_incremental``: all subclasses are lone, as in the authors' package ``iirc``.
         tasks: a file of official configurations, or how to draw them.
         configurations: numbers of the configurations.
         only_found: leave out the classes of the hierarchy and of the configurations that have no row. Otherwise they are an

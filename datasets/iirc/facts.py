@@ -10,7 +10,7 @@ from ...curation.package_data import published_facts
 
 @functools.cache
 def facts() -> SimpleNamespace:
-    """The tables ``shares``, ``training`` and ``confusion``; and ``sets``, the counts of each dataset as attributes."""
+    """``shares``, ``training``, ``agem`` and ``confusion`` as tables; and ``sets``: each dataset's counts, as attributes."""
     raw = published_facts(__package__)
-    rest = {name: raw.pop(name) for name in ("shares", "training", "confusion")}
+    rest = {name: raw.pop(name) for name in ("shares", "training", "agem", "confusion")}
     return SimpleNamespace(sets={name: SimpleNamespace(**table) for name, table in raw.items()}, **rest)

@@ -224,8 +224,9 @@ def position_curves(
     split: Callable[[Line], str | None] = lambda line: None,
     same: bool = False,
     stratum: str = "",
+    ends: bool = False,
 ) -> list[Block]:
-    """A metric over everything tested after each task, mean over runs; lines with a single task are left out.
+    """A metric over everything tested after each task, mean over runs; lines with a single task are left out, see ``ends``.
 
     Args:
         lines: lines of one protocol.
@@ -235,6 +236,7 @@ def position_curves(
         split: the split of a line.
         same: whether to plot only the task just learned (R_jj).
         stratum: see ``Line.select``.
+        ends: whether lines with a single task, such as joint training, are a point at the last task of the others.
     """
 
     def values_of(line: Line) -> NDArray[np.float64]:
@@ -242,16 +244,18 @@ def position_curves(
             return np.diagonal(line.matrix(metric, names(line), split=split(line)), axis1=1, axis2=2)
         return line.matrix(metric, [""], split=split(line), stratum=stratum)[:, :, 0]
 
-    shown = [line for line in lines if len(names(line)) > 1]
+    lengths = [len(names(line)) for line in lines]
+    shown = [line for line, length in zip(lines, lengths, strict=True) if length > 1 or (ends and max(lengths) > 1)]
     figures: dict[str, Block] = {}
     for start in range(0, len(shown), CURVES):
         some = shown[start : start + CURVES]
-        places = max(map(names, some), key=len)
-        values = {line.label: values_of(line) for line in some}
-        values = {
-            name: np.pad(runs, ((0, 0), (0, len(places) - runs.shape[1])), constant_values=math.nan)
-            for name, runs in values.items()
-        }
+        places = max(map(names, shown), key=len)
+        values: dict[str, NDArray[np.float64]] = {}
+        for line in some:
+            runs = values_of(line)
+            lacking = len(places) - runs.shape[1]
+            width = (lacking, 0) if runs.shape[1] == 1 else (0, lacking)
+            values[line.label] = np.pad(runs, ((0, 0), width), constant_values=math.nan)
         figures[f"{start + 1} to {start + len(some)}"] = _curves(places, values, "task", value_axis, caption)
     return switch("methods", figures)
 

@@ -210,7 +210,7 @@ class IircConfig:
 
     Attributes:
         seed: seed of generated pictures, drawn task configurations and drawn shares.
-        setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
+        setup: ``iirc``, or ``class_incremental``: every class is lone, as in the authors' package ``iirc``.
         source: source of the pictures; ``kind`` selects one of these tables.
         hierarchy: superclasses and subclasses: from a file, proposed, from folders, or those of the generated pictures.
         tasks: labels of each task.

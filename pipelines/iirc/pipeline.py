@@ -1,8 +1,8 @@
 """IIRC (Abdelsalam et al., CVPR 2021), and any pictures of classes with superclasses: labels that are refined task by task.
 
-``published.toml`` is IIRC-CIFAR at its published size; there are presets for IIRC-ImageNet, the class-incremental comparison,
-Tiny-ImageNet, and generated pictures. The stage ``assigned`` has one row per picture: its role, its classes, under which of
-them it is given, and the task of each in every configuration. All set-ups are views of that table.
+``published.toml`` is IIRC-CIFAR at its published size; there are presets for IIRC-ImageNet, the class-incremental set-up of the
+authors' package, Tiny-ImageNet, and generated pictures. The stage ``assigned`` has one row per picture: its role, its classes,
+under which of them it is given, and the task of each in every configuration. All set-ups are views of that table.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ...curation.store import Rows
+from ...datasets.iirc.facts import facts
 from ...eval.metrics.label_sets import co_predictions
 from ...eval.protocols.predictions import Predictions
 from ...eval.report.blocks import Block, Details, Section, Text
@@ -24,7 +25,7 @@ from ...eval.report.trainings import (
 )
 from ...eval.results import Line
 from .config import IircConfig
-from .paper import as_published
+from .paper import departure
 
 _HEADINGS = {"pw_js": "pw-JS", "js": "JS", "exact_match": "exact match", "recall": "recall"}
 _KINDS = {"superclass": "superclasses", "subclass_with": "subclasses with a superclass", "subclass_without": "lone subclasses"}
@@ -54,7 +55,9 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     ]
     for metric in ("pw_js", "js"):
         text = f"{_HEADINGS[metric]} over all {roles} samples with a known label, after each task (R_j)"
-        blocks += position_curves(found, metric, _task_names, value_axis=_HEADINGS[metric], caption=text, split=_role)
+        blocks += position_curves(
+            found, metric, _task_names, value_axis=_HEADINGS[metric], caption=text, split=_role, ends=True
+        )
     text = f"pw-JS over only the {roles} samples of a task, right after it was learned (R_jj), as in the paper's Figure 5"
     blocks += position_curves(found, "pw_js", _task_names, value_axis="pw-JS", caption=text, split=_role, same=True)
     kinds = {
@@ -69,13 +72,14 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         block
         for kind, name in _KINDS.items()
         for block in position_curves(
-            [line for line in several if len(line.select("pw_js", stratum=kind))],
+            [line for line in found if len(line.select("pw_js", stratum=kind))],
             "pw_js",
             _task_names,
             value_axis="pw-JS",
             caption=f"pw-JS on only the labels of {name}, after each task",
             split=_role,
             stratum=kind,
+            ends=True,
         )
     ]
     if curves:
@@ -98,10 +102,13 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
 
 def _note(found: Sequence[Line]) -> str:
     counts = ", ".join(f"{line.label} {len(line.runs)}" for line in found)
-    changed = "the paper's settings" if all(map(as_published, found)) else "settings changed from the paper's"
+    reasons: dict[str, list[str]] = {}
+    for line in found:
+        reasons.setdefault(departure(line) or "settings of the paper's released code", []).append(line.label)
+    told = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
     return (
-        f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores only as curves, so they are not "
-        "shown here."
+        f"Runs (configurations times seeds): {counts}. {told}. The paper shows its scores as curves and has their numbers in "
+        "its Appendix H, which benchwright does not include: none are shown here."
     )
 
 
@@ -136,8 +143,10 @@ def _matrix(line: Line) -> tuple[str, list[str], np.ndarray]:
 
 
 def _confusions(line: Line, found: Predictions, after: Sequence[int]) -> list[Block]:
-    """Pairs of matrices, one per task: ground truth, and predictions of the line's first run."""
-    test, kept = found.tests[0], [task for task in after if task < len(found.positions)] or [len(found.positions) - 1]
+    """Pairs of matrices, one per task: ground truth, and predictions of the line's first run, for the samples of Figure 6, or
+    of the first role if those were not tested."""
+    test = next((each for each in found.tests if each.split == facts().confusion["role"]), found.tests[0])
+    kept = [task for task in after if task < len(found.positions)] or [len(found.positions) - 1]
     made: list[Block] = []
     for task in kept:
         truth, guess = found.sets_after(task + 1, test)

@@ -48,6 +48,7 @@ from benchwright.eval.report.trainings import (
     lines_table,
     method_curves,
     metric_blocks,
+    position_curves,
     position_matrices,
     settings_details,
 )
@@ -408,6 +409,42 @@ def test_what_was_measured_is_a_row_a_line_with_its_deviation_and_the_papers_bel
     assert table.rows == [["er", "this run", Cell(55.0, note="± 7.1")], ["naive", "Table 6", 87.7]]
     assert isinstance(own, Table)
     assert own.rows == [["er", Cell(12.5, note="± 0.0000")]]
+
+
+def test_joint_training_is_a_point_at_the_last_task_where_that_is_asked():
+    """IIRC's Figures 3 and 4: joint training has a value only where everything was learned."""
+    values = {"er": [0.5, 0.25, 0.125], "joint": [0.75]}
+    rows = [
+        {
+            **dict.fromkeys(RESULTS.names),
+            "protocol": "all",
+            "method": name,
+            "model": "net",
+            "settings": "{}",
+            "order": 0,
+            "seed": 0,
+        }
+        | {"metric": "acc", "position": at, "tested": "", "split": "test", "stratum": "", "value": value}
+        for name, those in values.items()
+        for at, value in enumerate(those, 1)
+    ]
+    found = lines(pa.Table.from_pylist(rows, schema=RESULTS))
+
+    def names(line: Line) -> list[str]:
+        return [str(at) for at in range(len(values[line.method]))]
+
+    (figure,) = position_curves(found, "acc", names, value_axis="acc", caption="after each task", ends=True)
+    assert isinstance(figure, Figure)
+    assert figure.data is not None
+    assert figure.data.columns == ["task", "er", "joint"]
+    assert [row[1] for row in figure.data.rows] == [50, 25, 12.5]
+    assert [row[2] for row in figure.data.rows[-1:]] == [75]
+    assert all(math.isnan(row[2]) for row in figure.data.rows[:-1])
+    (figure,) = position_curves(found, "acc", names, value_axis="acc", caption="after each task")
+    assert isinstance(figure, Figure)
+    assert figure.data is not None
+    assert figure.data.columns == ["task", "er"]
+    assert position_curves(found[1:], "acc", names, value_axis="acc", caption="nothing to compare", ends=True) == []
 
 
 def test_metrics_in_degrees_are_told_as_degrees():

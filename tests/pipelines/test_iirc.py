@@ -39,7 +39,7 @@ from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
-from benchwright.pipelines.iirc.paper import as_published
+from benchwright.pipelines.iirc.paper import departure
 from benchwright.pipelines.iirc.report import unwatched
 from benchwright.pipelines.iirc.vectors import read_vectors
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
@@ -227,6 +227,9 @@ def test_presets_have_the_values_of_the_facts() -> None:
         assert c.evaluation.seeds == [facts().training["seed"]]
         assert c.evaluation.joint_seeds == list(facts().training["joint_seeds"])
     assert set(facts().confusion["tasks"]) <= set(settings(None).evaluation.confusion_after)
+    assert facts().confusion["role"] in settings(None).evaluation.roles
+    joint = settings("tiny_imagenet_vectors").evaluation.method_settings["joint"]["schedule"]
+    assert (joint["epochs"], joint["first_task_times"]) == (40, 1)
     assert set(VARIANTS) == set(config.variants("iirc"))
 
 
@@ -579,6 +582,9 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "pw-JS, mean over tasks" in page
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
+    assert "er, configuration 0, posttask_valid: share of" in page  # Figure 6, though the test samples come first
+    assert "prints its scores only as curves" not in page
+    assert "numbers in its Appendix H" in page
     assert "right after it was learned (R_jj)" in page
     for kind in ("superclasses", "subclasses with a superclass", "lone subclasses"):  # Appendices D.2 and D.3
         assert f"pw-JS on only the labels of {kind}, after each task" in page
@@ -599,15 +605,31 @@ def test_the_report_says_where_shares_come_to_nothing(tiny: Path) -> None:
 
 
 def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None:
-    def line(**changes: Any) -> Line:
-        name, held = paper_settings("er", dataset="cifar100")
-        return Line(
-            "incomplete information", name, "pictures", {**flat(held), "data.roles": ["test"], **changes}, name, pa.table({})
-        )
+    def line(name: str = "er", dataset: str = "cifar100", **changes: Any) -> Line:
+        held = flat(paper_settings(name, dataset=dataset)[1])
+        labels = "complete" if name in ("joint", "incremental_joint") else "incomplete"
+        told = {**held, "data.roles": ["test"], "data.labels": labels, **changes}
+        return Line("incomplete information", name, "pictures", told, name, pa.table({}))
 
-    assert as_published(line())
-    assert not as_published(line(**{"schedule.epochs": 3}))
-    assert not as_published(dataclasses.replace(line(), method="own.py:er"))
+    changed = "settings changed from the paper's"
+    assert departure(line()) == ""
+    assert departure(line(**{"schedule.epochs": 3})) == changed
+    assert departure(dataclasses.replace(line(), method="own.py:er")) == "not a method of the paper"
+    # Section 2.3: training always has incomplete information; joint training has all labels (section 5).
+    assert departure(line(**{"data.labels": "complete"})) == changed
+    assert departure(line("joint")) == departure(line("incremental_joint")) == ""
+    assert departure(line("joint", **{"data.labels": "incomplete"})) == changed
+    assert departure(line("joint", **{"schedule.first_task_times": 1})) == changed
+    # Appendix E: the buffers of the released configurations, and of experience replay alone.
+    assert [departure(line(**{"memory.size": size})) for size in (50, 200)] == ["", ""]
+    assert [departure(line(dataset="imagenet", **{"memory.size": size})) for size in (100, 200)] == ["", changed]
+    assert departure(line("lucir", **{"memory.size": 50})) == changed
+    # Ours, or not the paper's, with the settings that we have for them.
+    assert "does not have it" in departure(line("bic"))
+    assert "learning rates 0.5 and 1.0" in departure(line("agem"))
+    assert "did not run it" in departure(line("agem", "imagenet"))
+    assert departure(line("er_infinite")) == ""
+    assert "no configuration" in departure(line("er_infinite", "imagenet"))
 
 
 def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> None:
@@ -636,7 +658,7 @@ def test_a_training_is_keyed_by_its_own_method_and_by_no_table_or_settings_type(
             name for name in names if name[1] in ("METHODS", "MODELS", "METRICS", "ENCODERS", "IircConfig", "Evaluation")
         ]
         methods = {module.rpartition(".")[2] for module, _ in names if ".methods." in module} - {"method", "registry"}
-        assert methods <= {step.settings["method"].rpartition(":")[0].rpartition(".")[2], "finetune", "replay"}
+        assert methods <= {step.settings["method"].rpartition(":")[0].rpartition(".")[2], "finetune", "er"}
 
 
 OWN = """

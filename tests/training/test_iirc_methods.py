@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.baselines.iirc import paper_methods, paper_settings
+from benchwright.datasets.iirc.facts import facts
+from benchwright.training.baselines.iirc import ours, paper_methods, paper_settings
 from benchwright.training.core.batches import Batch, Means
 from benchwright.training.core.build import Parts, parts_of
 from benchwright.training.core.criteria import (
@@ -135,6 +137,28 @@ def test_quirk_eta_starts_anew_for_icarl_norm_and_is_kept_by_lucir(eta: Any, aft
         assert paper_settings(name, dataset="cifar100")[1]["model"]["head"] == head
 
 
+def test_quirk_resnet_32_starts_by_fan_in_and_its_head_with_a_gain_of_one():
+    """As in IIRC's code; its biases are uniform there, 0 here."""
+    settings = paper_settings("er", dataset="cifar100")[1]["model"]
+
+    def made(settings: dict[str, Any]) -> Classifier:
+        return picture_net(torch.Generator().manual_seed(0), sample=SHAPE, **settings)
+
+    model = made(settings)
+    model.grow(2000, torch.Generator().manual_seed(1))
+    convolutions = [m for m in model.backbone.modules() if isinstance(m, nn.Conv2d)]
+    for one in convolutions:
+        assert one.weight.std().item() == pytest.approx(math.sqrt(2 / one.weight[0].numel()), rel=0.1)
+    assert any(one.in_channels != one.out_channels for one in convolutions)
+    assert model.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
+    assert model.bias.abs().max() == 0
+    settings["initial"] = "torchvision"  # CLEAR's small_resnet: as torchvision's networks
+    one = next(m for m in made(settings).backbone.modules() if isinstance(m, nn.Conv2d) and m.stride == (2, 2))
+    assert one.weight.std().item() == pytest.approx(math.sqrt(2 / (32 * 9)), rel=0.1)
+    with pytest.raises(ValueError, match="initial 'zeros'"):
+        made({**settings, "initial": "zeros"})
+
+
 def test_resnet_32_as_published():
     """0.46 million parameters (He et al., table 6), and 64 features to which the last block gives both signs."""
     model = picture_net(torch.Generator().manual_seed(0), sample=SHAPE, **paper_settings("er", dataset="cifar100")[1]["model"])
@@ -180,6 +204,43 @@ def test_bic_can_distil_sigmoids():
     assert (one.tolist(), two.tolist()) == ([0, 2], [1, 3])
     with pytest.raises(ValueError, match="softened 'tanh'"):
         bic(softened="tanh")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="correction 'all'"):
+        bic(correction="all")  # pyright: ignore[reportArgumentType]
+
+
+def test_bic_corrects_on_as_many_samples_of_old_classes_as_of_new_ones():
+    """20 of an old class, 320 and 640 of new ones: 2 of each, where a tenth of each would be 2, 32 and 64."""
+    labels = np.repeat([0, 1, 2], [20, 320, 640])
+    one, two = split_classes(labels, 0.9, "balanced")
+    assert two.tolist() == [18, 19, 338, 339, 978, 979]
+    assert sorted([*one, *two]) == list(range(980))
+    assert np.bincount(labels[split_classes(labels, 0.9)[1]]).tolist() == [2, 32, 64]
+    assert paper_settings("bic", dataset="cifar100")[1]["method"]["correction"] == "balanced"
+
+
+def test_bics_balanced_correction_is_trained_as_the_network_for_twice_the_epochs():
+    old = grown(1)
+    model = copy.deepcopy(old)
+    model.grow(1, torch.Generator().manual_seed(5))
+    x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    train = ArrayExamples(x, [[0, -1]] * 2 + [[1, -1]] * 10)
+    lesson = a_lesson(model, train, teacher=frozen(old), fresh=10, plateau=Plateau(0.1, 1, 0.0))
+    teach = bic(share=0.5, softened="sigmoid", correction="balanced").teach
+    assert teach is not None
+    teach(lesson)
+    assert [entry["fit"] for entry in lesson.curve] == [1] * 3 + [2] * 6
+    # One row of each class, a batch: SGD at 0.5 with momentum 0.9, without weight decay.
+    rows = [1, 11]
+    raw = nn.functional.linear(torch.from_numpy(x[rows]), model.weight, model.bias).detach()
+    alpha, beta = torch.ones((), requires_grad=True), torch.zeros((), requires_grad=True)
+    optimiser = torch.optim.SGD([alpha, beta], lr=0.5, momentum=0.9)
+    for _ in range(6):
+        logits = torch.stack([raw[:, 0], alpha * raw[:, 1] + beta], 1)
+        optimiser.zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(logits, torch.eye(2)).backward()
+        optimiser.step()
+    torch.testing.assert_close((model.alpha[1].detach(), model.beta[1].detach()), (alpha.detach(), beta.detach()))
+    assert (model.alpha[0].item(), model.beta[0].item()) == (1, 0)
 
 
 def test_quirk_agem_learns_the_outputs_of_the_task_alone():
@@ -229,7 +290,9 @@ def test_lucir_imprints_new_weights_and_freezes_old_ones():
         model.weight[:2] = torch.tensor([[2.0, 0], [0, 4]])
     train = ArrayExamples(np.array([[5, 0], [0, 0.1], [9, 9]], np.float32), [[2, -1], [2, -1], [0, -1]])
     lesson = a_lesson(model, train, teacher=frozen(grown(2, eta="kept")), fresh=2)
-    imprint(lesson)
+    imprint(lesson, 1)  # the released code takes the first 1,000
+    torch.testing.assert_close(model.weight[2].detach(), torch.tensor([3.0, 0]))
+    imprint(lesson, 1000)
     # Unit features (1, 0) and (0, 1): the diagonal, as long as the old weights are on average, (2 + 4) / 2.
     torch.testing.assert_close(model.weight[2].detach(), torch.full((2,), 3 / math.sqrt(2)))
     before = model.weight.detach().clone()
@@ -274,20 +337,27 @@ def test_published_settings():
     for name in paper_methods():
         cifar, imagenet = (paper_settings(name, dataset=dataset)[1]["schedule"] for dataset in ("cifar100", "imagenet"))
         joint, fast = name == "joint", name in ("agem", "icarl_cnn")
+        assert (cifar["first_task_times"], imagenet["first_task_times"]) == (2, 2)
         assert (cifar["learning_rate"], imagenet["learning_rate"]) == (1.0, 0.5 if fast else 0.1)
         assert (cifar["epochs"], imagenet["epochs"]) == ((200, 90) if joint else (140, 100))
-        assert cifar["first_task_times"] == (1 if joint else 2)
         assert (cifar["select"] == "none") == (name in ("agem", "bic", "icarl_cnn", "icarl_norm", "lucir"))
         assert (cifar["batch_size"], cifar["momentum"], cifar["weight_decay"]) == (128, 0.9, 1e-5)
         assert cifar["plateau"] == {"factor": 0.1, "patience": 10, "threshold": 1e-3}
-        assert imagenet["first_task_times"] == (1 if joint else 2)
         assert (cifar["ties"], cifar["optimiser"], cifar["eval_every"]) == ("last", "sgd", 1)
         parts(*paper_settings(name, dataset="imagenet"))
         assert paper_settings(name, dataset="cifar100")[1]["data"]["samples"] == GIVEN.get(name, "task")
+    for dataset in ("cifar100", "imagenet"):
+        # Joint training is one task, which is the first: the released code doubles its 200 and 90 epochs.
+        plan = parts(*paper_settings("joint", dataset=dataset)).schedule
+        assert plan.passes(0) == facts().training["joint_epochs"][dataset]
+        assert (
+            paper_settings("agem", dataset=dataset)[1]["schedule"]["learning_rate"] in facts().agem["learning_rates"][dataset]
+        )
+        assert {name for name in paper_methods() if ours(name, dataset=dataset)} >= {"agem", "bic"}
     (name, cifar), (_, imagenet) = (paper_settings("lucir", dataset=dataset) for dataset in ("cifar100", "imagenet"))
     assert (name, cifar["method"]) == ("lucir", {"strength": 5.0, "margin": 0.5, "rivals": 2})
     assert cifar["memory"] == imagenet["memory"] == {"size": 20, "per_class": True}
-    assert cifar["model"] == {"backbone": "reduced_resnet", "blocks": 5, "width": 16, "head": "cosine_kept"}
+    assert cifar["model"] == {"backbone": "reduced_resnet", "blocks": 5, "width": 16, "initial": "iirc", "head": "cosine_kept"}
     assert imagenet["model"]["backbone"] == "resnet50"
     assert cifar["view"] == {
         "side_px": 32,
@@ -357,7 +427,7 @@ def learn(learner: Learner, tasks: range) -> Learner:
 def test_every_method_learns_and_goes_on_to_the_same_bytes(name: str, tmp_path: Path):
     state = torch.get_rng_state()
     whole = learn(a_learner(name), range(1))
-    assert [len(whole.record["epochs"])] == [3 if name == "joint" else 6]
+    assert [len(whole.record["epochs"])] == [6]
     whole.save(tmp_path / "one.pt")
     other = a_learner(name)
     other.load(tmp_path / "one.pt", [pictures(0)])
@@ -403,7 +473,7 @@ def test_wrong_settings_are_told():
         (
             "er",
             {"model": {**good["model"], "depth": 3}},
-            "model: depth = 3: there is no such setting: there are backbone, blocks, width, head",
+            "model: depth = 3: there is no such setting: there are backbone, blocks, width, head, initial",
         ),
         ("er", {"memory": {"size": 0, "per_class": True}}, "capacity 0"),
         ("er", {"memory": {"size": 20, "per_class": 4}}, "per_class 4: true or false"),

@@ -15,6 +15,11 @@ def paper_methods() -> list[str]:
     return sorted(_facts()["methods"])
 
 
+def ours(name: str, *, dataset: str) -> str:
+    """Why a method's settings for a data set are not the paper's; "" if they are those of the paper's released code."""
+    return _facts()["ours"][dataset].get(name, "")
+
+
 def paper_settings(name: str, *, dataset: str) -> tuple[str, dict[str, Any]]:
     """A method's name in the registry, and all settings of its baseline as JSON values.
 

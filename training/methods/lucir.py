@@ -16,32 +16,34 @@ from .er import replay
 from .method import Method
 
 
-def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2) -> Method:
+def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2, imprinted: int = 1000) -> Method:
     """Loss: classification + lambda (1 - cos(f, f_old)) + a margin between true and new classes. Needs a cosine head.
 
     The second term is a mean over all samples, where f and f_old are features of the current and the old model, and lambda =
     ``strength`` sqrt(old classes / new classes). For every sample of the memory, the third term pushes the cosine of its label
-    ``margin`` above those of the ``rivals`` nearest new classes. Weights of new classes are initialised to the mean of their
-    normalised features, scaled to the mean norm of the old weights; weights of old classes are not trained.
+    ``margin`` above those of the ``rivals`` nearest new classes. Weights of new classes are initialised to the mean of the
+    normalised features of their first ``imprinted`` samples, scaled to the mean norm of the old weights; weights of old classes
+    are not trained.
 
     >>> lucir(strength=10.0).settings
-    {'strength': 10.0, 'margin': 0.5, 'rivals': 2}
+    {'strength': 10.0, 'margin': 0.5, 'rivals': 2, 'imprinted': 1000}
     """
-    if strength < 0 or margin < 0 or rivals < 1:
-        raise ValueError(f"lucir: strength {strength}, margin {margin}, rivals {rivals}: not negative, and at least one rival")
-    teach = functools.partial(_teach, strength=strength, margin=margin, rivals=rivals)
-    settings = {"strength": strength, "margin": margin, "rivals": rivals}
+    if strength < 0 or margin < 0 or rivals < 1 or imprinted < 1:
+        told = f"strength {strength}, margin {margin}, rivals {rivals}, imprinted {imprinted}"
+        raise ValueError(f"lucir: {told}: not negative, at least one rival, and at least one sample")
+    settings = {"strength": strength, "margin": margin, "rivals": rivals, "imprinted": imprinted}
+    teach = functools.partial(_teach, **settings)
     return Method("lucir", replay, "finetune", settings, teach, "herding", classes=("new",), head="cosine")
 
 
-def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int) -> None:
+def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int, imprinted: int) -> None:
     model, old = lesson.model, lesson.old_classes
     if model.eta is None:
         raise ValueError("lucir compares cosines: the model needs a cosine head (eta 'kept')")
     if lesson.teacher is None:
         lesson.fit(lambda step: step.classification())
         return
-    imprint(lesson)
+    imprint(lesson, imprinted)
     before = model.weight.detach()[:old].clone()
     hook = model.weight.register_hook(lambda gradient: torch.cat([torch.zeros_like(before), gradient[old:]]))
     weight = strength * math.sqrt(old / model.groups[-1])
@@ -56,12 +58,13 @@ def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int) -> No
         model.weight[:old] = before
 
 
-def imprint(lesson: Lesson) -> None:
-    """Set the weights of the new classes from the features of their samples in the evaluation view."""
+def imprint(lesson: Lesson, most: int) -> None:
+    """Set the weights of the new classes from the features of their first ``most`` samples in the evaluation view."""
     model, old = lesson.model, lesson.old_classes
     own = lesson.train.take(np.arange(lesson.fresh))
     unit = nn.functional.normalize(outputs(model, own, lesson.means, what=model.penultimate), dim=1)
     has = multi_hot(torch.from_numpy(own.labels), model.classes)[:, old:]
+    has = has * (has.cumsum(0) <= most)
     means = nn.functional.normalize(has.T @ unit, dim=1)
     with torch.no_grad():
         model.weight[old:] = means.to(model.weight) * model.weight[:old].norm(dim=1).mean()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import nn
@@ -41,13 +42,13 @@ def linear(init: torch.Generator, *, sample: Sequence[int]) -> Classifier:
     return Classifier(nn.Identity(), sample[0])
 
 
-def init_network(network: nn.Module, init: torch.Generator) -> nn.Module:
-    """Draw all weights from ``init``, in the order of the modules: He's normal for convolutions (by fan-out) and linear
+def init_network(network: nn.Module, init: torch.Generator, *, fan: Literal["fan_in", "fan_out"] = "fan_out") -> nn.Module:
+    """Draw all weights from ``init``, in the order of the modules: He's normal for convolutions (by ``fan``) and linear
     layers (by fan-in), 1 and 0 for norms, 0 for biases. The global generator is neither read nor moved.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=init)
+            nn.init.kaiming_normal_(module.weight, mode=fan, nonlinearity="relu", generator=init)
         elif isinstance(module, nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=init)
         elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):

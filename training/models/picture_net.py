@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
 
 BACKBONES = (*RESNETS, "mlp", "reduced_resnet", "small_cnn")
+Initial = Literal["torchvision", "iirc"]
 HEADS: dict[str, Literal["kept", "reset"] | None] = {"linear": None, "cosine_kept": "kept", "cosine_reset": "reset"}
 
 
@@ -40,7 +41,9 @@ class _Block(nn.Module):
         return self.last(self.path(x) + self.past(x))
 
 
-def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:
+def reduced_resnet(
+    blocks: int, width: int, init: torch.Generator, *, fan: Literal["fan_in", "fan_out"] = "fan_out"
+) -> tuple[nn.Module, int]:
     """ResNet for images of 32 x 32 pixels (He et al., CVPR 2016, section 4.2): three stages, then global average pooling.
 
     The last block has no final ReLU, so that features have both signs (a change by LUCIR, adopted by IIRC).
@@ -49,6 +52,7 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
         blocks: blocks per stage; 5 for ResNet-32.
         width: channels of the first stage, 16 in the paper; the others have twice and four times as many.
         init: generator for the weights.
+        fan: see ``init_network``.
 
     Returns:
         The network (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
@@ -66,11 +70,18 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
                 layers.append(_Block(before, after, 2 if stage and not block else 1, relu=not last))
                 before = after
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return init_network(network.to_empty(device="cpu"), init), 4 * width
+    return init_network(network.to_empty(device="cpu"), init, fan=fan), 4 * width
 
 
 def picture_net(
-    init: torch.Generator, *, sample: Sequence[int], backbone: str, blocks: int, width: int, head: str
+    init: torch.Generator,
+    *,
+    sample: Sequence[int],
+    backbone: str,
+    blocks: int,
+    width: int,
+    head: str,
+    initial: Initial = "torchvision",
 ) -> Classifier:
     """A classifier of images or vectors on one of ``BACKBONES``; outputs are added as classes appear.
 
@@ -81,6 +92,9 @@ def picture_net(
         blocks: blocks per stage of ``reduced_resnet``.
         width: width of ``reduced_resnet``, ``mlp`` or ``small_cnn``; ``small_cnn`` also has no final ReLU here.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
+        initial: initial weights of ``reduced_resnet``: "torchvision" draws those of convolutions by fan-out, as for other
+            ResNets here; "iirc" by fan-in, and those of a linear head from N(0, 1 / features), as in IIRC's code (biases are 0
+            here, uniform there).
 
     Raises:
         ValueError: see ``check_picture_net``.
@@ -91,9 +105,11 @@ def picture_net(
     >>> classifier(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 5])
     """
-    check_picture_net(backbone, head, vectors=len(sample) == 1)
+    check_picture_net(backbone, head, vectors=len(sample) == 1, initial=initial)
     if backbone == "reduced_resnet":
-        network, features = reduced_resnet(blocks, width, init)
+        network, features = reduced_resnet(blocks, width, init, fan="fan_in" if initial == "iirc" else "fan_out")
+        if initial == "iirc" and head == "linear":
+            return Classifier(network, features, head_std=features**-0.5)
     elif backbone == "small_cnn":
         network, features = small_cnn(width, init, last_relu=False)
     elif backbone == "mlp":
@@ -103,10 +119,12 @@ def picture_net(
     return Classifier(network, features, eta=HEADS[head])
 
 
-def check_picture_net(backbone: str, head: str, *, vectors: bool) -> None:
-    """Raise ValueError for an unknown backbone or head, for images with ``mlp``, or vectors with another backbone."""
+def check_picture_net(backbone: str, head: str, *, vectors: bool, initial: str = "torchvision") -> None:
+    """Raise ValueError for an unknown word, for images with ``mlp``, or for vectors with another backbone."""
     if backbone not in BACKBONES or head not in HEADS:
         raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
+    if initial not in get_args(Initial):
+        raise ValueError(f"initial {initial!r}: one of {', '.join(get_args(Initial))}")
     if (backbone == "mlp") != vectors:
         raise ValueError(
             f"backbone {backbone!r} for {'vectors' if vectors else 'pictures'}: 'mlp' is for vectors, and they for it"
