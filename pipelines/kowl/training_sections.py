@@ -74,7 +74,7 @@ _AVA = {
     "activity": "By type of activity",
 }
 _ABOUT_AVA = (
-    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, validation and test samples.",
+    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, testing samples: the paper's Figure 12.",
     "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
 )
 _ABOUT_TRANSFORMS = (

@@ -139,6 +139,7 @@ def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, 
     assert used["ann", "features"].items() >= {"hidden": 8, "epochs": 2}.items()
     assert used["ann", "second"].items() >= {"hidden": 5, "epochs": 2}.items()
     assert used["ann_evm", "second"]["ann"] == used["ann", "second"]
+    assert used["ann", "features"]["validation_error"] == 0  # a threshold would call known classes unknown
     assert {row["stratum"] for row in rows if row["metric"] == "start.mcc"} == {"", "nuisance=noise"}
     assert "optimiser steps" in told.err + told.out
     for given, says in (

@@ -17,7 +17,7 @@ from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclu
 from benchwright.training.predictors.finch import finch
 from benchwright.training.predictors.gaussians import component_log_densities, fit_mixture, mixture_log_densities
 from benchwright.training.predictors.gmm_finch import GmmFinch
-from benchwright.training.predictors.paper import paper_settings
+from benchwright.training.predictors.paper import paper_settings, start_settings
 from benchwright.training.predictors.predictor import gather, random_order, set_unknown, uncertain_first
 from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from hypothesis import given, settings
@@ -94,10 +94,11 @@ def test_a_rejected_row_is_unknown_and_keeps_its_order(seed):
 
 
 def test_settings_of_the_paper():
-    """Those of the paper; the ANN's width is that of TimeSformer's features, and two limits for small data are ours."""
+    """Those of the paper; two limits for small data, and no threshold in Table 3, are ours."""
+    assert start_settings() == {"ann": {"validation_error": 0}}
     assert paper_settings() == {
         "ann": {
-            "hidden": 768,
+            "hidden": 0,
             "dropout": 0.5,
             "epochs": 1,
             "batch_size": 1000,
@@ -251,7 +252,20 @@ def test_a_tenth_of_the_validation_rows_is_rejected():
     none = make("ann", validation_error=0.0)
     none.fit((cloud(0),), validation)
     columns, probabilities = none.predict(*validation[:2])
+    assert none.threshold == 0
+    columns, probabilities = none.predict(*cloud(2, classes=6, rows=250)[:2])  # nor is anything else
     assert (columns[probabilities.argmax(1)] == -1).mean() == 0
+    make("ann", validation_error=0.0).fit((cloud(0),), EMPTY)
+
+
+def test_the_hidden_layer_is_as_wide_as_the_features_unless_a_width_is_given():
+    for width, hidden_width, given in ((12, 0, 12), (7, 0, 7), (12, 5, 5)):
+        ann = make("ann", hidden=hidden_width)
+        ann.fit((cloud(0, width=width),), cloud(1, width=width))
+        assert ann.state()["hidden_weight"].shape == (given, width)
+        assert ann.state()["output_weight"].shape[1] == given
+    with pytest.raises(ValueError, match="hidden at least 0"):
+        make("ann", hidden=-1)
 
 
 def test_when_the_threshold_is_found():
