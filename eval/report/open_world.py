@@ -1,8 +1,8 @@
 """Figures and sections of an open-world report, from the tidy table of ``protocols.open_world.measures.tidy``.
 
-The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) plot a measure over the increments: before feedback at t, after
-it at t + 0.5, with a curve per predictor and feedback amount. Novelty detection, recognition and reaction time are measured only
-before feedback. Figure 3 plots how many samples the classes of an increment have. The ablations (Figure 12) show the
+The paper's Figures 7 to 11 (Prijatelj et al., JAIR 81, 2024) plot a measure over the increments: before feedback at t, after
+it at t + 0.5, with a curve per predictor and feedback amount. Novelty detection, recognition and reaction time are measured
+only before feedback. Figure 3 plots how many samples the classes of an increment have. The ablations (Figure 12) show the
 classification task by strata of the samples, cumulative from increment 0, after feedback.
 
 The table's column ``predictor`` distinguishes trainings with the same amount of feedback. Drawing functions return None if the
@@ -295,7 +295,10 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     readings = sorted(frame["measure"].unique().to_list())
     rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
-    caption = "Mean reaction time over the increments, by the sample up to which it is counted, and by what counts as detection"
+    caption = (
+        "Mean reaction time over the increments, by the sample up to which it is counted, and by what counts as detection; "
+        "before it: novel samples are counted without the detected one"
+    )
     return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
 
@@ -354,8 +357,9 @@ def _said(measure: str) -> str:
 
 
 def _reading(measure: str) -> str:
-    _, end, detection = measure.split(".")
-    return f"{end.replace('_', ' ')}; {'any' if detection == 'any' else 'novel'}"
+    _, end, detection, *before = measure.split(".")
+    said = [end.replace("_", " "), "any" if detection == "any" else "novel", *(f"{each} it" for each in before)]
+    return "; ".join(said)
 
 
 def _capital(text: str) -> str:

@@ -29,7 +29,7 @@ from ..metrics import with_metrics
 from ..names import settings_for, short
 from ..training_results import FOLDER, dataset_digest, results
 from ..user_code import shown
-from .config import DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
+from .config import MAIN, DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
 from .people import by_people, check_people
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
 from .stream import finished_stage, learn_open_world, measure_nuisance, measure_strata
@@ -155,10 +155,6 @@ def _outputs(config: KowlConfig, features: str) -> list[str] | None:
     if len(names) != given.width:
         raise WrongUse(f"{given.outputs} names {len(names)} outputs, and the vectors have {given.width} numbers (width)")
     return names
-
-
-MAIN = "features"
-"""Name of the set of ``[features]`` if there are others."""
 
 
 def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:

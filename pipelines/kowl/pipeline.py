@@ -320,7 +320,7 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
         gives=Annotated,
         max_rejects=Budget(ava.max_rejects, "ava.max_rejects"),
     )
-    add = step(add_strata, annotations=rows_of(annotated.last), types=action_types())  # type: ignore[arg-type]
+    add = step(add_strata, annotations=rows_of(annotated.last), types=action_types(), count=ava.actions)  # type: ignore[arg-type]
     return join(annotated, flow).whole("strata", add, gives=Stratified)
 
 

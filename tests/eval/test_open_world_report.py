@@ -15,10 +15,10 @@ from benchwright.eval.report import html
 from benchwright.eval.report.blocks import Details, Figure, Report, Section, Table
 from benchwright.eval.report.figures import line_chart, rank_chart
 from benchwright.eval.report.open_world import (
+    _STRATA_MEASURES,
     MEASURES,
     REACTION,
     Shown,
-    _STRATA_MEASURES,
     density_figure,
     density_section,
     measure_curves,
@@ -242,8 +242,8 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
     assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True, from_start=False)[0]
     times = next(block for block in titled["Novelty reaction time"].blocks if isinstance(block, Table))
     assert [row[0] for row in times.rows] == ["far", "far", "near", "near"]
-    assert list(times.rows[0][2:]) == [1.0] * 4
-    assert len(times.columns) == 6
+    assert list(times.rows[0][2:]) == [1.0] * 8
+    assert times.columns[2:4] == ["last novel; any", "last novel; any; before it"]
 
 
 def test_all_predictors_and_amounts_are_in_one_plot(tidy, sections):

@@ -127,7 +127,7 @@ def test_feature_sets_stand_side_by_side(drawn: tuple[Path, pl.DataFrame]) -> No
 
 
 def test_the_papers_seven_lines_are_trained_by_one_command_and_drawn_in_one_plot(tmp_path: Path, bw: Cli) -> None:
-    """ANN on both feature sets without and with all labels, GMM-FINCH on one of them with none, half and all (Figures 7 to 12)."""
+    """ANN on both feature sets with none and all of the labels, GMM-FINCH on one of them with none, half and all."""
     out = tmp_path / "run"
     lines = ['evaluation.predictors=["ann", "gmm_finch"]', "evaluation.feedback_of_predictors={ann=[0, 1]}"]
     lines += ['evaluation.sets_of_predictors={gmm_finch=["features"]}', SHORT, THREE, re.sub(", nuisances={.*?}", "", SECOND)]

@@ -259,11 +259,11 @@ def test_a_tenth_of_the_validation_rows_is_rejected():
 
 
 def test_the_hidden_layer_is_as_wide_as_the_features_unless_a_width_is_given():
-    for width, hidden_width, given in ((12, 0, 12), (7, 0, 7), (12, 5, 5)):
+    for width, hidden_width, expected in ((12, 0, 12), (7, 0, 7), (12, 5, 5)):
         ann = make("ann", hidden=hidden_width)
         ann.fit((cloud(0, width=width),), cloud(1, width=width))
-        assert ann.state()["hidden_weight"].shape == (given, width)
-        assert ann.state()["output_weight"].shape[1] == given
+        assert ann.state()["hidden_weight"].shape == (expected, width)
+        assert ann.state()["output_weight"].shape[1] == expected
     with pytest.raises(ValueError, match="hidden at least 0"):
         make("ann", hidden=-1)
 
@@ -455,6 +455,27 @@ def test_what_is_rejected_becomes_clusters_with_numbers_of_their_own():
     columns, probabilities = fitted.predict(uid, X)
     assert columns[1:7].tolist() == [0, 1, 2, 3, 4, 5]
     assert (columns[probabilities.argmax(1)] == y).mean() > 0.95
+
+
+def test_unlabelled_training_rows_that_a_fit_rejects_become_unknowns():
+    """With half of the labels, rows that were accepted when they came may be far from all classes after a fit."""
+    first, more = cloud(0), hidden(cloud(2, classes=6, name="t"), 0.5)
+    fitted = make("gmm_finch")
+    fitted.fit((first,), cloud(1))
+    far = cloud(3, classes=7, name="u")
+    new, later = (hidden(seen, 0.0) for seen in (cloud(4, classes=6, name="v"), far))
+    fitted.fit((first, new, more), cloud(1))  # never predicted: none was rejected before
+    uid, X, y = (np.concatenate(each) for each in zip(new, more, strict=True))
+    rejected = (all_densities(fitted, X).max(1) < fitted.threshold) & (y < 0)
+    assert rejected.any()
+    assert set(fitted.state()["pool_uid"]) == set(uid[rejected])
+    fitted.fit(
+        (first, new, more, later), cloud(1)
+    )  # no new label: as before, and what comes is classified when it is predicted
+    assert set(fitted.state()["pool_uid"]) == set(uid[rejected])
+    plain = make("gmm_finch", recognise=False)
+    plain.fit((first, new, more), cloud(1))
+    assert not len(plain.state()["pool_uid"])
 
 
 def test_without_recognition_prediction_teaches_nothing():

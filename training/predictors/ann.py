@@ -48,8 +48,8 @@ class AnnSetting:
         dropout: share of hidden units dropped while training.
         epochs, batch_size, learning_rate: training with Adam, a new optimiser in each increment (our choice).
         least_steps: minimum number of batches per epoch, for which batches are made smaller (ours; the paper's data have more).
-        validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0: no threshold, as
-            in the released configurations.
+        validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0: no threshold,
+            as in the released configurations.
         threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" computes it again on the same rows (the paper
             leaves it open).
         request: "random" (as released) or "uncertain_first".
