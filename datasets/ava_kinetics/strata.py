@@ -8,8 +8,8 @@ Our choices where the paper is not specific:
   the one nearest to the clip's middle is used, the earlier one if two are equally near. Nearly all key frames of the test list
   are within the clip of their video that Kinetics-400 or -600 lists;
 * a key frame without annotated persons, as all of the test list, counts as not annotated: N/A;
-* the number of actions is that of different actions; ``count = "all"`` counts every action of every person instead (section
-  5.3: "the different number of AVA actions", and actions are "bounding boxes over the humans");
+* the number of actions is that of different actions; ``count = "all"`` counts every action of every person instead, since
+  section 5.3 can be read either way;
 * a person is identified by the person's number if the list has one, and else by the box;
 * thirds are computed over the annotated clips among the rows; equal areas are ordered by key;
 * the activity types are those of the actions in the frame. A clip that shows two types belongs to both.

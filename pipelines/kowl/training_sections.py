@@ -70,7 +70,7 @@ def training_sections(run: ReportedRun, config: KowlConfig, data: str) -> list[S
 
 
 _AVA = {
-    "actions": "By number of different actions",
+    "actions": "By number of actions",
     "persons": "By number of persons",
     "area": "By size of the persons, in terciles",
     "activity": "By type of activity",
