@@ -256,7 +256,7 @@ def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
     figures: list[Figure | None] = []
     runs = _runs(pl.DataFrame(pl.from_arrow(tidy)))
     if len(predictors) > 1 and len(amounts) > 1 and len(runs) <= _CURVES:
-        figures = [measure_curves(tidy, measure, shown, runs, of="feedback and predictor")]
+        figures = [measure_curves(tidy, measure, shown, runs, of="by feedback and predictor")]
         return [figure for figure in figures if figure is not None]
     if len(predictors) > 1 or len(amounts) == 1:
         parts = _parts(tidy, "predictor", predictors)

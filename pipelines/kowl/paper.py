@@ -121,8 +121,9 @@ def table_2() -> pa.Table:
     first, whole = facts().table_2, table_1()
     names = ["increment", "known_classes", "novel_classes", "train_known", "train_novel"]
     columns = {name: whole[name].to_pylist() for name in names}
+    at = len(first["val_known"])
     for kind in ("known", "novel"):
-        tested, later = first[f"test_{kind}"], whole[f"test_{kind}"].to_pylist()
-        columns[f"val_{kind}"] = [*first[f"val_{kind}"], *[0] * (whole.num_rows - len(tested))]
-        columns[f"test_{kind}"] = [*tested, *later[len(tested) :]]
+        columns[f"val_{kind}"] = [*first[f"val_{kind}"], *[0] * (whole.num_rows - at)]
+    for kind in ("known", "novel"):
+        columns[f"test_{kind}"] = [*first[f"test_{kind}"], *whole[f"test_{kind}"].to_pylist()[at:]]
     return pa.table(columns)
