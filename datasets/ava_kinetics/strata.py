@@ -8,6 +8,8 @@ Our choices where the paper is not specific:
   the one nearest to the clip's middle is used, the earlier one if two are equally near. Nearly all key frames of the test list
   are within the clip of their video that Kinetics-400 or -600 lists;
 * a key frame without annotated persons, as all of the test list, counts as not annotated: N/A;
+* the number of actions is that of different actions; ``count = "all"`` counts every action of every person instead, since
+  section 5.3 can be read either way;
 * a person is identified by the person's number if the list has one, and else by the box;
 * thirds are computed over the annotated clips among the rows; equal areas are ordered by key;
 * the activity types are those of the actions in the frame. A clip that shows two types belongs to both.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import fsspec
 import numpy as np
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 THIRDS = ("SM", "AVG", "LG")
 TYPES = ("PM", "OM", "PI")
 NOT_ANNOTATED = "N/A"
+Count = Literal["different", "all"]
 STRATIFICATIONS = ("actions", "persons", "area", "activity")
 
 
@@ -45,7 +48,7 @@ class Stratified:
 
     Attributes:
         ava_timestamp_s: time of the key frame in its video; also if nobody is annotated in it.
-        ava_actions: number of different actions.
+        ava_actions: number of different actions, or of all actions of all persons.
         ava_persons: number of persons.
         ava_area: mean area of the persons' boxes as a share of the frame, in (0, 1].
         stratum_area: SM, AVG or LG.
@@ -66,12 +69,13 @@ def action_types() -> Mapping[str, tuple[int, int]]:
     return {name: (first, last) for name, (first, last) in package_toml(__package__, "action_types.toml").items()}
 
 
-def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
+def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]], count: Count = "different") -> pl.DataFrame:
     """One row per key frame, in the order of (youtube_id, timestamp_s).
 
     Args:
         annotations: columns of ``Annotated``.
         types: see ``action_types``.
+        count: see ``add_strata``.
 
     Returns:
         ``youtube_id``, ``timestamp_s``, ``actions``, ``persons``, ``area`` (None if nobody is annotated), ``activity``.
@@ -84,7 +88,8 @@ def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) 
         area=(pl.col("x2") - pl.col("x1")) * (pl.col("y2") - pl.col("y1"))
     )
     activity = [pl.when(pl.col("action").is_between(*types[name]).any()).then(pl.lit(name)).alias(name) for name in TYPES]
-    actions = shown.group_by(frame).agg(pl.col("action").n_unique().cast(pl.Int64).alias("actions"), *activity)
+    number = pl.struct("who", "action") if count == "all" else pl.col("action")
+    actions = shown.group_by(frame).agg(number.n_unique().cast(pl.Int64).alias("actions"), *activity)
     # Areas are summed in the order of the persons' names, so that the order of the lines does not matter.
     areas = (
         persons.sort([*frame, "who"]).group_by(frame).agg(persons=pl.len().cast(pl.Int64), area=pl.col("area").sum() / pl.len())
@@ -93,19 +98,22 @@ def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) 
     return every.sort(frame).select(*frame, "actions", "persons", "area", activity=pl.concat_list(TYPES).list.drop_nulls())
 
 
-def add_strata(rows: Rows, *, annotations: Rows, types: Mapping[str, tuple[int, int]]) -> Iterator[pa.Table]:
+def add_strata(
+    rows: Rows, *, annotations: Rows, types: Mapping[str, tuple[int, int]], count: Count = "different"
+) -> Iterator[pa.Table]:
     """Whole step: add the columns of ``Stratified``.
 
     Args:
         rows: rows with columns ``key``, ``youtube_id``, ``time_start``, ``time_end`` (seconds).
         annotations: rows of ``Annotated``; all of them are held in memory.
         types: ``action_types()``, called in the plan so that the types are part of the recipe.
+        count: what ``ava_actions`` counts: "different" actions, or "all" pairs of a person and an action.
 
     Yields:
         All rows in their order, batch by batch.
     """
     names = ["youtube_id", "timestamp_s", "x1", "y1", "x2", "y2", "action", "person"]
-    frames = key_frames(pl.DataFrame(pl.from_arrow(annotations.table(names))), types)
+    frames = key_frames(pl.DataFrame(pl.from_arrow(annotations.table(names))), types, count)
     clips = pl.DataFrame(pl.from_arrow(rows.table(["key", "youtube_id", "time_start", "time_end"])))
     found = _matched(clips, frames)
     del clips

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 End = Literal["last_sample", "last_novel"]
 Detection = Literal["any", "strict"]
+Counted = Literal["inclusive", "before"]
 
 
 def is_novel(truth: ArrayLike, known: ArrayLike) -> NDArray[np.bool_]:
@@ -52,7 +53,7 @@ class Reaction:
         detected: d, position of the first sample from ``first`` on that is called unknown; None if none is.
         end: z, position of the last sample, or of the last novel one.
         novel: r, novel samples in all.
-        novel_until: m, novel samples in [a, d], d itself included; r where nothing is detected.
+        novel_until: m, novel samples from a on until d, with or without d itself; r where nothing is detected.
 
     >>> never = Reaction(first=0, detected=None, end=9, novel=5, novel_until=5)
     >>> never.time
@@ -83,7 +84,14 @@ class Reaction:
         return 2 / ((self.end + 1 - self.first) / waited + self.novel / self.novel_until)
 
 
-def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", detection: Detection = "any") -> Reaction:
+def reaction(
+    novel: ArrayLike,
+    unknown: ArrayLike,
+    *,
+    end: End = "last_sample",
+    detection: Detection = "any",
+    counted: Counted = "inclusive",
+) -> Reaction:
     """Find the first novel sample and its detection. Order matters: rows as the increment presents them.
 
     Args:
@@ -92,9 +100,11 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
         end: "last_sample" is the paper's text (``as_written``, and our default); "last_novel" its Figure 5. The released
             code has no implementation. A detection after the end does not count.
         detection: "any": the first sample called unknown, from the first novel one on; "strict": only a novel one counts.
+        counted: the novel samples m until the detection d: "inclusive" counts d itself, as the paper's Figure 5 defines m (our
+            default); "before" does not, as its text has it.
 
     Raises:
-        ValueError: the shapes differ, arrays are not (n,) bool, or ``end`` or ``detection`` is none of the above.
+        ValueError: the shapes differ, arrays are not (n,) bool, or ``end``, ``detection`` or ``counted`` is none of the above.
 
     >>> novel = np.array([False, True, True, False, True])
     >>> unknown = np.array([True, False, True, False, False])  # the alarm before the first novel sample does not count
@@ -106,8 +116,9 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
     is_new, called = np.asarray(novel), np.asarray(unknown)
     if is_new.ndim != 1 or is_new.shape != called.shape or is_new.dtype != bool or called.dtype != bool:
         raise ValueError(f"novel {is_new.shape} {is_new.dtype}, unknown {called.shape} {called.dtype}: both must be (n,) bool")
-    if end not in get_args(End) or detection not in get_args(Detection):
-        raise ValueError(f"end {end!r}, detection {detection!r}: {get_args(End)} and {get_args(Detection)}")
+    for name, given, of in (("end", end, End), ("detection", detection, Detection), ("counted", counted, Counted)):
+        if given not in get_args(of):
+            raise ValueError(f"{name} {given!r}: one of {get_args(of)}")
     places = np.flatnonzero(is_new)
     if not len(places):
         return Reaction(None, None, len(is_new) - 1, 0, 0)
@@ -118,11 +129,12 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
     if not len(found):
         return Reaction(first, None, last, len(places), len(places))
     detected = first + int(found[0])
-    return Reaction(first, detected, last, len(places), int(np.searchsorted(places, detected, side="right")))
+    side = "right" if counted == "inclusive" else "left"
+    return Reaction(first, detected, last, len(places), int(np.searchsorted(places, detected, side=side)))
 
 
 def reaction_times(novel: ArrayLike, unknown: ArrayLike) -> dict[str, float]:
-    """Times under all four definitions: "<end>.<detection>" -> time in [0, 1], or NaN.
+    """Times under all eight definitions: "<end>.<detection>", with ".before" if counted so -> time in [0, 1], or NaN.
 
     Args:
         novel, unknown: see ``reaction``.
@@ -131,10 +143,12 @@ def reaction_times(novel: ArrayLike, unknown: ArrayLike) -> dict[str, float]:
         ValueError: as ``reaction``.
 
     >>> times = reaction_times(np.array([True, False, True, False]), np.array([False, True, True, False]))
-    >>> {name: round(time, 2) for name, time in times.items()}
-    {'last_sample.any': 0.33, 'last_sample.strict': 0.67, 'last_novel.any': 0.4, 'last_novel.strict': 0.8}
+    >>> {name: round(time, 2) for name, time in times.items() if name.startswith("last_sample")}
+    {'last_sample.any': 0.33, 'last_sample.any.before': 0.33, 'last_sample.strict': 0.67, 'last_sample.strict.before': 0.5}
     """
     return {
-        f"{end}.{detection}": reaction(novel, unknown, end=end, detection=detection).time
-        for end, detection in itertools.product(get_args(End), get_args(Detection))
+        f"{end}.{detection}{'.before' if counted == 'before' else ''}": reaction(
+            novel, unknown, end=end, detection=detection, counted=counted
+        ).time
+        for end, detection, counted in itertools.product(get_args(End), get_args(Detection), get_args(Counted))
     }

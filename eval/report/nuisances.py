@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ..protocols.open_world.measures import TESTING
 from .blocks import Block, CellValue, Details, Figure, Section, Table, Text
 from .figures import line_chart
 from .open_world import MEASURES
@@ -32,7 +33,7 @@ def nuisance_sections(tidy: pa.Table) -> list[Section]:
     start = frame.filter(~pl.col("cumulative"), pl.col("increment") == 0, pl.col("phase") == "post")
     sums = frame.filter("cumulative", ~pl.col("from_start"), pl.col("increment") == pl.col("increment").max())
     blocks: list[Block] = [Text(_ABOUT)]
-    for split, opened in (("validate+test", True), ("train", False)):
+    for split, opened in ((TESTING, True), ("train", False)):
         figures = [
             *_figures(start, split, "none", "increment 0, after it was learned"),
             *_figures(sums.filter(pl.col("phase") == "pre"), split, "classification", "later increments, before feedback"),
@@ -63,8 +64,7 @@ def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figu
             curves = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
             if not curves:
                 continue
-            samples = split.replace("validate+test", "validation and test")
-            caption = f"{MEASURES[measure].capitalize()} by visual transform, {samples} samples, {when}."
+            caption = f"{MEASURES[measure].capitalize()} by visual transform, {split} samples, {when}."
             low = min(float(np.nanmin(curve)) for curve in curves.values())
             limits, said = (min(-0.03, low - 0.03), 1.03), MEASURES[measure]
             found.append(

@@ -1,9 +1,9 @@
 """Figures and sections of an open-world report, from the tidy table of ``protocols.open_world.measures.tidy``.
 
-The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) plot a measure over the increments: before feedback at t, after
-it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are measured only before
-feedback. Figure 3 plots how many samples the classes of an increment have. The ablations show the classification task by strata
-of the samples, cumulative, after feedback.
+The paper's Figures 7 to 11 (Prijatelj et al., JAIR 81, 2024) plot a measure over the increments: before feedback at t, after
+it at t + 0.5, with a curve per predictor and feedback amount. Novelty detection, recognition and reaction time are measured
+only before feedback. Figure 3 plots how many samples the classes of an increment have. The ablations (Figure 12) show the
+classification task by strata of the samples, cumulative from increment 0, after feedback.
 
 The table's column ``predictor`` distinguishes trainings with the same amount of feedback. Drawing functions return None if the
 table lacks the numbers.
@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..protocols.open_world.measures import TESTING
 from .blocks import Block, Details, Figure, Section, Table, Text
 from .figures import line_chart, rank_chart
 
@@ -33,7 +34,7 @@ MEASURES: Mapping[str, str] = {
 _SHORT = {"mcc": "MCC", "top1_accuracy": "top-1", "top5_accuracy": "top-5", "nmi_arithmetic": "NMI"}
 REACTION = "reaction_time.last_sample.any"
 _TASKS = {"none": "unmapped classes", "detection": "novelty detection", "recognition": "novelty recognition"}
-_SPLITS = ("validate+test", "test", "validate", "train")
+_SPLITS = (TESTING, "test", "validate", "train")
 _INCREMENT = "increment"
 _CURVES = 8
 
@@ -97,7 +98,7 @@ class Shown:
     def said(self, measure: str) -> str:
         """The selection in words, for captions."""
         task = [] if measure.startswith("reaction_time.") else [_TASKS.get(self.task, self.task)]
-        split = self.split.replace("validate+test", "validation and test samples")
+        split = "testing samples" if self.split == TESTING else self.split
         novel = [] if self.task == "none" else [f"novel to the {self.novel_to}"]
         return ", ".join([_capital(_said(measure)), *task, split, *novel, *self._summed()])
 
@@ -163,7 +164,7 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
 def open_world_sections(tidy: pa.Table) -> list[Section]:
     """Sections of a report: classification, novelty detection, recognition, reaction time, and the sums at the end.
 
-    Plotted is the first split of validate+test, test, validate and train that the table has.
+    Plotted is the first split of testing, test, validate and train that the table has.
 
     Args:
         tidy: see ``measure_curves``.
@@ -178,7 +179,7 @@ def open_world_sections(tidy: pa.Table) -> list[Section]:
     chapters: list[Section] = []
     for title, task, phases, measures, about in _CHAPTERS:
         if blocks := _task_blocks(tidy, measures, Shown(task, chosen, phases)):
-            blocks += _training_panels(tidy, measures[:3], Shown(task, "train", phases)) if chosen != "train" else []
+            blocks += _training_panels(tidy, measures, Shown(task, "train", phases)) if chosen != "train" else []
             chapters.append(Section(title, [Text([about]), *blocks]))
     return [*chapters, *_reaction_section(tidy, chosen), _last_section(tidy, chosen)]
 
@@ -191,7 +192,8 @@ def _training_panels(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> l
 
 _ABOUT_CLASSIFICATION = (
     "All classes without feedback so far count as one class, unknown. Before feedback, the predictor sees an increment's "
-    "samples without labels; after feedback, it sees the same samples, having been trained on the labels that it received."
+    "samples without labels; after feedback, it sees the same samples, having been trained on the labels that it received. "
+    "Testing samples are the test samples, from increment 1 on together with the validation samples."
 )
 _ABOUT_RAW = (
     "Classes are compared without any mapping: the prediction for a sample of a class without feedback so far is always wrong. "
@@ -245,12 +247,17 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
 
 
 def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
-    """Figures by predictor, highest feedback first, and by feedback; only one of the two if the other has single curves.
+    """All predictors and feedback amounts in one figure, as in the paper, if that is at most ``_CURVES`` curves.
 
-    A figure has at most ``_CURVES`` curves; more are split into several figures.
+    Else figures by predictor, highest feedback first, and by feedback; only one of the two if the other has single curves; each
+    with at most ``_CURVES`` curves.
     """
     predictors, amounts = _names(tidy, "predictor"), _names(tidy, "feedback")
     figures: list[Figure | None] = []
+    runs = _runs(pl.DataFrame(pl.from_arrow(tidy)))
+    if len(predictors) > 1 and len(amounts) > 1 and len(runs) <= _CURVES:
+        figures = [measure_curves(tidy, measure, shown, runs, of="by feedback and predictor")]
+        return [figure for figure in figures if figure is not None]
     if len(predictors) > 1 or len(amounts) == 1:
         parts = _parts(tidy, "predictor", predictors)
         figures += [measure_figure(part, measure, shown, feedback=float(a)) for a in reversed(amounts) for part in parts]
@@ -258,6 +265,16 @@ def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
         parts = _parts(tidy, "feedback", amounts)
         figures += [measure_figure(part, measure, shown, predictor=str(name)) for name in predictors for part in parts]
     return [figure for figure in figures if figure is not None]
+
+
+def _runs(frame: pl.DataFrame) -> dict[str, pl.Expr]:
+    """A predictor at an amount of feedback -> its rows. The name begins with the amount: legends cut long names."""
+    found = frame.select("predictor", "feedback").unique().sort("predictor", "feedback").rows()
+    return {
+        f"{100 * amount:g} % {name.replace(', model = ', ' on ')}": (pl.col("predictor") == name)
+        & (pl.col("feedback") == amount)
+        for name, amount in found
+    }
 
 
 def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa.Table]:
@@ -278,7 +295,10 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     readings = sorted(frame["measure"].unique().to_list())
     rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
-    caption = "Mean reaction time over the increments, by the sample up to which it is counted, and by what counts as detection"
+    caption = (
+        "Mean reaction time over the increments, by the sample up to which it is counted, and by what counts as detection; "
+        "before it: novel samples are counted without the detected one"
+    )
     return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
 
@@ -337,8 +357,9 @@ def _said(measure: str) -> str:
 
 
 def _reading(measure: str) -> str:
-    _, end, detection = measure.split(".")
-    return f"{end.replace('_', ' ')}; {'any' if detection == 'any' else 'novel'}"
+    _, end, detection, *before = measure.split(".")
+    said = [end.replace("_", " "), "any" if detection == "any" else "novel", *(f"{each} it" for each in before)]
+    return "; ".join(said)
 
 
 def _capital(text: str) -> str:
@@ -357,13 +378,12 @@ def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float] | None:
 
 # ------------------------------------------------------------------------------------------------------------- strata
 
-_STRATA = 6
 _SIZES = ("SM", "AVG", "LG")
-_STRATA_MEASURES = {"mcc": "MCC", "top1_accuracy": "top-1", "nmi_arithmetic": "NMI"}
+_STRATA_MEASURES = {"top1_accuracy": "top-1", "mcc": "MCC", "nmi_arithmetic": "NMI"}
 
 
 def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratifications: Mapping[str, str]) -> Section | None:
-    """Measures by stratum: a table and, for each predictor at its highest feedback, curves.
+    """Measures by stratum: the paper's Figure 12 for each stratification, with its numbers.
 
     Args:
         strata: columns of ``protocols.open_world.measures.COLUMNS``; one task and one split.
@@ -373,13 +393,17 @@ def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratific
     Returns:
         None if the table has none of the stratifications.
     """
-    frame = pl.DataFrame(pl.from_arrow(strata))
+    frame = pl.DataFrame(pl.from_arrow(strata)).filter("cumulative", pl.col("measure").is_in(list(_STRATA_MEASURES)))
+    frame = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("stratum", "predictor", "feedback", "phase"))
     blocks: list[Block] = []
     for name, heading in stratifications.items():
         mine = frame.filter(pl.col("stratification") == name)
         if mine.height:
-            blocks.append(_strata_table(mine, heading))
-            blocks += _strata_curves(mine, heading)
+            start = mine.filter("from_start")
+            later = _strata_table(mine.filter(~pl.col("from_start")), f"{heading}: sums from increment 1 on", ("pre", "post"))
+            blocks += [*_strata_figures(start, heading)]
+            blocks.append(_strata_table(start, f"{heading}: sums from increment 0 on, after feedback", ("post",)))
+            blocks.append(Details("Before and after feedback, without increment 0", [later]))
     if not blocks:
         return None
     return Section(title, [Text(about), *blocks])
@@ -392,33 +416,34 @@ def _place(name: str) -> tuple[int, float, str]:
     return (1, _SIZES.index(name), "") if name in _SIZES else (3 if name == "N/A" else 2, 0, name)
 
 
-def _strata_table(frame: pl.DataFrame, heading: str) -> Table:
-    """Sums over all increments, before and after feedback."""
-    sums = frame.filter("cumulative", ~pl.col("from_start"), pl.col("measure").is_in(list(_STRATA_MEASURES)))
+def _strata_table(sums: pl.DataFrame, caption: str, phases: Sequence[str]) -> Table:
+    """A row per stratum, predictor and amount of feedback; samples as after feedback."""
     key = ["stratum", "predictor", "feedback"]
-    last = sums.filter(pl.col("increment") == pl.col("increment").max().over(*key, "phase"))
     after = pl.col("n").filter(pl.col("phase") == "post").max().over(key)
-    named = last.with_columns(pl.concat_str("phase", "measure", separator=".").alias("measure"), after.alias("n"))
-    measures = [f"{phase}.{measure}" for phase in ("pre", "post") for measure in _STRATA_MEASURES]
+    named = sums.with_columns(pl.concat_str("phase", "measure", separator=".").alias("measure"), after.alias("n"))
+    measures = [f"{phase}.{measure}" for phase in phases for measure in _STRATA_MEASURES]
     wide = sorted(_wide(named, [*key, "n"], measures), key=lambda row: (_place(row[0]), *row[1:3]))
     rows = [[stratum, name, f"{amount:g}", *values] for stratum, name, amount, *values in wide]
-    columns = [f"{short} {when}" for when in ("before", "after") for short in _STRATA_MEASURES.values()]
-    return Table(["stratum", "predictor", "feedback", "samples", *columns], rows, f"{heading}: sums over all increments")
+    columns = [f"{short} {_when(phase)}" for phase in phases for short in _STRATA_MEASURES.values()]
+    return Table(["stratum", "predictor", "feedback", "samples", *columns], rows, caption)
 
 
-def _strata_curves(frame: pl.DataFrame, heading: str) -> list[Block]:
-    """MCC of the largest strata, cumulative from increment 0, after feedback: the paper's Figure 12."""
-    sizes = frame.group_by("stratum").agg(pl.col("n").max()).sort("n", "stratum", descending=[True, False])
-    largest = sorted(sizes["stratum"].head(_STRATA).to_list(), key=_place)
-    if len(largest) < 2:
-        return []
-    feedback = float(frame["feedback"].max())  # pyright: ignore[reportArgumentType]
-    splits = frame["split"].unique().to_list()
-    shown = Shown(str(frame["task"][0]), splits[0], ("post",), cumulative=True, from_start=True)
-    figures: list[Block] = []
-    for predictor in sorted(frame["predictor"].unique().to_list()):
-        of = (pl.col("predictor") == predictor) & (pl.col("feedback") == feedback)
-        curves = {stratum: of & (pl.col("stratum") == stratum) for stratum in largest}
-        figure = measure_curves(frame.to_arrow(), "mcc", shown, curves, of=f"{predictor}, feedback {feedback:g}")
-        figures += [] if figure is None else [figure]
-    return [Details(f"{heading}: curves", figures, opened=True)] if figures else []
+def _strata_figures(sums: pl.DataFrame, heading: str) -> list[Figure]:
+    """Each measure by stratum, a curve per predictor and amount of feedback; at most ``_CURVES`` in a figure."""
+    places, runs = sorted(sums["stratum"].unique().to_list(), key=_place), list(_runs(sums).items())
+    figures: list[Figure] = []
+    for measure in _STRATA_MEASURES if len(places) > 1 else ():
+        mine = sums.filter(pl.col("measure") == measure)
+        for at in range(0, len(runs), _CURVES):
+            found = {name: dict(mine.filter(of).select("stratum", "value").rows()) for name, of in runs[at : at + _CURVES]}
+            curves = {
+                name: np.array([np.nan if values.get(place) is None else values[place] for place in places])
+                for name, values in found.items()
+            }
+            if all(np.isnan(curve).all() for curve in curves.values()):
+                continue
+            caption = f"{heading}: {MEASURES[measure]}, cumulative from increment 0, after feedback."
+            limits = _limits(list(curves.values()))
+            said = MEASURES[measure]
+            figures.append(line_chart(places, curves, label_axis="stratum", value_axis=said, caption=caption, limits=limits))
+    return figures

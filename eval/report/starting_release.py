@@ -9,7 +9,7 @@ import numpy as np
 from ..results import Line
 from .blocks import Block, CellValue, Details, Section, Table, Text
 from .figures import bar_chart, line_chart
-from .trainings import settings_details
+from .trainings import PublishedRow, settings_details
 
 _SPLITS = {"train": "training", "validate": "validation", "test": "test"}
 _CURVES = 8
@@ -19,19 +19,25 @@ _ABOUT = (
 )
 
 
-def starting_sections(found: Sequence[Line], published: Sequence[Block] = ()) -> list[Section]:
+def starting_sections(
+    found: Sequence[Line], published: Sequence[PublishedRow] = (), notes: Sequence[Block] = ()
+) -> list[Section]:
     """A table of MCC by split, and bars; empty without lines.
 
     Args:
         found: lines of trainings on the starting release.
-        published: the paper's results, shown below the table.
+        published: rows of the paper, shown below ours; their values by split.
+        notes: shown below the table.
     """
     if not found:
         return []
     scores = {line.label: {split: _mean(line, split) for split in _SPLITS} for line in found}
-    rows: list[Sequence[CellValue]] = [[name, *(mine[split] for split in _SPLITS)] for name, mine in scores.items()]
-    ours = Table(["classifier", *_SPLITS.values()], rows, "MCC on the starting release")
-    blocks: list[Block] = [Text(_ABOUT), ours, *published]
+    rows: list[Sequence[CellValue]] = []
+    for name, mine in scores.items():
+        rows.append([name, "this run", *(mine[split] for split in _SPLITS)])
+        rows += [[row.name, row.source, *map(row.values.get, _SPLITS)] for row in published if row.under == name]
+    ours = Table(["classifier", "from", *_SPLITS.values()], rows, "MCC on the starting release", decimals=4)
+    blocks: list[Block] = [Text(_ABOUT), ours, *notes]
     for split, name in _SPLITS.items():
         there = {label: mine[split] for label, mine in scores.items() if mine[split] is not None}
         if there:

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ...curation.bounded_reading import read_file
 from ...curation.code_loading import UnknownName
@@ -21,7 +21,7 @@ from ...eval.metrics.registry import METRICS
 from ...eval.protocols.open_world.doubts import doubts as doubts_of
 from ...eval.protocols.open_world.measures import measure_nuisances, measure_open_world, measure_start
 from ...eval.protocols.open_world.predictions import COLUMNS, OpenWorldPredictions
-from ...training.predictors.paper import paper_settings
+from ...training.predictors.paper import paper_settings, start_settings
 from ...training.predictors.registry import PREDICTORS, new_predictor
 from ..errors import WrongUse
 from ..experiments import Training
@@ -29,10 +29,12 @@ from ..metrics import with_metrics
 from ..names import settings_for, short
 from ..training_results import FOLDER, dataset_digest, results
 from ..user_code import shown
-from .config import DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
+from .config import MAIN, DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
 from .people import by_people, check_people
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
 from .stream import finished_stage, learn_open_world, measure_nuisance, measure_strata
+
+T = TypeVar("T")
 
 
 def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -52,23 +54,28 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
     names = list(methods) or e.predictors
     _check_settings(config, [short(PREDICTORS.find(name).name) for name in map(_known, names)])
-    asked = [read_protocol(name) for name in protocols] or _of_settings(config)
+    given = [read_protocol(name) for name in protocols]
+    protocols_of = {name: given or _of_settings(config, short(name)) for name in names}
+    asked = list(dict.fromkeys(itertools.chain(*protocols_of.values())))
     if any(protocol.endswith(BY_PEOPLE) for protocol in asked):
         check_people(config, out)
     measures = {START: {START: Step(measure_start, {})}}
     measures |= {protocol: _measures(config, out) for protocol in asked if protocol != START}
     found: list[Training] = []
     for of, features in itertools.product(names, ["", *config.feature_sets]):
-        name, reference, settings = _predictor(config, of, features)
+        name, reference, _ = _predictor(config, of, features)
+        if (features or MAIN) not in _own(name, e.sets_of_predictors, [MAIN, *config.feature_sets]):
+            continue
         outputs = _outputs(config, features)
         if (outputs is None) == ("outputs" in inspect.signature(load_name(PREDICTORS, reference)).parameters):
             continue
         vectors = _vectors(config, out, features)
         model = (features or MAIN) if config.feature_sets else ""
-        facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
-        for protocol in asked:
+        for protocol in protocols_of[of]:
             if not _fits(config, protocol, name, reference):
                 continue
+            _, _, settings = _predictor(config, of, features, start=protocol == START)
+            facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
             from_states = e.keep_states and protocol != START  # how transforms are evaluated; start has only one increment
             learn = step(
                 learn_open_world,
@@ -94,7 +101,8 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         raise WrongUse(f"{SCORES}: none of {', '.join(map(short, names))} has take_scores: add --method ann")
     if not found:
         rule = "predictor 'original' takes a feature set with outputs, a file of class names, and no other predictor does"
-        raise WrongUse(f"nothing to train: {rule}: set features.outputs or feature_sets.NAME.outputs")
+        also = "; evaluation.sets_of_predictors also limits its sets" if e.sets_of_predictors else ""
+        raise WrongUse(f"nothing to train: {rule}: set features.outputs or feature_sets.NAME.outputs{also}")
     return found
 
 
@@ -112,12 +120,18 @@ def _of_nuisances(one: Training, vectors: Mapping[str, str], digest: str) -> dic
     }
 
 
-def _of_settings(config: KowlConfig) -> list[str]:
-    """The protocols that the settings name."""
+def _of_settings(config: KowlConfig, name: str) -> list[str]:
+    """The protocols that the settings name for a predictor."""
     e = config.evaluation
     people = [] if e.people is None else e.people.feedback
     scores = [SCORES] if e.scores else []
-    return [*map(protocol_of, e.feedback), *scores, *(protocol_of(amount, people=True) for amount in people)]
+    feedback = _own(name, e.feedback_of_predictors, e.feedback)
+    return [*map(protocol_of, feedback), *scores, *(protocol_of(amount, people=True) for amount in people)]
+
+
+def _own(name: str, table: Mapping[str, list[T]], default: list[T]) -> list[T]:
+    """What a table by predictor has for one, which may be named with or without its folder."""
+    return {short(key): own for key, own in table.items()}.get(short(name), default)
 
 
 def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
@@ -141,10 +155,6 @@ def _outputs(config: KowlConfig, features: str) -> list[str] | None:
     if len(names) != given.width:
         raise WrongUse(f"{given.outputs} names {len(names)} outputs, and the vectors have {given.width} numbers (width)")
     return names
-
-
-MAIN = "features"
-"""Name of the set of ``[features]`` if there are others."""
 
 
 def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
@@ -179,19 +189,19 @@ def _known(name: str) -> str:
     return name
 
 
-def _predictor(config: KowlConfig, name: str, features: str) -> tuple[str, str, dict[str, Any]]:
+def _predictor(config: KowlConfig, name: str, features: str, *, start: bool = False) -> tuple[str, str, dict[str, Any]]:
     """Name, reference and hyper-parameters of a predictor on a feature set, checked before training.
 
     The parts of ``ann_evm`` use the hyper-parameters of ``ann`` and ``evm``, with the changes made for ``ann_evm``.
     """
     entry = PREDICTORS.find(_known(name))
     paper, known = paper_settings(), short(entry.name)
-    changes = _changes(config, known, features)
+    changes = _changes(config, known, features, start)
     if entry.origin == BUILT_IN and (strange := sorted(changes.keys() - paper[entry.name].keys())):
         raise WrongUse(f"evaluation.settings.{name} has no {strange[0]!r}: there are {', '.join(paper[entry.name])}")
     settings = {**paper.get(entry.name, {}), **changes}
     if entry.origin == BUILT_IN and entry.name == "ann_evm":
-        settings = {part: {**paper[part], **_changes(config, part, features), **own} for part, own in settings.items()}
+        settings = {part: {**paper[part], **_changes(config, part, features, start), **own} for part, own in settings.items()}
     try:
         new_predictor(load_entry(entry), settings, seed=config.seed)
     except (ValueError, TypeError) as error:  # UnknownName among them
@@ -199,10 +209,10 @@ def _predictor(config: KowlConfig, name: str, features: str) -> tuple[str, str, 
     return known, entry.reference, settings
 
 
-def _changes(config: KowlConfig, known: str, features: str) -> dict[str, Any]:
-    """The changes to a predictor in the settings: for every set, and for this one."""
+def _changes(config: KowlConfig, known: str, features: str, start: bool) -> dict[str, Any]:
+    """The changes to a predictor in the settings: for every set, for this one, and for protocol ``start``."""
     e, found = config.evaluation, dict[str, Any]()
-    for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {})):
+    for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {}), *(start_settings(), e.settings_of_start) * start):
         found |= settings_for(known, tables)
     return found
 
@@ -211,7 +221,8 @@ def check_settings(config: KowlConfig) -> None:
     """Raise ``WrongUse`` if the settings' predictors do not fit, as far as this can be checked before there is a dataset."""
     predictors = config.evaluation.predictors
     for features in ("", *config.feature_sets):
-        _check_settings(config, [_predictor(config, name, features)[0] for name in predictors])
+        for start in (False, True):
+            _check_settings(config, [_predictor(config, name, features, start=start)[0] for name in predictors])
         _outputs(config, features)
 
 
@@ -219,9 +230,16 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     """Raise ``WrongUse`` for settings of unknown predictors or feature sets."""
     e, sets = config.evaluation, [MAIN, *config.feature_sets]
     known = {*PREDICTORS.builtin, *chosen, *map(short, e.predictors)}
-    if strange := [name for name in e.settings_of_sets if name not in sets]:
-        raise WrongUse(f"evaluation.settings_of_sets.{strange[0]}: no feature set {strange[0]!r}: there are {', '.join(sets)}")
-    tables = {"settings": e.settings} | {f"settings_of_sets.{name}": table for name, table in e.settings_of_sets.items()}
+    named = {f"sets_of_predictors.{name}": own for name, own in e.sets_of_predictors.items()}
+    for place, name in [
+        *((f"settings_of_sets.{name}", name) for name in e.settings_of_sets),
+        *((place, name) for place, own in named.items() for name in own),
+    ]:
+        if name not in sets:
+            raise WrongUse(f"evaluation.{place}: no feature set {name!r}: there are {', '.join(sets)}")
+    tables: dict[str, Mapping[str, Any]] = {f"settings_of_sets.{name}": table for name, table in e.settings_of_sets.items()}
+    for place in ("settings", "settings_of_start", "sets_of_predictors", "feedback_of_predictors"):
+        tables[place] = getattr(e, place)
     for place, table in tables.items():
         if strange := [name for name in table if short(name) not in known]:
             message = f"no predictor {strange[0]!r}: there are {', '.join(sorted(known))}"

@@ -26,7 +26,7 @@ _ADDED = {
     "transform": "visual transform of the clip's frames, or none",
     "transform_parameters": "what was drawn for the transform, as JSON",
     "ava_timestamp_s": "key frame of AVA-Kinetics, seconds from the video's start",
-    "ava_actions": "different actions in the key frame",
+    "ava_actions": "actions in the key frame: different ones, or all of all persons (ava.actions)",
     "ava_persons": "persons in the key frame",
     "ava_area": "mean area of the persons' boxes over the frame's",
     "stratum_area": "third by that area: SM, AVG, LG, or N/A",

@@ -293,10 +293,13 @@ class AvaLists:
     Attributes:
         path: a CSV file, or a folder of them.
         max_rejects: maximum number of invalid lines, or a share below 1.
+        actions: what the number of actions in a key frame counts: ``different`` actions, or ``all`` actions of all persons; the
+            paper's text allows both.
     """
 
     path: Location
     max_rejects: Rejects = 0
+    actions: Literal["different", "all"] = "different"
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -345,6 +348,13 @@ class KowlEvaluation:
             your own predictor. Changes to ``ann`` and ``evm`` also apply to ``ann_evm``.
         settings_of_sets: feature set ("features" is the one of ``[features]``) -> predictor -> changes to ``settings`` for that
             set only, such as ``{x3d = {ann = {hidden = 2048}}}``.
+        settings_of_start: predictor -> changes to ``settings`` for protocol ``start`` only. Table 3 compares how well known
+            classes are told apart, so that ``ann`` has no threshold there (``[start]`` in ``training/predictors/kowl.toml``).
+        sets_of_predictors: predictor -> the feature sets that it is trained on ("features" is the one of ``[features]``), such
+            as ``{gmm_finch = ["features"]}``; a predictor that is not named is trained on every set.
+        feedback_of_predictors: predictor -> its own ``feedback``, such as ``{ann = [0, 1]}``; overridden by ``--protocol``.
+        published: "TSF" or "X3D" -> feature set -> digest of that set, stating that its vectors come from the paper's weights
+            of this backbone (TimeSformer, X3D-M). Table 3 is then shown beside a run with these digests, which reports print.
         experience_limit: maximum number of rows that a predictor trains on; None: no limit.
         metrics: your own metrics, functions of ``eval.protocols.open_world.predictions.OpenWorldPredictions``.
         device: device of the predictors: ``cpu``, ``cuda`` or ``cuda:1``.
@@ -358,6 +368,12 @@ class KowlEvaluation:
     metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])
     device: str = "cpu"
     settings_of_sets: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    settings_of_start: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    sets_of_predictors: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(default_factory=dict[str, list[str]])
+    feedback_of_predictors: dict[str, Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]] = Field(
+        default_factory=dict[str, list[float]]
+    )
+    published: dict[Literal["TSF", "X3D"], dict[str, str]] = Field(default_factory=dict[Literal["TSF", "X3D"], dict[str, str]])
     scores: bool = False
     people: People | None = None
     keep_states: bool = False
@@ -379,7 +395,8 @@ class KowlConfig:
         features: a vector for each sample; samples without one are rejected. None: the run ends with the table of increments,
             and nothing can be trained.
         ava: annotations that divide the results into strata; None: results cover all samples only.
-        feature_sets: further vectors of the same samples, by name; every predictor is trained on each set.
+        feature_sets: further vectors of the same samples, by name; predictors are trained on each set, or on those of
+            ``evaluation.sets_of_predictors``.
     """
 
     seed: int
@@ -395,6 +412,10 @@ class KowlConfig:
         default_factory=dict[str, FeatureSource]
     )
     ava: AvaLists | None = None
+
+
+MAIN = "features"
+"""Name of the set of ``[features]`` next to ``feature_sets``."""
 
 
 def stage_apart(name: str, kind: str) -> str:

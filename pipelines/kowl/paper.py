@@ -1,19 +1,27 @@
-"""Whether the data of a KOWL run are the paper's, by its record."""
+"""Which trainings of a KOWL run match the paper's, by its record, and the paper's Tables 1 to 3."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 
+from ...curation.nested import flat
 from ...datasets.kowl.facts import facts
-from ...datasets.kowl.tables import (
-    increment_table,
-    published_table,
-)
-from .config import DrawnFeatures, ExtractedFeatures, KowlConfig, VideoFeatures
+from ...datasets.kowl.tables import increment_table, published_table
+from ...eval.report.blocks import Block, Text
+from ...eval.report.trainings import PublishedRow, changed_settings
+from ...eval.results import Line
+from ...training.predictors.paper import paper_settings, start_settings
+from ..report import ReportedRun
+from .config import MAIN, DrawnFeatures, ExtractedFeatures, KowlConfig, VideoFeatures, stage_apart
+
+_HIDDEN = {"TSF": 768, "X3D": 2048}
+"""Width of the ANN's hidden layer in the released configurations; the text has that of the features, 0."""
 
 
 def data_differs(config: KowlConfig, samples: pa.Table) -> str:
-    """Why scores on the starting release are not, or cannot be shown to be, from the paper's samples and features."""
+    """Why scores on the starting release are not from the paper's samples and features; "" if they may be."""
     if not has_published_counts(config, published_table(increment_table(samples))):
         return "the increments are not those of the paper's Table 1"
     every = [each for each in (config.features, *config.feature_sets.values()) if each is not None]
@@ -21,11 +29,77 @@ def data_differs(config: KowlConfig, samples: pa.Table) -> str:
         return "features are synthetic"
     if any(isinstance(each, ExtractedFeatures | VideoFeatures) and not each.checkpoint for each in every):
         return "features come from random weights, or from the built-in backbone"
-    return "no digest of the paper's X3D-M and TimeSformer weights is known, so this run's cannot be shown to be the same"
+    return ""
+
+
+def table_3_rows(
+    found: Sequence[Line], config: KowlConfig, digests: Mapping[str, str], data: str
+) -> tuple[list[PublishedRow], list[Block]]:
+    """The rows of Table 3 that lines of the starting release can be compared with, and why there are none for the others.
+
+    Args:
+        found: lines of protocol ``start``.
+        config: settings of the run.
+        digests: see ``digests_of_sets``.
+        data: see ``data_differs``.
+    """
+    table = facts().table_3
+    rows: list[PublishedRow] = []
+    reasons: dict[str, None] = {}
+    for line in found:
+        name, why = ("", data) if data else _row_of(line, config, digests)
+        if why:
+            reasons[why] = None
+            continue
+        at = table["classifier"].index(name)
+        values = {split: table[split][at] for split in ("train", "validate", "test")}
+        rows.append(PublishedRow(name, "Table 3", values, under=line.label))
+    notes: list[Block] = []
+    if reasons:
+        others = "Table 3 of the paper is not shown" + (" for the other classifiers" if rows else "")
+        notes.append(Text([f"{others}: {'; '.join(reasons)}."], tone="note"))
+    if not data and not config.evaluation.published:
+        sets = [f"--set evaluation.published.TSF.{name}={digest}" for name, digest in digests.items()]
+        text = (
+            "If you know that features come from the paper's weights, state their digests, with TSF for TimeSformer or X3D for "
+            "X3D-M, and run it again, which recomputes nothing: Table 3 is then shown next to your results, on the strength of "
+            "your settings."
+        )
+        notes.append(Text([text, *sets], tone="note"))
+    return rows, notes
+
+
+def digests_of_sets(run: ReportedRun, config: KowlConfig) -> dict[str, str]:
+    """Feature set -> digest of the finished stage with its vectors, for that of ``[features]`` the shards."""
+    stages = {MAIN: "shards", **{name: stage_apart(name, "") for name in config.feature_sets}}
+    return {name: run.made[stage].digest for name, stage in stages.items() if stage in run.made}
+
+
+def _row_of(line: Line, config: KowlConfig, digests: Mapping[str, str]) -> tuple[str, str]:
+    """The row of Table 3 for a training, or else why there is none."""
+    features = line.model or MAIN
+    stated = [of for of, sets in config.evaluation.published.items() if sets.get(features, "") == digests.get(features)]
+    if not stated:
+        return "", f"no digest shows that {features} come from the paper's X3D-M or TimeSformer weights"
+    [backbone, *_] = stated
+    part = "predictor.ann." if line.method == "ann_evm" else "predictor."
+    epochs = line.settings.get(f"{part}epochs")
+    names = {"original": "Original", "ann": f"ANN {epochs}", "ann_evm": f"ANN {epochs} + EVM", "evm": "EVM"}
+    name = f"{backbone} {names.get(line.method, line.method)}"
+    if name not in facts().table_3["classifier"]:
+        return "", f"the table has no row {name}"
+    paper = paper_settings()
+    ann = {**paper["ann"], **start_settings()["ann"], "epochs": epochs}
+    settings = {**paper, "ann": ann, "ann_evm": {"ann": ann, "evm": paper["evm"]}}[line.method]
+    own = {"predictor": settings, "experience_limit": None}
+    variants = [flat(own), {**flat(own), f"{part}hidden": _HIDDEN[backbone]}] if "ann" in line.method else [flat(own)]
+    apart = [each for each in line.settings if each.startswith("prior_knowledge")]
+    changed = changed_settings(line, variants, apart=apart)
+    return ("", f"settings of the paper were changed: {', '.join(changed)}") if changed else (name, "")
 
 
 def has_published_counts(config: KowlConfig, ours: pa.Table) -> bool:
-    """Whether a run has the paper\'s releases and the increments of its Table 1, given by ``published_table``."""
+    """Whether a run has the paper's releases and the increments of its Table 1, given by ``published_table``."""
     f = facts()
     if tuple(config.labels.releases) != f.labels.releases:
         return False
@@ -36,6 +110,20 @@ def has_published_counts(config: KowlConfig, ours: pa.Table) -> bool:
 def table_1() -> pa.Table:
     """Table 1 of the paper: one row per increment."""
     published = pa.table({name: pa.array(column) for name, column in facts().table_1.items()})
-    if "increment" not in published.column_names:
-        published = published.add_column(0, "increment", pa.array(range(published.num_rows)))
-    return published
+    return published.add_column(0, "increment", pa.array(range(published.num_rows)))
+
+
+def table_2() -> pa.Table:
+    """Table 2 of the paper, with the columns of ``datasets.kowl.tables.increment_table`` that it has.
+
+    The samples of increments 6 to 10 are listed under validate there, and play the test role: here they are under test.
+    """
+    first, whole = facts().table_2, table_1()
+    names = ["increment", "known_classes", "novel_classes", "train_known", "train_novel"]
+    columns = {name: whole[name].to_pylist() for name in names}
+    at = len(first["val_known"])
+    for kind in ("known", "novel"):
+        columns[f"val_{kind}"] = [*first[f"val_{kind}"], *[0] * (whole.num_rows - at)]
+    for kind in ("known", "novel"):
+        columns[f"test_{kind}"] = [*first[f"test_{kind}"], *whole[f"test_{kind}"].to_pylist()[at:]]
+    return pa.table(columns)

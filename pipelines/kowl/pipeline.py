@@ -320,7 +320,7 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
         gives=Annotated,
         max_rejects=Budget(ava.max_rejects, "ava.max_rejects"),
     )
-    add = step(add_strata, annotations=rows_of(annotated.last), types=action_types())  # type: ignore[arg-type]
+    add = step(add_strata, annotations=rows_of(annotated.last), types=action_types(), count=ava.actions)  # type: ignore[arg-type]
     return join(annotated, flow).whole("strata", add, gives=Stratified)
 
 
@@ -347,13 +347,13 @@ BENCHMARK = built_in(
     check=later(f"{__package__}.baselines:check_settings"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
-        "mcc pre": "pre.classification.predictor.mcc@validate+test",
-        "mcc post": "post.classification.predictor.mcc@validate+test",
-        "top-1 post": "post.classification.predictor.top1_accuracy@validate+test",
-        "detection mcc": "pre.detection.predictor.mcc@validate+test",
+        "mcc pre": "pre.classification.predictor.mcc@testing",
+        "mcc post": "post.classification.predictor.mcc@testing",
+        "top-1 post": "post.classification.predictor.top1_accuracy@testing",
+        "detection mcc": "pre.detection.predictor.mcc@testing",
         "mcc train": "start.mcc@train",
         "mcc val": "start.mcc@validate",
         "mcc test": "start.mcc@test",
-        "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
+        "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@testing",
     },
 )

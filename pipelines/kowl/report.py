@@ -27,7 +27,7 @@ from ..report import ReportedRun, write_page
 from ..user_code import shown
 from .card import NEEDED, recorded, youtube_ids
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
-from .paper import data_differs, has_published_counts, table_1
+from .paper import data_differs, has_published_counts, table_1, table_2
 from .people import answers_table
 from .pictures import transformed_clips
 from .training_sections import training_sections
@@ -49,7 +49,10 @@ def write_report(config: KowlConfig, out: str) -> str:
         shared = recordings(samples, youtube=youtube_ids(config))
         sections += [_increments(config, samples, shared), density_section(class_density(samples))]
         if run.lines:
-            sections += [*training_sections(run, data_differs(config, samples)), *transformed_clips(config, out, increments)]
+            sections += [
+                *training_sections(run, config, data_differs(config, samples)),
+                *transformed_clips(config, out, increments),
+            ]
         sections += _people(config, out)
     cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
@@ -159,7 +162,11 @@ def _increments(config: KowlConfig, samples: pa.Table, shared: Recordings) -> Se
         same = has_published_counts(config, published_table(ours))
         verdict = "This run's table equals the published one." if same else "This run's table differs from the published one."
         blocks += [_numbers(table_1(), "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
-    blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test separately")]))
+    by_role = [_numbers(ours, "This run, val and test separately")]
+    if tuple(config.labels.releases) == facts().labels.releases:
+        about = "Table 2 of the paper; the validation samples of its increments 6 to 10 play the test role, and are under test"
+        by_role.append(_numbers(table_2(), about))
+    blocks.append(Details("By role, as in Table 2", by_role))
     blocks.append(Text([shared.told()], tone="note" if shared.shared or shared.unknown else "good"))
     return Section("Increments", blocks)
 

@@ -18,21 +18,23 @@ from ...eval.report.trainings import own_metrics, settings_details
 from ...eval.results import Line
 from ..report import ReportedRun
 from ..training_results import results
+from .config import KowlConfig
+from .paper import digests_of_sets, table_3_rows
 from .protocols import START
 from .stream import TRANSFORM
 
 
-def training_sections(run: ReportedRun, data: str) -> list[Section]:
+def training_sections(run: ReportedRun, config: KowlConfig, data: str) -> list[Section]:
     """Open-world measures, strata, visual transforms, and classifiers of the starting release.
 
     Args:
-        run: the run.
+        run: the run, and its settings.
         data: why its data are not the paper's, see ``paper.data_differs``.
     """
     found = results(run.out)
     measured = tidy(found)
-    table_3 = Text([f"Table 3 of the paper is not shown: {data}."], tone="note")
-    starting = starting_sections([line for line in run.lines if line.protocol == START], [table_3])
+    of_start = [line for line in run.lines if line.protocol == START]
+    starting = starting_sections(of_start, *table_3_rows(of_start, config, digests_of_sets(run, config), data))
     if not measured.num_rows:
         return starting
     everything = pc.equal(measured["stratification"], "")
@@ -68,13 +70,14 @@ def training_sections(run: ReportedRun, data: str) -> list[Section]:
 
 
 _AVA = {
-    "actions": "By number of different actions",
+    "actions": "By number of actions",
     "persons": "By number of persons",
     "area": "By size of the persons, in terciles",
     "activity": "By type of activity",
 }
 _ABOUT_AVA = (
-    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, validation and test samples.",
+    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, testing samples, as in the paper's "
+    "Figure 12.",
     "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
 )
 _ABOUT_TRANSFORMS = (

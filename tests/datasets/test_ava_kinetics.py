@@ -116,6 +116,9 @@ def test_key_frames_count_actions_persons_and_area(tmp_path):
     assert second[2:4] == (2, 1)
     assert second[5] == ["PI"]
     assert nobody == (ID.format(2), 7.0, None, None, None, [])
+    every = key_frames(read(tmp_path / "a.csv")[0], action_types(), "all")  # two of one person, one of the other
+    assert every["actions"].to_list()[:3] == [3, 2, None]
+    assert every.drop("actions").equals(frames.drop("actions"))
 
 
 @dataclass(frozen=True)
@@ -263,5 +266,5 @@ def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
     whole = accuracy(Confusion.of(truth, said))
     assert (4 * rows["LG", 1, True] + 4 * rows["SM", 1, True]) / 8 == whole
     pre = [v for v in values if v.metric.startswith("pre.")]
-    assert {v.split for v in values} == {"validate+test"}
+    assert {v.split for v in values} == {"testing"}
     assert len({v.position for v in pre if v.position is not None}) == 1

@@ -1,4 +1,4 @@
-"""Novelty reaction time: Eq. 1 computed the long way, its limits, and its two readings."""
+"""Novelty reaction time: Eq. 1 computed the long way, its limits, and its readings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 samples = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40)
 
 
-def by_definition(novel, unknown, end, detection):
+def by_definition(novel, unknown, end, detection, counted="inclusive"):
     """Eq. 1, index by index."""
     n = len(novel)
     places = [i for i in range(n) if novel[i]]
@@ -23,7 +23,7 @@ def by_definition(novel, unknown, end, detection):
     z = n - 1 if end == "last_sample" else places[-1]
     d = next((i for i in range(a, z + 1) if unknown[i] and (detection == "any" or novel[i])), None)
     r = len(places)
-    m = r if d is None else sum(novel[a : d + 1])
+    m = r if d is None else sum(novel[a : d + (counted == "inclusive")])
     d = z + 1 if d is None else d
     return 0.0 if d == a else 2 / ((z + 1 - a) / (d - a) + r / m)
 
@@ -36,6 +36,7 @@ def arrays(values):
 @given(samples)
 def test_all_readings_equal_the_definition(values):
     novel, unknown = arrays(values)
+    assert len(reaction_times(novel, unknown)) == 8
     for name, time in reaction_times(novel, unknown).items():
         expected = by_definition(novel.tolist(), unknown.tolist(), *name.split("."))
         assert time == pytest.approx(expected, nan_ok=True)
@@ -72,6 +73,8 @@ def test_a_detection_by_hand():
     assert (any_last.first, any_last.detected, any_last.end, any_last.novel, any_last.novel_until) == (2, 3, 7, 3, 1)
     assert any_last.time == pytest.approx(2 / (6 / 1 + 3 / 1))
     assert reaction(novel, unknown, detection="strict").time == pytest.approx(2 / (6 / 2 + 3 / 2))  # d = 4, m = 2
+    before = reaction(novel, unknown, detection="strict", counted="before")  # m = 1: the text has the samples before d
+    assert before.time == pytest.approx(2 / (6 / 2 + 3 / 1))
     assert reaction(novel, unknown, end="last_novel").time == pytest.approx(2 / (4 / 1 + 3 / 1))  # z = 5
 
 
@@ -95,6 +98,7 @@ def test_what_is_novel_and_what_says_unknown():
         ([1, 0], [0, 1], {}, "int64"),
         ([True], [True], {"end": "last"}, "end 'last'"),
         ([True], [True], {"detection": "all"}, "detection 'all'"),
+        ([True], [True], {"counted": "after"}, "counted 'after'"),
     ],
 )
 def test_wrong_input_is_refused(novel, unknown, words, says):

@@ -308,7 +308,49 @@ def test_a_predictor_that_learns_nothing_measures_the_same_before_and_after_feed
 def test_phases_come_in_their_order(tmp_path: Path):
     spy = Spy()
     run_spy(spy, tmp_path, world(increments=1, rows=12), 0.5)
-    assert spy.calls == ["fit", *["predict"] * 3, *["predict"] * 3, "request", "fit", *["predict"] * 3]
+    # Training and test set from increment 1 on; increment 0's validation rows are no part of the test set.
+    assert spy.calls == ["fit", *["predict"] * 3, *["predict"] * 2, "request", "fit", *["predict"] * 2]
+
+
+def test_the_test_set_is_that_of_table_1(tmp_path: Path):
+    """Test rows of increment 0, on whose validation rows thresholds are found; validation and test rows of all others."""
+    made = world(increments=2, rows=12)
+    rows = run("evm", tmp_path, made).rows
+    n = [{split: len(samples.y) for split, samples in one.splits.items()} for one in made[0]]
+    later = [one["validate"] + one["test"] for one in n[1:]]
+    asked = {"split": "testing", "phase": "post", "task": "none", "measure": "mcc"}
+    mine = [row for row in rows if all(row[name] == value for name, value in asked.items())]
+    plain, sums, start = (
+        {row["increment"]: row["n"] for row in mine if (row["cumulative"], row["from_start"]) == kind}
+        for kind in ((False, False), (True, False), (True, True))
+    )
+    assert plain == {0: n[0]["test"], 1: later[0], 2: later[1]}
+    assert sums == {1: later[0], 2: sum(later)}
+    assert start == {0: n[0]["test"], 1: n[0]["test"] + later[0], 2: n[0]["test"] + sum(later)}
+    same = {"task": "none", "novel_to": "", "phase": "post", "increment": 0}
+    ran = Ran([], rows)
+    assert values(ran, "mcc", **same, split="testing") == values(ran, "mcc", **same, split="test")
+
+
+def test_clusters_of_unknowns_are_those_of_the_whole_test_set(tmp_path: Path):
+    """Validation and test rows predicted one after the other had clusters of different numbers: two for each new class."""
+    made = world(increments=2, start=12, width=WIDTH["gmm_finch"])
+    ran = run("gmm_finch", tmp_path, made)
+    for t in (1, 2):
+        parts = [ran.predicted(t, "pre", split) for split in ("validate", "test")]
+        np.testing.assert_array_equal(parts[0].columns, parts[1].columns)
+        said = [part.columns[part.probabilities.argmax(axis=1)] for part in parts]
+        novel = [~np.isin(part.truth, part.known["predictor"]) for part in parts]
+        labels = np.unique(np.concatenate([part.truth[new] for part, new in zip(parts, novel, strict=True)]))
+        for label in labels:
+            found = [set(guess[part.truth == label]) for guess, part in zip(said, parts, strict=True)]
+            assert min(guess for some in found for guess in some) < -1
+            assert found[0] & found[1]
+    where = {"task": "recognition", "novel_to": "predictor"}
+    joined = values(ran, "nmi_arithmetic", split="testing", **where)
+    apart = [values(ran, "nmi_arithmetic", split=split, **where) for split in ("validate", "test")]
+    assert len(joined) == 2
+    assert np.greater_equal(joined, np.min(apart, axis=0) - 0.02).all()
 
 
 @pytest.mark.parametrize(("feedback", "given"), [(0.0, 0), (0.29, 29), (0.5, 50), (0.999, 99), (1.0, 100)])
@@ -395,7 +437,7 @@ def test_a_split_may_be_empty(tmp_path: Path):
     increments = [made[0][0], Increment("1", second.train, second.validate, empty)]
     rows = run("evm", tmp_path, (increments, made[1]))
     assert values(rows, "mcc", split="test") == []
-    assert values(rows, "mcc", split="validate+test") == values(rows, "mcc", split="validate")
+    assert values(rows, "mcc", split="testing") == values(rows, "mcc", split="validate")
 
 
 def test_a_run_that_was_killed_at_its_end_is_read_and_not_fitted_again(tmp_path: Path):

@@ -15,6 +15,8 @@ from benchwright.eval.report import html
 from benchwright.eval.report.blocks import Details, Figure, Report, Section, Table
 from benchwright.eval.report.figures import line_chart, rank_chart
 from benchwright.eval.report.open_world import (
+    _STRATA_MEASURES,
+    MEASURES,
     REACTION,
     Shown,
     density_figure,
@@ -22,6 +24,7 @@ from benchwright.eval.report.open_world import (
     measure_curves,
     measure_figure,
     open_world_sections,
+    strata_section,
 )
 
 from tests.eval.open_worlds import results_of, rows_of
@@ -107,10 +110,10 @@ def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
 
 
 def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
-    shown = numbers(measure_figure(tidy, "mcc", Shown("none", "validate+test", cumulative=True), predictor="near"))
+    shown = numbers(measure_figure(tidy, "mcc", Shown("none", "testing", cumulative=True), predictor="near"))
     assert list(shown) == ["increment", "feedback 0", "feedback 1"]
     assert shown["feedback 0"][-1] < shown["feedback 1"][-1]
-    rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "validate+test"}
+    rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "testing"}
     assert shown["feedback 0"] == of(tidy, **rows, cumulative=True, from_start=False)
 
 
@@ -212,9 +215,10 @@ def test_sections_hold_every_task_and_a_page_can_be_made(sections):
     assert len(Images.alts) > 20
     panels = [b for section in sections for b in section.blocks if isinstance(b, Details) and b.title == "Training samples"]
     assert len(panels) == 5  # of every figure
-    figure = panels[0].blocks[0]
-    assert isinstance(figure, Figure)
-    assert "train" in figure.caption
+    figures = [figure for figure in panels[0].blocks if isinstance(figure, Figure)]
+    assert all("train" in figure.caption for figure in figures)
+    # Accuracy, MCC and NMI of training samples, too: the paper's Figure 8.
+    assert [figure.caption.partition(",")[0].lower() for figure in figures] == [name.lower() for name in MEASURES.values()]
     assert all(Images.alts)
 
 
@@ -225,18 +229,62 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
         [p, f, "classification", when] for when in ("after", "before") for p in ("far", "near") for f in "01"
     ]
     assert {row[4] for row in table.rows} == {2 * 6 * (3 + 4)}  # the same samples before and after
+    rows = {"split": "testing", "task": "none", "measure": "mcc", "feedback": 1.0, "predictor": "near", "phase": "post"}
+    frame = pl.DataFrame(pl.from_arrow(tidy)).filter(*(pl.col(name) == value for name, value in rows.items()))
+    assert frame.filter("from_start").sort("at")["n"].to_list() == [12, 12 + 36, 12 + 36 + 48]  # of increment 0 test alone
     each, folded = (block.blocks[0] for block in titled["Over all increments"].blocks if isinstance(block, Details))
     assert isinstance(each, Table)
     assert isinstance(folded, Table)
     assert [row[:3] for row in each.rows[:3]] == [["far", "0", str(increment)] for increment in range(3)]
     assert each.rows[0][3] is None  # increment 0 is not measured before feedback
     row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
-    rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "validate+test", "increment": 2}
+    rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "testing", "increment": 2}
     assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True, from_start=False)[0]
     times = next(block for block in titled["Novelty reaction time"].blocks if isinstance(block, Table))
     assert [row[0] for row in times.rows] == ["far", "far", "near", "near"]
-    assert list(times.rows[0][2:]) == [1.0] * 4
-    assert len(times.columns) == 6
+    assert list(times.rows[0][2:]) == [1.0] * 8
+    assert times.columns[2:4] == ["last novel; any", "last novel; any; before it"]
+
+
+def test_all_predictors_and_amounts_are_in_one_plot(tidy, sections):
+    titled = {section.title: section for section in sections}
+    for title, name in (("Classification", "classification"), ("Unmapped classes", "none")):
+        figures = [block for block in titled[title].blocks if isinstance(block, Figure)]
+        assert [list(numbers(figure))[1:] for figure in figures] == [["0 % far", "100 % far", "0 % near", "100 % near"]]
+        rows = {"predictor": "far", "feedback": 1.0, "measure": "mcc", "task": name, "split": "testing", "cumulative": False}
+        assert numbers(figures[0])["100 % far"] == of(tidy, **rows, novel_to="" if name == "none" else "predictor")
+
+
+def test_strata_are_drawn_as_in_figure_12(tidy):
+    """Accuracy, MCC and NMI by stratum, of sums from increment 0 on after feedback, with all predictors and amounts."""
+    rows = pl.DataFrame(pl.from_arrow(tidy)).filter(
+        pl.col("split") == "testing", pl.col("task") == "classification", pl.col("novel_to") == "predictor"
+    )
+    half = pl.when(pl.col("stratum") == "1").then(0.5).otherwise(1.0)
+    strata = pl.concat(
+        [rows.with_columns(stratification=pl.lit("actions"), stratum=pl.lit(name)) for name in ("N/A", "10", "1")]
+    )
+    strata = strata.with_columns(value=pl.col("value") * half)
+    section = strata_section(strata.to_arrow(), "Content", ["about"], {"actions": "By number", "area": "By size"})
+    assert section is not None
+    figures = [block for block in section.blocks if isinstance(block, Figure)]
+    assert len(figures) == len(_STRATA_MEASURES) == 3
+    for figure, measure in zip(figures, ("top1_accuracy", "mcc", "nmi_arithmetic"), strict=True):
+        shown = numbers(figure)
+        assert list(shown) == ["stratum", "0 % far", "100 % far", "0 % near", "100 % near"]
+        assert shown["stratum"] == ["1", "10", "N/A"]
+        for predictor in ("far", "near"):
+            for feedback in (0.0, 1.0):
+                [value] = rows.filter(
+                    pl.col("from_start"), pl.col("increment") == 2, pl.col("measure") == measure,
+                    pl.col("predictor") == predictor, pl.col("feedback") == feedback,
+                )["value"]  # fmt: skip
+                assert shown[f"{100 * feedback:g} % {predictor}"] == pytest.approx([value / 2, value, value])
+    table, later = next(block for block in section.blocks if isinstance(block, Table)), blocks_of(section)[-1]
+    assert isinstance(later, Table)
+    assert [row[:4] for row in table.rows[:2]] == [["1", "far", "0", 96], ["1", "far", "1", 96]]
+    assert {row[3] for row in later.rows} == {84}
+    assert strata_section(strata.to_arrow(), "Content", ["about"], {"area": "By size"}) is None
 
 
 def test_one_run_alone_makes_sections(tidy):

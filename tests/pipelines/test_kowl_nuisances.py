@@ -15,6 +15,7 @@ import pytest
 from benchwright.eval.protocols.open_world.measures import tidy
 from benchwright.eval.report.blocks import Figure
 from benchwright.eval.report.nuisances import nuisance_sections
+from benchwright.eval.report.open_world import open_world_sections
 from benchwright.pipelines import api
 from benchwright.pipelines.kowl.stream import read_increments
 from benchwright.pipelines.training_results import results
@@ -66,7 +67,7 @@ def test_what_changes_nothing_is_scored_as_before_and_noise_is_not(drawn: tuple[
         "predictor": "gmm_finch, model = features",
         "task": "classification",
         "cumulative": False,
-        "split": "validate+test",
+        "split": "testing",
     }
     found = seen(frame, **asked, measure="top1_accuracy", phase="pre")
     by = {
@@ -117,12 +118,46 @@ def test_feature_sets_stand_side_by_side(drawn: tuple[Path, pl.DataFrame]) -> No
     out, frame = drawn
     assert set(frame["predictor"]) == {"gmm_finch, model = features", "gmm_finch, model = second"}
     assert set(seen(frame, predictor="gmm_finch, model = second")["stratum"]) == {"none", "rotation"}
-    [section] = nuisance_sections(seen(frame, split="validate+test", measure="top1_accuracy").to_arrow())
+    [section] = nuisance_sections(seen(frame, split="testing", measure="top1_accuracy").to_arrow())
     drawn_figures = [block for block in section.blocks if isinstance(block, Figure)]
     assert next(list(figure.data.columns) for figure in drawn_figures if figure.data) == [
         "visual transform", "gmm_finch, model = features", "gmm_finch, model = second",
     ]  # fmt: skip
     assert api.verify(str(out)) == []
+
+
+def test_the_papers_seven_lines_are_trained_by_one_command_and_drawn_in_one_plot(tmp_path: Path, bw: Cli) -> None:
+    """ANN on both feature sets with none and all of the labels, GMM-FINCH on one of them with none, half and all."""
+    out = tmp_path / "run"
+    lines = ['evaluation.predictors=["ann", "gmm_finch"]', "evaluation.feedback_of_predictors={ann=[0, 1]}"]
+    lines += ['evaluation.sets_of_predictors={gmm_finch=["features"]}', SHORT, THREE, re.sub(", nuisances={.*?}", "", SECOND)]
+    words = [word for text in lines for word in ("--set", text)]
+    assert bw("run", "kowl", "--config", "tiny", *words, "--out", out, "--quiet").code == 0
+    told = bw("train", out, "--quiet")
+    assert told.code == 0, told.err
+    trained = {(row["method"], row["model"], row["protocol"]) for row in results(str(out)).to_pylist()}
+    assert trained == {
+        *(("ann", name, f"feedback {amount}") for name in ("features", "second") for amount in (0, 1)),
+        *(("gmm_finch", "features", f"feedback {amount}") for amount in ("0", "0.5", "1")),
+    }
+    sections = {section.title: section for section in open_world_sections(tidy(results(str(out))))}
+    for title in ("Classification", "Unmapped classes", "Novelty detection", "Novelty recognition", "Novelty reaction time"):
+        [figure] = [block for block in sections[title].blocks if isinstance(block, Figure)]
+        assert figure.data is not None
+        assert list(figure.data.columns)[1:] == [
+            "0 % ann on features", "100 % ann on features", "0 % ann on second", "100 % ann on second",
+            "0 % gmm_finch", "50 % gmm_finch", "100 % gmm_finch",
+        ]  # fmt: skip
+    assert bw("train", out, "--method", "ann", "--protocol", "0.5", "--quiet").code == 0  # asked for by name
+    assert {row["protocol"] for row in results(str(out)).to_pylist() if row["method"] == "ann"} > {"feedback 0.5"}
+    for given, says in (
+        ("evaluation.sets_of_predictors={gmm_finch=['third']}", "no feature set 'third': there are features, second"),
+        ("evaluation.sets_of_predictors={gmm=['features']}", "no predictor 'gmm'"),
+        ("evaluation.feedback_of_predictors={anns=[1]}", "no predictor 'anns'"),
+        ("evaluation.settings_of_start={anns={epochs=1}}", "no predictor 'anns'"),
+    ):
+        told = bw("train", out, "--set", given, "--quiet")
+        assert (told.code, says in told.err) == (2, True), told.err
 
 
 def test_stored_sets_and_nuisances_want_every_sample(drawn: tuple[Path, pl.DataFrame], tmp_path: Path, bw: Cli) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -12,13 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchwright.curation.nested import flat
 from benchwright.curation.registry import load_name
-from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.eval.report.blocks import Table
+from benchwright.eval.report.starting_release import starting_sections
+from benchwright.eval.results import Line, lines
 from benchwright.pipelines import api
-from benchwright.pipelines.kowl import report
+from benchwright.pipelines.kowl import paper
+from benchwright.pipelines.report import ReportedRun
 from benchwright.pipelines.training_results import results
 from benchwright.training.predictors.original import Original
+from benchwright.training.predictors.paper import paper_settings
 from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from sklearn import metrics
 
@@ -108,16 +114,69 @@ def test_table_3_of_a_run(run: Path, bw: Cli) -> None:
     assert {row["value"] for row in flipped if row["metric"] == "start.mcc"} == {found["original", "logits", "test"]}
 
 
-def test_table_3_is_not_shown_of_weights_that_nobody_knows(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the backbone nor its weights were looked at: any checkpoint had the paper's figures beside it."""
-    monkeypatch.setattr(report, "_is_published", lambda config, ours: True)
-    backbone = 'backbone={kind="network", model="x3d_m"}, checkpoint="mine.pt"'
-    view = "width=192, frames=4, stride=1, clips=1, resize_px=32, side_px=32"
-    c = api.job("kowl", config="tiny", overrides=[f'features={{kind="videos", root="v", {backbone}, {view}}}']).config
-    samples = DatasetIndex.open(run / "plain" / "dataset").table
-    why = report._other_data(c, samples.append_column("uid", samples["key"]))
-    assert "no digest of the paper's X3D-M and TimeSformer weights is known" in why
-    assert not any(str(value) in why for value in facts().table_3["test"])
+def test_table_3_is_shown_beside_features_whose_digest_is_stated(run: Path, bw: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By data, features and settings of each classifier; without a stated digest there is no figure of the paper."""
+    out = str(run / "run")
+    bw("train", out, "--protocol", "start", "--method", "original", "--method", "ann", "--method", "ann_evm", "--quiet")
+    found = [line for line in lines(results(out)) if line.protocol == "start"]
+    plain = api.job("kowl", config="tiny").config
+    samples = DatasetIndex.open(f"{out}/dataset").table
+    assert paper.data_differs(plain, samples) == "the increments are not those of the paper's Table 1"
+    monkeypatch.setattr(paper, "has_published_counts", lambda config, ours: True)
+    assert paper.data_differs(plain, samples) == "features are synthetic"
+    job = api.job("kowl", config="tiny", overrides=['features={kind="stored", root="v", width=4, files=[{path="f.npz"}]}'])
+    assert paper.data_differs(job.config, samples) == ""
+
+    def settings(line: Line, **changes: Any) -> Line:
+        """The line with the paper's settings."""
+        own = {**paper_settings()["ann"], "validation_error": 0, **changes}
+        own = {"ann": own, "evm": paper_settings()["evm"]} if line.method == "ann_evm" else own
+        own = {} if line.method == "original" else own
+        prior = {name: value for name, value in line.settings.items() if name.startswith("prior_knowledge")}
+        return dataclasses.replace(line, settings={**flat({"predictor": own}), "experience_limit": None, **prior})
+
+    digests = paper.digests_of_sets(ReportedRun.of(out), dataclasses.replace(plain, feature_sets={"logits": plain.features}))
+    assert list(digests) == ["features", "logits"]
+    stated = {"TSF": {"features": digests["features"]}, "X3D": {"logits": digests["logits"]}}
+    known = dataclasses.replace(plain, evaluation=dataclasses.replace(plain.evaluation, published=stated))
+    mine = [settings(line) for line in found]
+    rows, notes = paper.table_3_rows(mine, plain, digests, "")
+    assert not rows
+    assert "no digest shows that features come from the paper's X3D-M or TimeSformer weights" in str(notes[0])
+    assert f"--set evaluation.published.TSF.features={digests['features']}" in str(notes[1])
+    rows, notes = paper.table_3_rows(mine, known, digests, "")
+    assert {row.name: list(row.values.values()) for row in rows} == {
+        "X3D Original": [0.8701, 0.7067, 0.6893],
+        "TSF ANN 1": [0.8566, 0.7410, 0.7237],
+    }
+    assert "the table has no row TSF ANN 1 + EVM" in str(notes)
+    [section] = starting_sections(mine, rows, notes)
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert [row[1] for row in table.rows].count("Table 3") == 2
+    at = [row[0] for row in table.rows].index("TSF ANN 1")
+    assert table.rows[at - 1][:2] == [next(row.under for row in rows if row.name == "TSF ANN 1"), "this run"]
+    ann = [line for line in found if line.method == "ann"]
+    for changes, name in (({"epochs": 100}, "TSF ANN 100"), ({"epochs": 100, "hidden": 768}, "TSF ANN 100")):
+        [row] = paper.table_3_rows([settings(line, **changes) for line in ann], known, digests, "")[0]
+        assert row.name == name
+    for changes, why in (
+        ({"epochs": 2}, "no row TSF ANN 2"),
+        ({"validation_error": 0.1}, "were changed: predictor.valid"),
+    ):
+        rows, notes = paper.table_3_rows([settings(line, **changes) for line in ann], known, digests, "")
+        assert not rows
+        assert why in str(notes)
+    assert paper.table_3_rows(mine, known, {**digests, "features": "0" * 64}, "")[0][0].name == "X3D Original"
+    assert not paper.table_3_rows(mine, known, digests, "features are synthetic")[0]
+
+
+def test_table_2_is_that_of_the_paper() -> None:
+    table, whole = paper.table_2(), paper.table_1()
+    assert table.num_rows == 11
+    for kind in ("known", "novel"):
+        both = np.add(table[f"val_{kind}"].to_numpy(), table[f"test_{kind}"].to_numpy())
+        np.testing.assert_array_equal(both[1:], whole[f"test_{kind}"].to_numpy()[1:])
+    assert (table["val_known"][0].as_py(), table["test_novel"][0].as_py()) == (18_016, 1)
 
 
 def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, tmp_path: Path, bw: Cli) -> None:
@@ -139,6 +198,7 @@ def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, 
     assert used["ann", "features"].items() >= {"hidden": 8, "epochs": 2}.items()
     assert used["ann", "second"].items() >= {"hidden": 5, "epochs": 2}.items()
     assert used["ann_evm", "second"]["ann"] == used["ann", "second"]
+    assert used["ann", "features"]["validation_error"] == 0  # a threshold would call known classes unknown
     assert {row["stratum"] for row in rows if row["metric"] == "start.mcc"} == {"", "nuisance=noise"}
     assert "optimiser steps" in told.err + told.out
     for given, says in (

@@ -17,7 +17,7 @@ from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclu
 from benchwright.training.predictors.finch import finch
 from benchwright.training.predictors.gaussians import component_log_densities, fit_mixture, mixture_log_densities
 from benchwright.training.predictors.gmm_finch import GmmFinch
-from benchwright.training.predictors.paper import paper_settings
+from benchwright.training.predictors.paper import paper_settings, start_settings
 from benchwright.training.predictors.predictor import gather, random_order, set_unknown, uncertain_first
 from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 from hypothesis import given, settings
@@ -94,10 +94,11 @@ def test_a_rejected_row_is_unknown_and_keeps_its_order(seed):
 
 
 def test_settings_of_the_paper():
-    """Those of the paper; the ANN's width is that of TimeSformer's features, and two limits for small data are ours."""
+    """Those of the paper; two limits for small data, and no threshold in Table 3, are ours."""
+    assert start_settings() == {"ann": {"validation_error": 0}}
     assert paper_settings() == {
         "ann": {
-            "hidden": 768,
+            "hidden": 0,
             "dropout": 0.5,
             "epochs": 1,
             "batch_size": 1000,
@@ -251,7 +252,20 @@ def test_a_tenth_of_the_validation_rows_is_rejected():
     none = make("ann", validation_error=0.0)
     none.fit((cloud(0),), validation)
     columns, probabilities = none.predict(*validation[:2])
+    assert none.threshold == 0
+    columns, probabilities = none.predict(*cloud(2, classes=6, rows=250)[:2])  # nor is anything else
     assert (columns[probabilities.argmax(1)] == -1).mean() == 0
+    make("ann", validation_error=0.0).fit((cloud(0),), EMPTY)
+
+
+def test_the_hidden_layer_is_as_wide_as_the_features_unless_a_width_is_given():
+    for width, hidden_width, expected in ((12, 0, 12), (7, 0, 7), (12, 5, 5)):
+        ann = make("ann", hidden=hidden_width)
+        ann.fit((cloud(0, width=width),), cloud(1, width=width))
+        assert ann.state()["hidden_weight"].shape == (expected, width)
+        assert ann.state()["output_weight"].shape[1] == expected
+    with pytest.raises(ValueError, match="hidden at least 0"):
+        make("ann", hidden=-1)
 
 
 def test_when_the_threshold_is_found():
@@ -441,6 +455,27 @@ def test_what_is_rejected_becomes_clusters_with_numbers_of_their_own():
     columns, probabilities = fitted.predict(uid, X)
     assert columns[1:7].tolist() == [0, 1, 2, 3, 4, 5]
     assert (columns[probabilities.argmax(1)] == y).mean() > 0.95
+
+
+def test_unlabelled_training_rows_that_a_fit_rejects_become_unknowns():
+    """With half of the labels, rows that were accepted when they came may be far from all classes after a fit."""
+    first, more = cloud(0), hidden(cloud(2, classes=6, name="t"), 0.5)
+    fitted = make("gmm_finch")
+    fitted.fit((first,), cloud(1))
+    far = cloud(3, classes=7, name="u")
+    new, later = (hidden(seen, 0.0) for seen in (cloud(4, classes=6, name="v"), far))
+    fitted.fit((first, new, more), cloud(1))  # never predicted: none was rejected before
+    uid, X, y = (np.concatenate(each) for each in zip(new, more, strict=True))
+    rejected = (all_densities(fitted, X).max(1) < fitted.threshold) & (y < 0)
+    assert rejected.any()
+    assert set(fitted.state()["pool_uid"]) == set(uid[rejected])
+    fitted.fit(
+        (first, new, more, later), cloud(1)
+    )  # no new label: as before, and what comes is classified when it is predicted
+    assert set(fitted.state()["pool_uid"]) == set(uid[rejected])
+    plain = make("gmm_finch", recognise=False)
+    plain.fit((first, new, more), cloud(1))
+    assert not len(plain.state()["pool_uid"])
 
 
 def test_without_recognition_prediction_teaches_nothing():

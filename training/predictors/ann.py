@@ -44,11 +44,12 @@ class AnnSetting:
     """Hyper-parameters; ``kowl.toml`` holds the paper's.
 
     Attributes:
-        hidden: width of the hidden layer: 2,048 for X3D, 768 for TimeSformer.
+        hidden: width of the hidden layer; 0: that of the features, as in the text.
         dropout: share of hidden units dropped while training.
         epochs, batch_size, learning_rate: training with Adam, a new optimiser in each increment (our choice).
         least_steps: minimum number of batches per epoch, for which batches are made smaller (ours; the paper's data have more).
-        validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0 rejects none.
+        validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0: no threshold,
+            as in the released configurations.
         threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" computes it again on the same rows (the paper
             leaves it open).
         request: "random" (as released) or "uncertain_first".
@@ -65,8 +66,8 @@ class AnnSetting:
     request: Request
 
     def __post_init__(self) -> None:
-        if min(self.hidden, self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
-            raise ValueError(f"{self}: hidden, epochs, batch_size, least_steps and learning_rate must be positive")
+        if min(self.hidden + 1, self.epochs, self.batch_size, self.least_steps) < 1 or not self.learning_rate > 0:
+            raise ValueError(f"{self}: epochs, batch_size, least_steps and learning_rate must be positive, hidden at least 0")
         if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
             raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
         if self.threshold_when not in ("first_fit", "each_fit"):
@@ -177,8 +178,8 @@ class Ann:
             return
         init = generator(self._seed, "init", str(self.fits))
         if self._hidden is None:
-            self._hidden = affine(features, self._setting.hidden, init).to(self._device)
-        self._output = affine(self._setting.hidden, 1 + len(classes), init).to(self._device)
+            self._hidden = affine(features, self._setting.hidden or features, init).to(self._device)
+        self._output = affine(self._hidden.out_features, 1 + len(classes), init).to(self._device)
         self._classes = classes
 
     @torch.no_grad()
@@ -211,6 +212,8 @@ class Ann:
         return found
 
     def _find_threshold(self, validation: Seen) -> float:
+        if not self._setting.validation_error:
+            return 0.0
         _, X, y = validation
         there = np.isin(y, self._classes)
         if not there.any():

@@ -2,8 +2,9 @@
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1. Where the paper
 leaves a detail open this follows the released code (``as_released``): uniform weights, one threshold for all classes, and
-unlabelled rows of every split, including validation and test, change the clusters of unknowns when they are predicted. Our
-choices are marked below.
+unlabelled rows of every split, including validation and test, change the clusters of unknowns when they are predicted. As the
+text has it, unlabelled training rows are classified again after a fit, and those that are then rejected join the unknowns;
+validation and test rows are only classified when they are predicted (they are not kept). Our choices are marked below.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class GmmFinch:
         every, y = labelled_rows(experience, learned=bool(self._mixtures))
         lowest: list[tuple[NDArray[np.float64], Labels]] = []
         with one_thread():
+            before = self.threshold, dict(self._fitted_on)
             for label, own in rows_by_class(y):
                 rows = every[own]
                 X = gather(experience, rows)
@@ -123,7 +125,8 @@ class GmmFinch:
             self._mixtures = dict(sorted(self._mixtures.items()))
             if lowest:  # a limit on the experience may leave no labelled row: the threshold stays
                 self.threshold = self._find_threshold(experience, lowest, validation)
-            self._clean_pool(experience)
+            self._pool = self._unknown(experience, again=before != (self.threshold, self._fitted_on))
+            self._cluster_pool()
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the known classes, the clusters of unknowns.
@@ -225,15 +228,25 @@ class GmmFinch:
             threshold = float(np.quantile(below, self._setting.min_error_tol))
         return threshold
 
-    def _clean_pool(self, experience: Sequence[Seen]) -> None:
-        """Remove rows from the pool that have a label by now or are no longer rejected, and cluster the rest."""
+    def _unknown(self, experience: Sequence[Seen], *, again: bool) -> dict[str, NDArray[np.float32]]:
+        """Rows of the pool, and unlabelled rows of the experience, that have no label and are rejected.
+
+        ``again``: whether the mixtures or the threshold have changed, so that unlabelled rows are classified again.
+        """
         labelled = {uid for uids, _, y in experience for uid in uids[y >= 0].tolist()}
-        self._pool = {uid: x for uid, x in self._pool.items() if uid not in labelled}
-        if self._pool:
-            X = np.stack(list(self._pool.values()))
-            rejected = mixture_log_densities(X, list(self._mixtures.values())).max(axis=1) < self.threshold
-            self._pool = {uid: x for (uid, x), still in zip(self._pool.items(), rejected.tolist(), strict=True) if still}
-        self._cluster_pool()
+        left = {uid: x for uid, x in self._pool.items() if uid not in labelled}
+        found: dict[str, NDArray[np.float32]] = {}
+        if left:
+            found |= self._rejected(list(left), np.stack(list(left.values())))
+        if again and self._setting.recognise:
+            for uid, X, y in experience:
+                rows = [row for row in np.flatnonzero(y < 0).tolist() if str(uid[row]) not in left]
+                found |= self._rejected([str(uid[row]) for row in rows], X[rows])
+        return found
+
+    def _rejected(self, uid: Sequence[str], X: Features) -> dict[str, NDArray[np.float32]]:
+        rejected = mixture_log_densities(X, list(self._mixtures.values())).max(axis=1) < self.threshold
+        return {uid[row]: np.array(X[row]) for row in np.flatnonzero(rejected).tolist()}
 
     def _learn_unlabelled(self, uid: Uids, X: Features, rejected: NDArray[np.bool_]) -> None:
         new = [row for row in np.flatnonzero(rejected).tolist() if str(uid[row]) not in self._pool]

@@ -8,9 +8,18 @@ from ...curation.package_data import package_toml
 
 
 def paper_settings() -> dict[str, dict[str, Any]]:
-    """``kowl.toml``: name -> hyper-parameters.
+    """``kowl.toml``: predictor -> hyper-parameters.
 
     >>> paper_settings()["ann"]["epochs"]
     1
     """
-    return package_toml(__package__, "kowl.toml")
+    return {name: table for name, table in package_toml(__package__, "kowl.toml").items() if name != "start"}
+
+
+def start_settings() -> dict[str, dict[str, Any]]:
+    """``[start]`` of ``kowl.toml``: predictor -> changes for the starting release alone, the paper's Table 3.
+
+    >>> start_settings()
+    {'ann': {'validation_error': 0}}
+    """
+    return package_toml(__package__, "kowl.toml")["start"]

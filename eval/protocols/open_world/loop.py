@@ -9,6 +9,9 @@ b. feedback: the predictor lists its training rows in the order in which it want
 c. the rows are added to the experience, and the predictor is fitted to all of it;
 d. *post-feedback*: predictions for the same rows.
 
+From increment 1 on, validation and test rows are one test set (section 4, Table 1), and are predicted in one call: a predictor
+that clusters what it rejects gives both the same clusters. (The released code predicts one split after the other.)
+
 The same rows under visual transforms, *nuisances*, are predicted separately: a twin of the predictor, in the predictor's state
 after an increment, predicts the transformed rows of that increment and, before feedback, of the next one (section 4.3).
 Anything that the twin learns from them is discarded.
@@ -33,7 +36,7 @@ import pyarrow.parquet as pq
 
 from ....curation.checkpoint import Checkpoint
 from ...metrics.confusion import top_labels
-from .measures import TOP, matrices, ordered_measures
+from .measures import TOP, is_testing, matrices, ordered_measures
 from .predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
@@ -352,15 +355,15 @@ def _apart(
 
 
 def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, transform: str = "") -> Iterator[pa.Table]:
-    for split, samples in increment.splits.items():
-        columns, probabilities = predictor.predict(samples.uid, samples.X)
+    for together in _sets(increment, t):
+        parts = list(together.values())
+        uid, X = (parts[0].uid, parts[0].X) if len(parts) == 1 else _joined(parts)
+        columns, probabilities = predictor.predict(uid, X)
         columns = np.asarray(columns)
         probabilities = np.asarray(probabilities)
-        where = f"prediction of {type(predictor).__name__} for {increment.name}, {split}"
-        if probabilities.shape != (len(samples.y), len(columns)) or probabilities.dtype != np.float32:
-            raise ValueError(
-                f"{where}: {probabilities.shape} {probabilities.dtype}, not ({len(samples.y)}, {len(columns)}) float32"
-            )
+        where = f"prediction of {type(predictor).__name__} for {increment.name}, {' and '.join(together)}"
+        if probabilities.shape != (len(uid), len(columns)) or probabilities.dtype != np.float32:
+            raise ValueError(f"{where}: {probabilities.shape} {probabilities.dtype}, not ({len(uid)}, {len(columns)}) float32")
         if columns.dtype != np.int64 or len(np.unique(columns)) != len(columns) or not len(columns):
             raise ValueError(f"{where}: columns {columns.dtype} {columns[:5].tolist()}...: distinct int64 labels are needed")
         sums = probabilities.sum(axis=1, dtype=np.float64)
@@ -370,7 +373,22 @@ def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, t
             raise ValueError(
                 f"{where}: row {at} sums to {sums[at]} with least {probabilities[at].min()}: probabilities are needed"
             )
-        yield from predicted_rows(t, phase, split, samples.uid, samples.y, columns, probabilities, transform)
+        start = 0
+        for split, samples in together.items():
+            mine = probabilities[start : start + len(samples.y)]
+            yield from predicted_rows(t, phase, split, samples.uid, samples.y, columns, mine, transform)
+            start += len(samples.y)
+
+
+def _sets(increment: Increment, t: int) -> list[dict[str, SplitSamples]]:
+    """The splits by name that are predicted in one call, in the order of the calls."""
+    splits = increment.splits
+    test = {name: splits.pop(name) for name in list(splits) if t > 0 and is_testing(t, name)}
+    return [*({name: samples} for name, samples in splits.items()), *([test] if test else [])]
+
+
+def _joined(parts: Sequence[SplitSamples]) -> tuple[Uids, Features]:
+    return np.concatenate([each.uid for each in parts]), np.concatenate([each.X for each in parts])
 
 
 def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:

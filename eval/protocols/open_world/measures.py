@@ -42,13 +42,16 @@ from .predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
 TOP = 5
+TESTING = "testing"
+"""The paper's test set (its Table 1): the test rows of increment 0; from increment 1 on the validation and test rows together.
+Thresholds are found on the validation rows of increment 0, which therefore belong to no measure of it."""
 CUMULATIVE, FROM_START = "cumulative.", "from_start."
 COLUMNS = pa.schema(
     {
         "increment": pa.int64(),
         "at": pa.float64(),  # place in plots: t before feedback, t + 0.5 after it
         "phase": pa.string(),  # "pre" or "post"
-        "split": pa.string(),  # "train", "validate", "test", "validate+test"
+        "split": pa.string(),  # "train", "validate", "test", "testing"
         "feedback": pa.float64(),
         "cumulative": pa.bool_(),  # over this increment and the earlier ones
         "from_start": pa.bool_(),  # for sums: increment 0 included, as in the released code; only for "post"
@@ -181,7 +184,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
             if phase == "post":
                 clusters = int(np.count_nonzero(part.columns < UNKNOWN))
                 yield measured("recognised_clusters", clusters, position=increment, split=part.split)
-        tops = _with_both(tops)
+        tops = _with_testing(increment, tops)
         for split, (truth, top) in tops.items():
             yield measured(f"{phase}.samples", len(truth), position=increment, split=split)
             if phase == "pre":
@@ -203,18 +206,26 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
         yield measured(f"pre.{name}", number, split=split)
 
 
-def _with_both(tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
-    """The splits, and additionally validation and test joined in this order."""
-    both = [tops[split] for split in ("validate", "test") if split in tops]
+def is_testing(increment: int, split: str) -> bool:
+    """Whether a split belongs to an increment's ``TESTING``.
+
+    >>> [is_testing(increment, "validate") for increment in (0, 1)], is_testing(0, "test"), is_testing(1, "train")
+    ([False, True], True, False)
+    """
+    return split == "test" or (split == "validate" and increment > 0)
+
+
+def _with_testing(increment: int, tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
+    """The splits, and additionally ``TESTING``: validation rows, then test rows."""
+    both = [tops[split] for split in ("validate", "test") if split in tops and is_testing(increment, split)]
     if not both:
         return dict(tops)
-    width = min(top.shape[1] for _, top in both)  # they differ with fewer than five columns, if a cluster is added
-    joined = np.concatenate([truth for truth, _ in both]), np.concatenate([top[:, :width] for _, top in both])
-    return {**tops, "validate+test": joined}
+    truth, top = (np.concatenate(each) for each in zip(*both, strict=True))
+    return {**tops, TESTING: (truth, top)}
 
 
 def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
-    """Measures of the classification task for each stratum, on validation and test samples, in the order of increments.
+    """Measures of the classification task for each stratum, on ``TESTING``, in the order of increments.
 
     These are the paper's ablation. Confusion matrices are summed for each stratum: if every sample belongs to exactly one
     stratum of a stratification, they add up to the matrix of all samples.
@@ -229,7 +240,7 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         values.
     """
     wanted = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
-    parts = (part for part in OpenWorldPredictions(predictions) if part.split in ("validate", "test"))
+    parts = (part for part in OpenWorldPredictions(predictions) if is_testing(part.increment, part.split))
     phases = itertools.groupby(parts, lambda part: (part.increment, part.phase))
     yield from _measures_of_strata((phase, _summed_by_stratum(some, wanted)) for phase, some in phases)
 
@@ -283,8 +294,8 @@ def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
         predictions: predictions stored by the training; no rows if it diverged.
 
     Yields:
-        Values of the classification task and of unreduced classes, for training samples, and for validation and test samples
-        together, whose stratum is named ``nuisance=rotation``, or ``nuisance=none``.
+        Values of the classification task and of unreduced classes, for training samples and for ``TESTING``, whose stratum is
+        named ``nuisance=rotation``, or ``nuisance=none``.
     """
     if predictions.num_rows:
         yield from nuisance_measures(OpenWorldPredictions(predictions).transformed())
@@ -301,7 +312,9 @@ _OF_NUISANCES: tuple[tuple[str, OpenWorldTask], ...] = (("", "none"), ("predicto
 def _summed_by_transform(parts: Iterable[Predicted]) -> Mapping[tuple[int, str], _Strata]:
     found: dict[tuple[int, str], dict[tuple[str, str], dict[tuple[str, OpenWorldTask], Ordered]]] = {}
     for part in parts:
-        split = "train" if part.split == "train" else "validate+test"
+        if part.split != "train" and not is_testing(part.increment, part.split):
+            continue
+        split = "train" if part.split == "train" else TESTING
         strata = found.setdefault((part.increment, part.phase), {})
         mine = strata.setdefault((split, f"{NUISANCE}={part.transform or 'none'}"), {})
         top = top_labels(part.columns, part.probabilities, TOP)
@@ -323,7 +336,7 @@ def _summed_by_stratum(parts: Iterable[Predicted], strata: pl.DataFrame) -> _Str
             at = row[names == name]
             ordered = Ordered.of(part.truth[at], top[at], part.known["predictor"], "classification")
             found[name] = found[name] + ordered if name in found else ordered
-    return {("validate+test", name): {("predictor", "classification"): found[name]} for name in sorted(found)}
+    return {(TESTING, name): {("predictor", "classification"): found[name]} for name in sorted(found)}
 
 
 def tidy(results: pa.Table) -> pa.Table:
