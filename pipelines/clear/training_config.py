@@ -34,7 +34,8 @@ class Baselines:
     """Which baselines ``train`` runs by default.
 
     Attributes:
-        preset: hyper-parameters and model of the paper.
+        preset: hyper-parameters and model of the paper. ``linear`` has the paper's rate for the features trained on: 1, or 0.1
+            for those of a network trained on ImageNet's labels.
         methods: names of methods, or of groups such as ``table1``.
         method_settings: changes for single methods, by name.
         model: replaces the preset's model, by name or reference.
