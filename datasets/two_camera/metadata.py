@@ -101,7 +101,8 @@ def with_released_rows(rows: Rows, *, path: str, augmented: int) -> Iterator[pa.
                 copies.append(_numbers(_opened(path, entry)))
             except Reject as reject:
                 raise ValueError(f"{path}: row {number + more + 1}: {reject.reason}: {reject.detail}") from None
-        angles = sum(np.arccos(np.clip(_unit([copy[f"gt_{n}"] for copy in copies]) @ known[n - 1].T, -1, 1)) for n in (1, 2))
+        cosines = np.stack([_unit([copy[f"gt_{n}"] for copy in copies]) @ known[n - 1].T for n in (1, 2)])
+        angles = np.arccos(np.clip(cosines, -1, 1)).sum(axis=0)
         angles[:, row] = np.inf
         lights = [keys[nearest] for nearest in np.argmin(angles, axis=1)]
         found = table.take([row] * (len(copies) + 1))

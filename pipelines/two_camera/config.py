@@ -168,6 +168,20 @@ class Metadata:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class RadiometricFile:
+    """The authors' radiometric set, lights and transforms alone; see ``datasets/two_camera/radiometric_file.py``.
+
+    Attributes:
+        path: its ``.mat`` file.
+        max_rejects: maximum number of rejected pairs, or a share below 1.
+    """
+
+    kind: Literal["radiometric_file"]
+    path: Location
+    max_rejects: Rejects
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Transform:
     """How T is fitted: see ``datasets/two_camera/transforms.py``.
 
@@ -316,7 +330,9 @@ class TwoCameraConfig:
     """
 
     seed: int
-    source: Annotated[Radiometric | RawPairs | QuasiReal | LitPictures | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]
+    source: Annotated[
+        Radiometric | RadiometricFile | RawPairs | QuasiReal | LitPictures | Metadata | OwnSource, ByKind(SOURCES["two_camera"])
+    ]
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
     shards: ShardSizes
     evaluation: Evaluation
@@ -328,4 +344,4 @@ class TwoCameraConfig:
     def pictured(self) -> bool:
         """Whether the dataset has pictures."""
         s = self.source
-        return not isinstance(s, Metadata) and not (isinstance(s, Radiometric) and s.patch_px == 0)
+        return not isinstance(s, Metadata | RadiometricFile) and not (isinstance(s, Radiometric) and s.patch_px == 0)

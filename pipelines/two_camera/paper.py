@@ -58,7 +58,7 @@ def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
     if isinstance(config.source, LitPictures):
         return "pictures are thumbnails, and the second camera's are computed from spectra instead of charts"
     if known is None:
-        return "the published transforms are not among the released files, so this run's cannot be shown to be the same"
+        return "no digest of the paper's illuminants and transforms is known, so this run's cannot be shown to be the same"
     found = made["folded"].digest if "folded" in made else ""
     return "" if found == known else "the illuminants, transforms or folds of this run are not the released ones"
 

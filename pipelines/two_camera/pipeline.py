@@ -1,9 +1,10 @@
 """Two-camera illuminant estimation (Abdelhamed et al., "Leveraging the Availability of Two Cameras for Illuminant Estimation"):
 the illuminant is estimated from the colour transform between two cameras that see the same scene.
 
-``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs, ``metadata.toml``, ``table3.toml`` and
-``table4.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs, ``nus64.toml`` and ``table4_nus64.toml``
-quasi-real pairs of thumbnails. All end with shards with the columns of ``datasets.two_camera.rows.TransformPairs``.
+``published.toml`` is the radiometric set at its published size, ``table1.toml`` the authors' file of it, ``s20.toml`` raw
+pairs, ``metadata.toml``, ``table3.toml`` and ``table4.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs,
+``nus64.toml`` and ``table4_nus64.toml`` quasi-real pairs of thumbnails. All end with shards with the columns of
+``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,17 @@ from ..config import ConfigError
 from ..sources import SOURCES
 from ..user_code import OwnSource, source_of
 from . import card
-from .config import Augmentation, LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
+from .config import (
+    Augmentation,
+    LitPictures,
+    Metadata,
+    QuasiReal,
+    Radiometric,
+    RadiometricFile,
+    RawPairs,
+    Rotating,
+    TwoCameraConfig,
+)
 
 
 def plan(c: TwoCameraConfig, out: str) -> Flow:
@@ -41,7 +52,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
     match c.source:
         case Radiometric():
             flow, sample = _radiometric(c, c.source), step(patch_sample, columns=c.source.columns, patch_px=c.source.patch_px)
-        case Metadata():
+        case Metadata() | RadiometricFile():
             flow = _listed(c, "measured", MeasuredPair)
             sample = step(plain_sample)
         case RawPairs():

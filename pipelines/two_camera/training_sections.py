@@ -27,7 +27,7 @@ from ...training.illuminants.registry import ESTIMATORS
 from ..report import ReportedRun
 from ..training_results import predictions, skipped_trainings
 from .baselines import LINEAR
-from .config import LitPictures, Metadata, TwoCameraConfig
+from .config import LitPictures, TwoCameraConfig
 from .network_costs import cost_blocks
 from .paper import (
     SHOWN,
@@ -126,7 +126,7 @@ def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     rows: list[Sequence[CellValue]] = []
     for row in facts().tables[config.compare_with or "s20"]:
         why = "not among this run's methods"
-        if isinstance(config.source, Metadata) and row not in on_transforms:
+        if not config.pictured and row not in on_transforms:
             why = "needs pictures, and this run has none"
         if row not in ours:
             rows.append([row, facts().not_run.get(row, why)])

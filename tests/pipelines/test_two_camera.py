@@ -107,7 +107,8 @@ def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["published", "tiny", "s20", "nus", "nus64", "metadata", "table3", "table4", "table4_nus64", "folders"]
+    "name",
+    ["published", "tiny", "s20", "nus", "nus64", "metadata", "table1", "table3", "table4", "table4_nus64", "folders"],
 )
 def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
     c = settings(f"two_camera/{name}.toml")

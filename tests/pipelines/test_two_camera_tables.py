@@ -58,7 +58,7 @@ def test_rows_that_a_run_has_not_are_told_with_the_reason(
     assert missing.count("<tr>") == 24  # of 24 rows but one, and the heading
     for told in (
         "needs pictures, and this run has none",
-        "trained it from scratch on full-size pictures",
+        "not built: the paper trained it from scratch on full-size pictures",
         "not among this run&#39;s methods",
     ):
         assert told in missing, told
