@@ -41,6 +41,7 @@ from benchwright.training.two_camera.linear import LinearEstimator, with_green
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.reillumination import reilluminated
 from benchwright.training.two_camera.settings import hyper_of, settings
+from benchwright.training.two_camera.shapes import chosen_shape
 
 SEEDS = range(10)
 INNER_SEEDS = range(3)
@@ -65,15 +66,15 @@ class Variant:
     teaches: bool = False
 
     def estimator(self, parameters: int, seeds: range, epochs: float, teacher: NetworkEstimator) -> Estimator:
-        if self.teaches and parameters == teacher.parameters:
+        if self.teaches and parameters == teacher.shape.parameters:
             return teacher
         values = {**settings(self.preset), **self.changes}
         length = "epochs" if "epochs" in values else "iterations"
         values[length] = max(1, round(values[length] * epochs))
-        hyper = hyper_of(values)
+        hyper, shape = hyper_of(values), chosen_shape(parameters)
         if not self.taught:
-            return NetworkEstimator(parameters, hyper, seeds, measured_times=12 if self.more else 1)
-        return NetworkEstimator(parameters, hyper, seeds, measured_times=3, teacher=teacher, rows=1400)
+            return NetworkEstimator(shape, hyper, seeds, measured_times=12 if self.more else 1)
+        return NetworkEstimator(shape, hyper, seeds, measured_times=3, teacher=teacher, rows=1400)
 
 
 class Once(NetworkEstimator):
@@ -85,7 +86,7 @@ class Once(NetworkEstimator):
     def __init__(self, epochs: float, seeds: range, kept: Path) -> None:
         values = settings("reilluminated")
         values["epochs"] = max(1, round(values["epochs"] * epochs))
-        super().__init__(200, hyper_of(values), seeds, measured_times=12)
+        super().__init__(chosen_shape(200), hyper_of(values), seeds, measured_times=12)
         self.kept = kept
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[np.ndarray]]:

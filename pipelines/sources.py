@@ -46,6 +46,7 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
         "metadata": f"{_DATASETS}.two_camera.metadata:read_released_pairs",
         "quasi_real": f"{_DATASETS}.two_camera.quasi_real:list_matches",
         "radiometric": f"{_DATASETS}.two_camera.radiometric:draw_pairs",
+        "radiometric_file": f"{_DATASETS}.two_camera.radiometric_file:read_radiometric_file",
         "raw_pairs": f"{_DATASETS}.two_camera.pair_files:list_pairs",
     },
     "vclimb": {

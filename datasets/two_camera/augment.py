@@ -4,8 +4,10 @@ Source: the paper's section 3.4, Eqs. 8 and 9 (the printed equations show the pi
 a 3 x 3 matrix from the chart's colours in picture i to those in picture j is applied to picture i. Its light becomes the light
 of j, the same j for both cameras, and the transform between the cameras is fitted again. 99 other j are drawn for each i.
 
-``targets`` is ours: in the paper any other picture can be j, so that a training picture may be re-lit with the illuminant of a
-test picture; ``same_fold`` draws j only from the picture's own fold, so that the lights of test pictures stay unseen.
+The paper does not say whose lights the training folds are given; its released rows have those of test pictures, too. ``any``
+draws j from all other pictures, as the release; an evaluation that withholds lights of test pictures then has fewer than 99
+left. ``training_folds`` draws for each test fold from the pictures of the others, so that 99 are left for every test fold, and
+the set holds more rows. ``same_fold`` draws j only from the picture's own fold.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from .pictures import array_of, valid_colours
 from .rows import Augmented, lists, numbers
 from .transforms import TransformPreset, fit
 
-TargetLights = Literal["any", "same_fold"]
+TargetLights = Literal["any", "training_folds", "same_fold"]
 
 CHANGES = ("relight_1", "relight_2")
 """Columns with the matrices, one per camera, row by row, that re-illuminate the pair's pictures with the other light."""
@@ -75,7 +77,8 @@ def relight(
 
     Args:
         charts: rows of all pairs: ``key``, ``fold``, ``patches_1``, ``patches_2``, ``saturated``, ``gt_1``, ``gt_2``.
-        count: number of targets of each pair, drawn without repetition; all others if there are fewer.
+        count: number of targets of each pair, drawn without repetition; all others if there are fewer. With
+            ``training_folds`` for each test fold in which the pair is trained on.
         targets: see the docstring of the module.
         preset: see ``transforms``.
         max_condition: maximum condition number of the re-illuminated colours.
@@ -90,7 +93,11 @@ def relight(
     if targets == "same_fold":
         others &= known["fold"].to_numpy() == row.fold
     candidates = np.flatnonzero(others)
-    chosen = np.sort(rng(seed, "relight", row.key).permutation(candidates)[:count])
+    drawn, fold = rng(seed, "relight", row.key).permutation(candidates), known["fold"].to_numpy()
+    chosen = np.sort(drawn[:count])
+    if targets == "training_folds":
+        tested = np.setdiff1d(fold, [row.fold])
+        chosen = np.unique(np.concatenate([chosen[:0], *(drawn[fold[drawn] != test][:count] for test in tested)]))
     patches = [numbers(known[f"patches_{n}"], 72).reshape(-1, 24, 3)[chosen] for n in (1, 2)]
     own = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
     saturated = np.reshape(known["saturated"].combine_chunks().flatten().to_numpy(zero_copy_only=False), (-1, 24))

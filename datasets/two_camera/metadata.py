@@ -2,6 +2,7 @@
 
 Source: the released data (SamsungLabs/two-camera-white-balance). The release has one ``.npy`` file per pair, which holds a
 pickled dict with the keys of ``FIELDS``; only plain values and arrays are read. Lists of such dicts and JSON can be read too.
+The augmented set has 99 re-illuminated rows after each pair, in the order of the files' names (``data_loader.py`` there).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, cast
 
 import fsspec
 import numpy as np
+import pyarrow as pa
 
 from ...curation.bounded_reading import parse_json
 from ...curation.npy import read_npy_head
 from ...curation.pickles import MAX_BYTES, load_plain
-from ...curation.rows import Reject, Rejected, is_text
-from .rows import MeasuredPair
+from ...curation.rows import Reject, Rejected, is_text, with_column
+from ...curation.store import Rows
+from .rows import MeasuredPair, numbers
 from .transforms import checked_light, checked_matrix
 
 FIELDS = (
@@ -42,7 +45,8 @@ def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPa
 
     Args:
         path: local path or fsspec URL. Files of a folder are read in the order of their names.
-        augmented: number of rows derived from each measured row that follow it (99 in the released augmented set): skipped.
+        augmented: number of rows derived from each measured row that follow it (99 in the released augmented set), which are
+            left to ``with_released_rows``.
 
     Yields:
         Pairs in order; their key is the name of the first picture without ``_CAM_0``. Rejects: ``unreadable``,
@@ -53,6 +57,75 @@ def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPa
         ValueError: a file does not hold a list of pairs, is larger than 256 MiB, or refers to code; or the number of rows is
             not a multiple of ``augmented + 1``. In a folder such a file is rejected instead.
     """
+    seen: set[str] = set()
+    for number, (entry, *_) in _groups(path, augmented):
+        named = posixpath.basename(entry) if isinstance(entry, str) else f"row-{number + 1}"
+        try:
+            pair = _pair(_opened(path, entry))
+            if pair.key in seen:
+                raise Reject("duplicate_key", f"{pair.key!r} came before")
+            seen.add(pair.key)
+            yield pair
+        except Reject as reject:
+            yield Rejected(named, reject.reason, reject.detail)
+
+
+def with_released_rows(rows: Rows, *, path: str, augmented: int) -> Iterator[pa.Table]:
+    """Whole step (``expands``): every pair of ``read_released_pairs``, followed by its re-illuminated rows in the release.
+
+    The release does not name the pair whose light such a row has: it is taken as the other pair with the nearest lights, by the
+    sum of the angles in both cameras.
+
+    Args:
+        rows: the pairs, with folds.
+        path, augmented: see ``read_released_pairs``.
+
+    Yields:
+        Columns of ``rows.Augmented``; the copies' keys are ``<pair>-as-<other>-<number>``, and they have the fold of the pair.
+
+    Raises:
+        ValueError: a re-illuminated row cannot be read.
+    """
+    table = rows.table()
+    keys = table["key"].to_pylist()
+    at = {key: row for row, key in enumerate(keys)}
+    known = [_unit(numbers(table[f"gt_{n}"], 3)) for n in (1, 2)]
+    for number, (first, *others) in _groups(path, augmented):
+        try:
+            row = at[_pair(_opened(path, first)).key]
+        except (Reject, KeyError):  # rejected by the source
+            continue
+        copies: list[dict[str, list[float] | None]] = []
+        for more, entry in enumerate(others, 1):
+            try:
+                copies.append(_numbers(_opened(path, entry)))
+            except Reject as reject:
+                raise ValueError(f"{path}: row {number + more + 1}: {reject.reason}: {reject.detail}") from None
+        cosines = np.stack([_unit([copy[f"gt_{n}"] for copy in copies]) @ known[n - 1].T for n in (1, 2)])
+        angles = np.arccos(np.clip(cosines, -1, 1)).sum(axis=0)
+        angles[:, row] = np.inf
+        lights = [keys[nearest] for nearest in np.argmin(angles, axis=1)]
+        found = table.take([row] * (len(copies) + 1))
+        for name in copies[0]:
+            own = table[name].slice(row, 1).combine_chunks()
+            made = pa.array([copy[name] for copy in copies], own.type)
+            found = with_column(found, name, pa.concat_arrays([own, made]))
+        key = keys[row]
+        found = with_column(
+            found, "key", pa.array([key, *(f"{key}-as-{other}-{more}" for more, other in enumerate(lights, 1))])
+        )
+        found = with_column(found, "source_key", pa.array([key] * found.num_rows))
+        found = with_column(found, "target_key", pa.array(["", *lights]))
+        yield with_column(found, "original", pa.array([True] + [False] * len(copies)))
+
+
+def _unit(lights: Any) -> np.ndarray:
+    values = np.asarray(lights, dtype=np.float64)
+    return values / np.linalg.norm(values, axis=1, keepdims=True)
+
+
+def _groups(path: str, augmented: int) -> Iterator[tuple[int, Sequence[Any]]]:
+    """The number of each measured row in the file or folder, and its entries: itself and the rows derived from it."""
     fs, place = fsspec.core.url_to_fs(path)
     if fs.isdir(place):
         names = sorted(name for name in fs.ls(place, detail=False) if name.endswith(".npy"))
@@ -63,18 +136,13 @@ def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPa
         raise FileNotFoundError(f"metadata {path} is not there")
     if not entries or len(entries) % (augmented + 1):
         raise ValueError(f"{path}: {len(entries)} rows are not groups of one pair and {augmented} augmented ones")
-    seen: set[str] = set()
     for number in range(0, len(entries), augmented + 1):
-        entry = entries[number]
-        named = posixpath.basename(entry) if isinstance(entry, str) else f"row-{number + 1}"
-        try:
-            pair = _pair(_in_folder(fs, entry) if isinstance(entry, str) else entry)
-            if pair.key in seen:
-                raise Reject("duplicate_key", f"{pair.key!r} came before")
-            seen.add(pair.key)
-            yield pair
-        except Reject as reject:
-            yield Rejected(named, reject.reason, reject.detail)
+        yield number, entries[number : number + augmented + 1]
+
+
+def _opened(path: str, entry: Any) -> Any:
+    """An entry of ``_groups``; a file of a folder is read."""
+    return _in_folder(fsspec.core.url_to_fs(path)[0], entry) if isinstance(entry, str) else entry
 
 
 def _in_folder(fs: Any, place: str) -> Any:
@@ -133,16 +201,21 @@ def _pair(entry: Any) -> MeasuredPair:
     one, two = (_SUFFIX.sub("", str(fields[name])) for name in FIELDS[:2])
     if one != two:
         raise Reject("different_pair", f"{fields['image_name_1']} with {fields['image_name_2']}")
+    read: dict[str, Any] = _numbers(fields)
+    return MeasuredPair(key=re.sub(r"[^A-Za-z0-9_-]", "_", one), name=one, **read, condition_1=None, condition_2=None)
+
+
+def _numbers(entry: Any) -> dict[str, list[float] | None]:
+    """The lights and transforms of an entry, by the names of our columns."""
+    fields = cast("Mapping[str, Any]", entry)
+    if missing := [name for name in FIELDS[2:6] if name not in fields]:
+        raise Reject("missing_field", missing[0])
     matrices = {name: checked_matrix(fields[name], name) for name in FIELDS[4:] if fields.get(name) is not None}
-    return MeasuredPair(
-        key=re.sub(r"[^A-Za-z0-9_-]", "_", one),
-        name=one,
-        gt_1=checked_light(fields["wb_gt_1"], "wb_gt_1"),
-        gt_2=checked_light(fields["wb_gt_2"], "wb_gt_2"),
-        transform_1to2=matrices["transform_image_1to2"],
-        transform_2to1=matrices["transform_image_2to1"],
-        transform_chart_1to2=matrices.get("transform_chart_1to2"),
-        transform_chart_2to1=matrices.get("transform_chart_2to1"),
-        condition_1=None,
-        condition_2=None,
-    )
+    return {
+        "gt_1": checked_light(fields["wb_gt_1"], "wb_gt_1"),
+        "gt_2": checked_light(fields["wb_gt_2"], "wb_gt_2"),
+        "transform_1to2": matrices["transform_image_1to2"],
+        "transform_2to1": matrices["transform_image_2to1"],
+        "transform_chart_1to2": matrices.get("transform_chart_1to2"),
+        "transform_chart_2to1": matrices.get("transform_chart_2to1"),
+    }

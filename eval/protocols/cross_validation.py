@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...curation.rng import rng
 from ...curation.store import Rows
 from ...datasets.two_camera.folds import Fold, Lights, no_pictures
 from ...datasets.two_camera.rows import TransformPairs
@@ -103,13 +104,16 @@ def examples(pairs: TransformPairs, *, direction: Direction) -> PairExamples:
     return PairExamples(pairs.key, pairs.source_key, light, X, gt / gt[:, 1:2], pairs.fold, pairs.original)
 
 
-def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_test: bool = False) -> list[Fold]:
+def rotating_folds(
+    rows: PairExamples, *, reveal_test: bool = False, lights_of_test: bool = False, relit_rows: int | None = None
+) -> list[Fold]:
     """Folds in which each part in turn is the test set, and the others are the training set.
 
     Args:
         rows: measured and re-illuminated rows; only measured ones are tested.
         reveal_test: whether to pass ``gt_test``.
         lights_of_test: whether to keep training rows re-lit with the illuminant of a test pair.
+        relit_rows: maximum number of re-illuminated training rows of each pair, drawn for each fold; None: all.
 
     Raises:
         ValueError: fewer than two folds, or a fold without measured rows.
@@ -126,12 +130,18 @@ def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_t
     for number in numbers:
         test = rows.fold == number
         train = ~test if lights_of_test else ~test & ~np.isin(rows.light, rows.pair[test & rows.original])
+        train = _at_most(relit_rows, rows, train, f"fold {number}")
         folds.append(_fold(f"fold {number}", rows, train, np.zeros(len(test), dtype=bool), test, reveal_test))
     return folds
 
 
-def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
+def fixed_parts(rows: PairExamples, *, reveal_test: bool = False, lights_of_test: bool = False) -> list[Fold]:
     """The radiometric set's only fold: part 0 trains, part 1 validates, part 2 is tested. (The released code tests part 0.)
+
+    Args:
+        rows: measured and re-illuminated rows.
+        reveal_test: whether to pass ``gt_test``.
+        lights_of_test: whether to keep training rows re-lit with the illuminant of a pair of another part.
 
     >>> pairs = np.array(["a", "b", "c"])
     >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
@@ -139,7 +149,9 @@ def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
     >>> fold.pair_train.tolist(), len(fold.X_validate), fold.key_test.tolist()
     (['a'], 1, ['c'])
     """
-    return [_fold("test part", rows, rows.fold == 0, rows.fold == 1, rows.fold == 2, reveal_test)]
+    withheld = np.isin(rows.light, rows.pair[(rows.fold != 0) & rows.original])
+    train = (rows.fold == 0) & (~withheld | lights_of_test)
+    return [_fold("test part", rows, train, rows.fold == 1, rows.fold == 2, reveal_test)]
 
 
 def all_pairs(rows: PairExamples, *, validated: bool = False) -> list[Fold]:
@@ -158,6 +170,18 @@ def all_pairs(rows: PairExamples, *, validated: bool = False) -> list[Fold]:
     """
     validate = (rows.fold == 1) & validated
     return [_fold("all pairs", rows, ~validate, validate, np.ones(len(validate), dtype=bool), False)]
+
+
+def _at_most(count: int | None, rows: PairExamples, train: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
+    """The mask with at most ``count`` re-illuminated rows of each pair, drawn at random; None: unchanged."""
+    if count is None:
+        return train
+    order = rng(0, "two_camera relit rows", name).permutation(np.flatnonzero(train & ~rows.original))
+    order = order[np.argsort(rows.pair[order], kind="stable")]
+    _, starts, counts = np.unique(rows.pair[order], return_index=True, return_counts=True)
+    kept = train.copy()
+    kept[order[np.arange(len(order)) - np.repeat(starts, counts) >= count]] = False
+    return kept
 
 
 def _fold(name: str, rows: PairExamples, train: Any, validate: Any, test: Any, reveal_test: bool) -> Fold:
@@ -207,6 +231,7 @@ def estimate_folds(
     *,
     parts: FoldScheme,
     lights_of_test: bool = False,
+    relit_rows: int | None = None,
     pictures: Callable[..., Any] = no_pictures,
 ) -> Iterator[pa.Table]:
     """Train and test on every fold: tables of ``ESTIMATES``.
@@ -216,6 +241,7 @@ def estimate_folds(
         rows: see ``examples``.
         parts: "rotating" (``rotating_folds``), "fixed" (``fixed_parts``) or one of "all pairs" (``all_pairs``).
         lights_of_test: see ``rotating_folds``.
+        relit_rows: see ``rotating_folds``.
         pictures: see ``Fold``.
 
     Raises:
@@ -235,9 +261,9 @@ def estimate_folds(
     if parts in ("all pairs", "all pairs, validated"):
         folds = all_pairs(rows, validated=parts != "all pairs")
     elif parts == "fixed":
-        folds = fixed_parts(rows, reveal_test=reveal)
+        folds = fixed_parts(rows, reveal_test=reveal, lights_of_test=lights_of_test)
     else:
-        folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test)
+        folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test, relit_rows=relit_rows)
     unread: list[ValueError] = []
 
     def read(keys: NDArray[np.str_], lights: NDArray[np.str_] | None = None) -> Any:

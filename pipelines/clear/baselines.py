@@ -35,6 +35,7 @@ from ..names import quoted, reference_of, settings_for
 from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, ClearSource
 from .kept import SCHEDULE
+from .paper_features import preset_of
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource
 from .unlabelled import PRETRAIN
@@ -234,7 +235,8 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     """The model, and the preset's hyper-parameters with the changes of the settings."""
     b = config.baselines
     try:
-        model, settings = paper_settings(b.preset, _learned(config))
+        learned = _learned(config)
+        model, settings = paper_settings(preset_of(config, learned), learned)
         if b.model is not None:
             MODELS.find(b.model)
     except ValueError as error:

@@ -7,10 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...curation.encoders.spec import OpenClip
 from ...curation.nested import flat
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
-from ...datasets.features.networks import Network
 from ...eval.report.blocks import Block, Cell, CellValue, Table, Text
 from ...eval.report.trainings import PublishedRow, changed_settings
 from ...eval.results import Line
@@ -18,6 +16,7 @@ from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS, stage_of
 from ..report import ReportedRun
 from .config import ClearConfig
+from .paper_features import paper_name
 from .source_config import ReleaseSource
 
 OFFLINE = facts().offline
@@ -33,17 +32,8 @@ _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 
 
 def features_of(line: Line, config: ClearConfig) -> str:
-    """The features that a training used, as the paper's tables name them: retrieval vectors of CLIP's RN50 are "clip", and the
-    sets of a release have different names there. A set that only shares a name with the paper's is prefixed "own"."""
-    found = str(line.settings.get("features", EMBEDDING))
-    if isinstance(config.source, ReleaseSource) and found in config.source.features:
-        return {released: name for name, released in RELEASED.items()}.get(found, found)
-    encoder = config.encoder
-    if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
-        return "clip"
-    if found in FEATURES and found in config.features and not isinstance(config.features[found].encoder, Network):
-        return f"own {found}"
-    return found
+    """The features that a training used, as the paper's tables name them: see ``paper_features.paper_name``."""
+    return paper_name(str(line.settings.get("features", EMBEDDING)), config)
 
 
 def told_features(name: str) -> str:

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ...curation.rng import uniform
 from ...curation.store import Rows
+from ...datasets.clear.facts import facts, published_limits
 from ...eval.metrics.drift import group_sums
-from ...eval.report.blocks import Block, Details, Section, Table, Text
+from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.maps import drift_blocks, map_figures
 from ...eval.report.sections import counts_table, picture_sheets, sample_sheet
@@ -20,10 +21,11 @@ from ..feature_sets import EMBEDDING, stage_of
 from ..report import OWNERS, ReportedRun, write_page
 from ..samples import sample_band
 from ..user_code import shown
+from .bucket_config import EqualCountBuckets, PublishedBuckets
 from .bucket_names import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
 from .qa_rounds import rounds
-from .source_config import ReleaseSource
+from .source_config import ReleaseSource, YfccSource
 from .training_sections import pretraining_sections, results_sections
 
 _THUMB_PX = 96
@@ -70,8 +72,9 @@ def write_report(config: ClearConfig, out: str) -> str:
         cards=[*cards, *run.best("in-domain accuracy", "in_domain")],
         notes=_notes(config),
         sections=[
-            *_bucket_section(by, buckets),
+            *_bucket_section(config, by, buckets),
             *_class_section(run, config, buckets),
+            *_prompts_section(config),
             *_samples(run, config, buckets),
             *_contacts(run, config, buckets),
             *_vectors(run, config, buckets),
@@ -112,7 +115,7 @@ def _votes(config: ClearConfig) -> str:
 # ---------------------------------------------------------------------------------------------------------------- counts
 
 
-def _bucket_section(by: str, buckets: Sequence[Bucket]) -> list[Section]:
+def _bucket_section(config: ClearConfig, by: str, buckets: Sequence[Bucket]) -> list[Section]:
     if not buckets:
         return []
     names, counts = [bucket.name for bucket in buckets], [bucket.images for bucket in buckets]
@@ -120,6 +123,9 @@ def _bucket_section(by: str, buckets: Sequence[Bucket]) -> list[Section]:
     if any(bucket.name != str(bucket.number) for bucket in buckets):
         lines = [[line[0], bucket.number, *line[1:]] for bucket, line in zip(buckets, lines, strict=True)]
     columns = ["bucket", *(["number"] if len(lines[0]) > 4 else []), "first", "last", "images"]
+    if _papers_buckets(config, sum(counts)) and len(lines) == len(published_limits()):
+        columns += ["first, published", "last, published"]
+        lines = [[*line, str(each.start), str(each.end)] for line, each in zip(lines, published_limits(), strict=True)]
     return [
         Section(
             "Time buckets",
@@ -129,6 +135,36 @@ def _bucket_section(by: str, buckets: Sequence[Bucket]) -> list[Section]:
             ],
         )
     ]
+
+
+def _papers_buckets(config: ClearConfig, images: int) -> bool:
+    """Whether the buckets are the paper's, by its limits or by its rule and number of images of YFCC100M: Table 1 of its
+    supplement."""
+    rule, paper = config.buckets and config.buckets.rule, facts().buckets
+    if isinstance(rule, EqualCountBuckets):
+        return isinstance(config.source, YfccSource) and (rule.count, images) == (paper.count, paper.images)
+    return isinstance(rule, PublishedBuckets)
+
+
+def _prompts_section(config: ClearConfig) -> list[Section]:
+    """Prompts and options of the concepts, as in Tables 2 and 3 of the paper's supplement; if concepts and prompts are the
+    paper's, with its super-categories and sub-category queries."""
+    asked = _votes(config) != "none"
+    lines: list[list[CellValue]] = [
+        [each.name, ", ".join(each.prompts), *([each.as_option().shown] if asked else [])] for each in config.classes or ()
+    ]
+    columns = ["concept", "prompts", *(["option of annotators"] if asked else [])]
+    papers = {(each.name, each.prompt): [each.super_category, ", ".join(each.queries)] for each in facts().classes}
+    of_paper = [papers.get((each.name, ", ".join(each.prompts)), []) for each in config.classes or ()]
+    if not lines:
+        return []
+    if all(of_paper):
+        columns += ["super-category", "sub-category queries of the paper"]
+        lines = [[*line, *more] for line, more in zip(lines, of_paper, strict=True)]
+    if config.retrieval is not None and (background := config.retrieval.background):
+        shown = [background, "", *([facts().review.none_of_the_above] if asked else [])]
+        lines.append([*shown, *[""] * (len(columns) - len(shown))])
+    return [Section("Prompts", [Table(columns, lines, f"Prompts{' and options' if asked else ''} of the concepts")])]
 
 
 @dataclass(frozen=True)

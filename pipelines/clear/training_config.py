@@ -48,7 +48,8 @@ class Baselines:
         metrics: your own metrics, in addition to the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         epochs: number of epochs; this and the following replace the preset's, see ``training.core.schedule``.
         batch_size: samples per step.
-        learning_rate: learning rate of the first epoch.
+        learning_rate: learning rate of the first epoch; the preset ``linear`` has the paper's 1.0, and 0.1 for features of a
+            network trained on ImageNet's labels.
         decay_after_epochs: the epoch after which the rate falls to a tenth, once.
         decay_every_epochs: or the number of epochs after each of which the rate falls to a tenth.
         mixed_precision: float16 where that is safe, on GPUs.

@@ -127,23 +127,28 @@ def settings_of(config: TwoCameraConfig, name: str, direction: Direction = "1to2
 
     ``estimator`` holds the estimator's own settings. ``looks_at_test`` and ``lights_of_test`` mark results that are not fair.
     ``longest_px`` is set for estimators on pictures; None for patches. ``relit_pictures`` is set if it learns from re-lit
-    pictures, and ``augmented`` if it leaves out the re-illuminated rows of the dataset.
+    pictures, ``augmented`` if it leaves out the re-illuminated rows of the dataset, and ``relit_rows`` if it learns from no
+    more of them for each pair.
 
     Raises:
         WrongUse: an unknown method, or settings that do not fit.
     """
     model, own, reference, parts, made = _made(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
+    rows = evaluation if network is None else network
+    pictured, learns = bool(getattr(made, "needs_pictures", False)), "fit" in parts or not parts
     found: dict[str, Any] = {
         "direction": direction,
-        "reilluminated": network is not None and network.reilluminated,
-        "lights_of_test": network is not None and network.lights_of_test,
+        "reilluminated": rows.reilluminated and not pictured,
+        "lights_of_test": rows.lights_of_test and learns,
         "looks_at_test": bool(getattr(made, "looks_at_test", False)),
         "estimator": own,
     }
     if network is not None and not network.augmented:
         found["augmented"] = False
-    if getattr(made, "needs_pictures", False):
+    elif config.augmentation is not None and config.augmentation.targets == "training_folds" and learns:
+        found["relit_rows"] = config.augmentation.count
+    if pictured:
         _check_pictures(config, short(name))
         found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
         if "fit" in parts and evaluation.relit_pictures and config.augmentation is not None:

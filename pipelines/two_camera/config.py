@@ -157,13 +157,28 @@ class Metadata:
     Attributes:
         path: folder of ``.npy`` files, one per pair, or a single ``.npy`` or ``.json`` file of all pairs.
         max_rejects: maximum number of rejected pairs, or a share below 1.
-        augmented: number of augmented rows after each pair in the file, which are skipped (99 in the released augmented set).
+        augmented: number of re-illuminated rows after each pair (99 in the released augmented set), which trainings use as
+            those of ``augmentation``; some have the light of a test pair (``lights_of_test``).
     """
 
     kind: Literal["metadata"]
     path: Location
     max_rejects: Rejects
     augmented: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class RadiometricFile:
+    """The authors' radiometric set, lights and transforms alone; see ``datasets/two_camera/radiometric_file.py``.
+
+    Attributes:
+        path: its ``.mat`` file.
+        max_rejects: maximum number of rejected pairs, or a share below 1.
+    """
+
+    kind: Literal["radiometric_file"]
+    path: Location
+    max_rejects: Rejects
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -216,12 +231,12 @@ class Augmentation:
 
     Attributes:
         count: number of other pictures whose illuminants are applied to each picture; all if there are fewer. 0: none.
-        targets: ``any`` other picture, as in the paper, or those of the ``same_fold``, so that no illuminant of a test picture
-            is trained on.
+        targets: ``any`` other picture, as in the release, of which trainings leave out those with the light of a test picture;
+            those of the ``training_folds``, so that ``count`` are left for every test fold; or those of the ``same_fold``.
     """
 
     count: Annotated[int, Field(ge=0)]
-    targets: Literal["any", "same_fold"]
+    targets: Literal["any", "training_folds", "same_fold"]
 
 
 def _or_off(given: Augmentation | None) -> Augmentation | None:
@@ -277,6 +292,9 @@ class Evaluation:
         longest_px: maximum length of a picture's longer side for baselines, pixels; larger pictures are averaged down.
         relit_pictures: number of re-illuminated copies, made by ``augmentation``, of each training picture for baselines that
             are trained. The paper's 99 take 6 GB per thousand pictures of 256 x 256.
+        reilluminated: whether baselines on transforms (``linear_regression`` and your own) also learn from rows that
+            ``training.two_camera.reillumination`` computes from the transforms only.
+        lights_of_test: whether baselines keep training rows re-lit with the illuminant of a test pair; results say so.
         method_settings: baseline -> its settings; for baselines on pictures, setting -> list of values to choose from. Name
             your own baselines without the folders of their file.
         metrics: further metrics: functions of ``Estimates`` of ``eval.protocols.cross_validation`` that return a number, or
@@ -288,6 +306,8 @@ class Evaluation:
     networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
     relit_pictures: Annotated[int, Field(ge=0)] = 0
+    reilluminated: bool = False
+    lights_of_test: bool = False
     method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(ESTIMATORS, candidates()))] = Field(
         default_factory=dict[str, dict[str, Any]]
     )
@@ -310,7 +330,9 @@ class TwoCameraConfig:
     """
 
     seed: int
-    source: Annotated[Radiometric | RawPairs | QuasiReal | LitPictures | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]
+    source: Annotated[
+        Radiometric | RadiometricFile | RawPairs | QuasiReal | LitPictures | Metadata | OwnSource, ByKind(SOURCES["two_camera"])
+    ]
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
     shards: ShardSizes
     evaluation: Evaluation
@@ -322,4 +344,4 @@ class TwoCameraConfig:
     def pictured(self) -> bool:
         """Whether the dataset has pictures."""
         s = self.source
-        return not isinstance(s, Metadata) and not (isinstance(s, Radiometric) and s.patch_px == 0)
+        return not isinstance(s, Metadata | RadiometricFile) and not (isinstance(s, Radiometric) and s.patch_px == 0)

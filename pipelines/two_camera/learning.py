@@ -90,6 +90,7 @@ def learn_folds(
             rows(dataset, digest, settings["direction"]),
             parts=training["protocol"],
             lights_of_test=settings["lights_of_test"],
+            relit_rows=settings.get("relit_rows"),
             pictures=pictures_by,
         )
     except ArithmeticError as error:

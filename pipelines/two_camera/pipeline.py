@@ -1,9 +1,10 @@
 """Two-camera illuminant estimation (Abdelhamed et al., "Leveraging the Availability of Two Cameras for Illuminant Estimation"):
 the illuminant is estimated from the colour transform between two cameras that see the same scene.
 
-``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs, ``metadata.toml`` and ``table4.toml``
-the released numbers of such pairs, ``nus.toml`` quasi-real pairs, ``nus64.toml`` and ``table4_nus64.toml`` quasi-real pairs of
-thumbnails. All end with shards with the columns of ``datasets.two_camera.rows.TransformPairs``.
+``published.toml`` is the radiometric set at its published size, ``table1.toml`` the authors' file of it, ``s20.toml`` raw
+pairs, ``metadata.toml``, ``table3.toml`` and ``table4.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs,
+``nus64.toml`` and ``table4_nus64.toml`` quasi-real pairs of thumbnails. All end with shards with the columns of
+``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ...curation.keys import where
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
 from ...datasets.two_camera.linear_pairs import LinearPair, check_pair
+from ...datasets.two_camera.metadata import with_released_rows
 from ...datasets.two_camera.pair_files import ListedPair
 from ...datasets.two_camera.pictures import (
     WithHomography,
@@ -32,7 +34,17 @@ from ..config import ConfigError
 from ..sources import SOURCES
 from ..user_code import OwnSource, source_of
 from . import card
-from .config import Augmentation, LitPictures, Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
+from .config import (
+    Augmentation,
+    LitPictures,
+    Metadata,
+    QuasiReal,
+    Radiometric,
+    RadiometricFile,
+    RawPairs,
+    Rotating,
+    TwoCameraConfig,
+)
 
 
 def plan(c: TwoCameraConfig, out: str) -> Flow:
@@ -40,7 +52,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
     match c.source:
         case Radiometric():
             flow, sample = _radiometric(c, c.source), step(patch_sample, columns=c.source.columns, patch_px=c.source.patch_px)
-        case Metadata():
+        case Metadata() | RadiometricFile():
             flow = _listed(c, "measured", MeasuredPair)
             sample = step(plain_sample)
         case RawPairs():
@@ -54,7 +66,10 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             )
             flow, sample = _measured(c, checked), step(picture_sample)
     flow = _with_folds(flow, c)
-    if c.augmentation is None:
+    if c.augmentation is None and isinstance(c.source, Metadata) and c.source.augmented:
+        adding = step(with_released_rows, path=where(c.source.path), augmented=c.source.augmented)
+        flow = flow.whole("augmented", adding, gives=Augmented, expands=True)
+    elif c.augmentation is None:
         flow = flow.table("marked", step(mark_originals), gives=Augmented)
     elif isinstance(c.source, RawPairs | QuasiReal | LitPictures | OwnSource):
         flow = _relit(flow, c, c.augmentation)
@@ -124,6 +139,8 @@ def _with_folds(flow: Flow, c: TwoCameraConfig) -> Flow:
 
 
 def _relit(flow: Flow, c: TwoCameraConfig, given: Augmentation) -> Flow:
+    if given.targets == "training_folds" and not isinstance(c.folds, Rotating):
+        raise ConfigError('augmentation.targets = "training_folds" needs rotating folds: for fixed ones use "same_fold"')
     change = step(
         relight,
         charts=rows_of("folded"),

@@ -19,7 +19,7 @@ from ...eval.report.blocks import Band, Block, Cell, CellValue, ImageGrid, Secti
 from ..report import ReportedRun, write_page
 from ..user_code import shown
 from .baselines import directions
-from .config import LitPictures, Metadata, Radiometric, TwoCameraConfig
+from .config import LitPictures, Metadata, Radiometric, RadiometricFile, TwoCameraConfig
 from .dependence import light_section
 from .paper import data_differs
 from .training_sections import results_sections
@@ -77,7 +77,7 @@ def _notes(config: TwoCameraConfig) -> list[str]:
             "of a chart under its illuminant, computed from spectra. Such transforms are more regular than measured ones, "
             "which favours networks."
         )
-    if isinstance(config.source, Metadata):
+    if isinstance(config.source, Metadata | RadiometricFile):
         lines.append("Illuminants and transforms are the released ones. Baselines that need pictures cannot run.")
     if config.augmentation is not None and config.augmentation.targets == "any":
         lines.append(

@@ -27,7 +27,7 @@ from ...training.illuminants.registry import ESTIMATORS
 from ..report import ReportedRun
 from ..training_results import predictions, skipped_trainings
 from .baselines import LINEAR
-from .config import LitPictures, Metadata, TwoCameraConfig
+from .config import LitPictures, TwoCameraConfig
 from .network_costs import cost_blocks
 from .paper import (
     SHOWN,
@@ -48,6 +48,9 @@ _ON_LEARNED = (
     "pictures, and the networks the nine numbers of T. The chromagenic methods, which are not in the paper, can "
     "only return illuminants of training pictures."
 )
+
+
+_SAME = {"s20": "illuminants, transforms and folds of the release (162 pairs; the paper says 156), and settings of the paper"}
 
 
 def kind_of(line: Line) -> str:
@@ -71,7 +74,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
         "kind": kind_of,
         **whole_columns(dict(zip(STATISTICS, SHOWN, strict=True))),
     }
-    same = "illuminants, transforms, folds and settings of the paper"
+    same = _SAME.get(config.compare_with or "", "illuminants, transforms, folds and settings of the paper")
     fair, verdict = comparable(found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line), same)
     rows: list[PublishedRow] = []
     beside: list[Sequence[CellValue]] = []
@@ -123,7 +126,7 @@ def _not_here(config: TwoCameraConfig, found: Sequence[Line]) -> Details:
     rows: list[Sequence[CellValue]] = []
     for row in facts().tables[config.compare_with or "s20"]:
         why = "not among this run's methods"
-        if isinstance(config.source, Metadata) and row not in on_transforms:
+        if not config.pictured and row not in on_transforms:
             why = "needs pictures, and this run has none"
         if row not in ours:
             rows.append([row, facts().not_run.get(row, why)])
@@ -148,7 +151,7 @@ def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence
         if line.settings["direction"] != "1to2" or line.settings.get("estimator.parameters") != facts().parameters[0]:
             return f"Table 4 is for {facts().parameters[0]} parameters and direction 1to2"
         other = "" if kinds[line.label] == "none" else other_augmentation(config, line)
-        return other or other_training(line.settings)
+        return other or other_training(config, line.settings)
 
     fair, _ = comparable(lines, data, why, "")
     rows = [

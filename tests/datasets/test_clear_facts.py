@@ -65,6 +65,22 @@ def test_workers_saw_every_class_once() -> None:
     assert known.review.none_of_the_above in known.review.label_question
 
 
+def test_super_categories_and_queries_of_the_supplements_table_2() -> None:
+    known = {fact.name: fact for fact in facts().classes}
+    of = {kind: sorted(name for name, fact in known.items() if fact.super_category == kind) for kind in SUPER_CATEGORIES}
+    assert of == {
+        "Product": ["bus", "camera", "laptop"],
+        "Fashion": ["dress", "sweater"],
+        "Event": ["baseball", "cosplay", "hockey", "racing", "soccer"],
+    }
+    assert sum(len(fact.queries) for fact in known.values()) == 30
+    assert known["laptop"].prompt in known["laptop"].queries
+    assert list(known["hockey"].queries) == ["ice hockey", "field hockey"]
+
+
+SUPER_CATEGORIES = ("Product", "Fashion", "Event")
+
+
 def test_released_configuration_and_time_buckets(shared_data: Path) -> None:
     known = facts()
     config = json.loads((shared_data / "clear" / "clear_10_config.json").read_text())

@@ -244,6 +244,28 @@ def test_targets_may_be_kept_within_the_fold(pairs, made, tmp_path):
     assert [fold[row["target_key"]] == row["fold"] for row in table if not row["original"]] == [True, True]
 
 
+@pytest.mark.parametrize(("targets", "least", "most"), [("any", 0, 3), ("training_folds", 3, 5)])
+def test_targets_of_the_training_folds_leave_as_many_for_every_test_fold(targets, least, most):
+    """Of twelve pairs in three folds three lights each: without those of a test fold fewer are left, unless drawn for it."""
+    generator, fold = np.random.default_rng(0), np.arange(12) % 3
+    lights = generator.uniform(0.5, 1.0, (12, 3))
+    chart = 0.8 * phone.chart_colours()
+    columns = {f"patches_{n}": lists(np.array([chart * light for light in lights]).reshape(12, 72)) for n in (1, 2)}
+    columns |= {f"gt_{n}": lists(lights) for n in (1, 2)} | {"saturated": pa.array([[False] * 24] * 12), "fold": pa.array(fold)}
+    charts = Charts(pa.table({**columns, "key": pa.array("abcdefghijkl")}))
+    image, mask = npy_blob(as_uint16(generator.uniform(0.01, 0.5, (20, 20, 3)))), npy_blob(np.ones((20, 20), dtype=bool))
+    given = {"max_condition": 1e4, "darkest": 0.0, "seed": 0, "preset": "as_written", "count": 3, "targets": targets}
+    left = []
+    for pair, key in enumerate("abcdefghijkl"):
+        patches = [columns[f"patches_{n}"][pair].as_py() for n in (1, 2)]
+        row = PairToRelight(key, int(fold[pair]), image, image, mask, *patches, [False] * 24)
+        of = array_of(relight(row, charts=charts, **given).relit)[:, 0].astype(int)
+        assert pair not in of
+        assert len(set(of)) == len(of)
+        left += [(fold[of] != test).sum() for test in range(3) if test != fold[pair]]
+    assert (min(left), max(left)) == (least, most)
+
+
 def test_bad_files_are_rejects_and_the_others_go_on(pairs, tmp_path):
     root = tmp_path / "raw"
     shutil.copytree(pairs[0], root)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.io
 from benchwright.curation.flow import source, step
+from benchwright.curation.rows import Rejected
 from benchwright.curation.run import run
 from benchwright.datasets.spectra.files import (
     Spectra,
@@ -23,8 +26,11 @@ from benchwright.datasets.two_camera.radiometric import (
     measure_drawn,
     pieces,
 )
+from benchwright.datasets.two_camera.radiometric_file import read_radiometric_file
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
 from benchwright.datasets.two_camera.samples import patch_picture, patch_sample
+from benchwright.pipelines import api
+from benchwright.pipelines.two_camera import learning
 from benchwright.training.illuminants.registry import candidates
 
 SHIPPED = {
@@ -237,3 +243,63 @@ def test_the_tables_are_whole_and_agree_with_each_other():
     ours = {"ours-200", "ours-470", "ours-1460"}
     built = {{"bright_dark_pca": "pca", "ffcc": "FFCC"}.get(name, name.replace("_", " ")) for name in candidates()}
     assert set(f.tables["nus"]) - set(f.not_run) - ours <= built
+
+
+def drawn_file(path: Path, count: int = 6, **changes: object) -> dict[str, np.ndarray]:
+    """A .mat file in the layout that the released loader reads."""
+    draw = np.random.default_rng(0)
+    found = {
+        "transforms1to2": np.eye(3) + draw.uniform(0, 0.2, (count, 3, 3)),
+        "wb_gts_1": draw.uniform(0.4, 1.0, (count, 4)),
+        "wb_gts_2": draw.uniform(0.4, 1.0, (count, 3)),
+    }
+    scipy.io.savemat(path, {**found, **changes})
+    return found
+
+
+def test_the_authors_file_of_lights_and_transforms_is_read_with_the_released_parts(tmp_path: Path) -> None:
+    drawn = drawn_file(tmp_path / "radio.mat", 7)
+    lists = np.empty(3, dtype=object)
+    lists[:] = [np.array([[5, 0, 2]]), np.array([[1]]), np.array([[3, 6, 4]])]
+    scipy.io.savemat(tmp_path / "parts.mat", {"idx_parts": lists})
+    files = [f"source.path={tmp_path / 'radio.mat'}", f"folds.released={tmp_path / 'parts.mat'}"]
+    networks = (
+        "evaluation.networks={ n = { parameters = 200, preset = 'radiometric', seeds = [0], settings = { epochs = 2 } } }"
+    )
+    api.run(api.job("two_camera", config="table1", overrides=[*files, networks]), str(tmp_path / "run"), scheduler="sync")
+    pairs = learning.read_pairs(str(tmp_path / "run/dataset"))
+    at = np.array([int(key[-5:]) for key in pairs.key])
+    assert pairs.fold[np.argsort(at)].tolist() == [0, 1, 0, 2, 2, 0, 2]
+    np.testing.assert_allclose(pairs.transform_1to2, drawn["transforms1to2"][at])
+    np.testing.assert_allclose(pairs.transform_2to1 @ pairs.transform_1to2, np.stack([np.eye(3)] * 7), atol=1e-12)
+    np.testing.assert_allclose(pairs.gt_1, drawn["wb_gts_1"][at, :3])
+    api.train(str(tmp_path / "run"))
+    page = Path(api.report(str(tmp_path / "run"))).read_text()
+    assert "no digest of the paper&#39;s illuminants and transforms is known" in page
+    drawn_file(tmp_path / "flat.mat", 7, transforms1to2=drawn["transforms1to2"].reshape(7, 9))
+    assert [*read_radiometric_file(path=str(tmp_path / "flat.mat"))] == [*read_radiometric_file(path=files[0][12:])]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"transforms1to2": np.ones((3, 3, 6))}, "expected .n, 3, 3. or .n, 9. and twice .n, 3."),
+        ({"wb_gts_2": np.ones((5, 3))}, "shapes"),
+        ({"wb_gts_1": np.ones((6, 2))}, "shapes"),
+        ({"wb_gts_1": np.ones(6)}, "shapes"),
+    ],
+)
+def test_another_file_than_the_authors_is_told_in_one_line(tmp_path: Path, changes: dict[str, np.ndarray], told: str) -> None:
+    drawn_file(tmp_path / "radio.mat", **changes)
+    with pytest.raises(ValueError, match=told):
+        list(read_radiometric_file(path=str(tmp_path / "radio.mat")))
+
+
+def test_a_pair_of_the_authors_file_that_cannot_be_is_a_reject(tmp_path: Path) -> None:
+    lights = np.ones((6, 3))
+    lights[2, 1] = 0
+    drawn_file(tmp_path / "radio.mat", wb_gts_1=lights)
+    found = [*read_radiometric_file(path=str(tmp_path / "radio.mat"))]
+    assert [(each.key, each.reason) for each in found if isinstance(each, Rejected)] == [("radiometric_00002", "bad_numbers")]
+    with pytest.raises(FileNotFoundError):
+        list(read_radiometric_file(path=str(tmp_path / "nowhere.mat")))

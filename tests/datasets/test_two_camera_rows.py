@@ -17,9 +17,9 @@ from benchwright.curation.rows import Blob, Reject, Rejected
 from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import assign_folds, parts
 from benchwright.datasets.two_camera.linear_pairs import LinearPair, check_pair
-from benchwright.datasets.two_camera.metadata import read_released_pairs
+from benchwright.datasets.two_camera.metadata import read_released_pairs, with_released_rows
 from benchwright.datasets.two_camera.pictures import array_of
-from benchwright.datasets.two_camera.rows import Folded, MeasuredPair, lists, numbers
+from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, lists, numbers
 from benchwright.datasets.two_camera.transforms import checked_fit, fit
 
 
@@ -182,6 +182,15 @@ def test_pickled_metadata_is_read_as_json_is(tmp_path):
     assert found[0][5].key == "RAW_0005"
     every_third = list(read_released_pairs(path=str(tmp_path / "folder"), augmented=2))
     assert [pair.key for pair in every_third] == ["RAW_0000", "RAW_0003"]
+    folded = step(assign_folds, folds=2, seed=0)
+    path = where(str(tmp_path / "folder"))
+    flow = source("measured", step(read_released_pairs, path=path, augmented=2), gives=MeasuredPair)
+    flow = flow.whole("folded", folded, gives=Folded)
+    flow = flow.whole("augmented", step(with_released_rows, path=path, augmented=2), gives=Augmented, expands=True)
+    table = run(flow, str(tmp_path / "run"), scheduler="sync").rows().table()
+    assert table["key"].to_pylist()[:2] == ["RAW_0000", "RAW_0000-as-RAW_0003-1"]
+    assert table["source_key"].to_pylist() == ["RAW_0000"] * 3 + ["RAW_0003"] * 3
+    assert table["original"].to_pylist() == [True, False, False] * 2
     with pytest.raises(ValueError, match="6 rows are not groups of one pair and 3 augmented"):
         list(read_released_pairs(path=str(tmp_path / "folder"), augmented=3))
 

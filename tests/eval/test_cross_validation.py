@@ -128,10 +128,31 @@ def test_released_augmentation_wears_test_lights_and_pictures_stay_out_even_so()
         assert len(fold.gt_test) == 4
 
 
+def test_as_many_re_illuminated_rows_of_a_pair_are_learned_from_as_asked_for_without_lights_of_tests():
+    measured = drawn(12, more=False)
+    i, j = (each.ravel() for each in np.meshgrid(np.arange(12), np.arange(12), indexing="ij"))
+    i, j = i[i != j], j[i != j]
+    key = np.char.add(measured.key[i], measured.key[j])
+    more = PairExamples(key, measured.pair[i], measured.pair[j], measured.X[i], measured.gt[j], measured.fold[i], i < 0)
+    fields = [field.name for field in dataclasses.fields(PairExamples)]
+    rows = PairExamples(*[np.concatenate([getattr(measured, name), getattr(more, name)]) for name in fields])
+    for count, left in ((5, 5), (None, 7), (9, 7), (0, 0)):
+        for fold in rotating_folds(rows, relit_rows=count):
+            assert not set(fold.light_train) & set(fold.key_test)
+            relit = fold.pair_train[~fold.measured_train]
+            assert np.unique(relit, return_counts=True)[1].tolist() == [left] * (8 if left else 0)
+            assert fold.measured_train.sum() == 8
+    one, again = (rotating_folds(rows, relit_rows=5)[0].light_train.tolist() for _ in range(2))
+    assert one == again
+    assert len({tuple(fold.light_train[~fold.measured_train][:5]) for fold in rotating_folds(rows, relit_rows=5)}) > 1
+
+
 def test_fixed_parts_are_learned_from_validated_and_tested_in_this_order():
     rows = drawn()
     (fold,) = fixed_parts(rows)
     assert set(fold.pair_train) == set(rows.pair[rows.fold == 0])
+    assert not set(fold.light_train) & set(rows.pair[rows.fold != 0]), "each is followed by itself under a light of part 1"
+    assert fixed_parts(rows, lights_of_test=True)[0].measured_train.tolist() == [True] * 4 + [False] * 4
     np.testing.assert_array_equal(fold.gt_validate, rows.gt[(rows.fold == 1) & rows.original])
     np.testing.assert_array_equal(fold.key_test, rows.key[(rows.fold == 2) & rows.original])
 

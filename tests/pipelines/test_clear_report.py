@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 from benchwright.curation.rng import uniform
 from benchwright.eval.report.blocks import Figure, Heats, Sheet, Table
-from benchwright.pipelines.clear.bucket_names import time_buckets
+from benchwright.pipelines.clear.bucket_names import Bucket, time_buckets
 from benchwright.pipelines.clear.config import ClearConfig
-from benchwright.pipelines.clear.report import _bucket_section, _class_section, _contacts, _samples, _vectors
+from benchwright.pipelines.clear.report import (
+    _bucket_section,
+    _class_section,
+    _contacts,
+    _prompts_section,
+    _samples,
+    _vectors,
+)
 from benchwright.pipelines.clear.training_sections import results_sections
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.report import ReportedRun
@@ -124,7 +131,7 @@ def test_stages_that_a_plan_has_not_leave_out_their_sections(tiny: Path, config:
     assert (by, [bucket.number for bucket in buckets]) == ("date_uploaded", [1, 2, 3])  # of the times that the rows have
     assert sum(bucket.images for bucket in buckets) == run.made["placed"].rows
     nothing = only(run, "split")
-    assert (time_buckets(nothing), _bucket_section("", [])) == (("", []), [])
+    assert (time_buckets(nothing), _bucket_section(config, "", [])) == (("", []), [])
     [concepts] = _class_section(run, config, buckets)
     [counts] = concepts.blocks
     assert isinstance(counts, Table)
@@ -145,6 +152,42 @@ def test_stages_that_a_plan_has_not_leave_out_their_sections(tiny: Path, config:
         *_vectors(empty, config, []),
         *results_sections(empty, config, []),
     ] == []
+
+
+def test_prompts_and_options_are_those_of_the_settings_and_the_papers_beside_its_own(config: ClearConfig) -> None:
+    """Tables 2 and 3 of the supplement."""
+    [section] = _prompts_section(job("clear", config="published", overrides=["source.metadata=x"]).config)
+    [table] = section.blocks
+    assert isinstance(table, Table)
+    assert len(table.rows) == 11
+    rows = {row[0]: list(row) for row in table.rows}
+    assert rows["laptop"] == [
+        "laptop",
+        "laptop",
+        "computer (laptop/tablet/desktop/keyboard/etc.)",
+        "Product",
+        "laptop, desktop, tablet, mouse, keyboard",
+    ]
+    assert rows["sweater"][3:] == ["Fashion", "sweater, hoodies, sweatshirt"]
+    assert rows["BACKGROUND"] == ["BACKGROUND", "", "None of the above", "", ""]
+    [own] = _prompts_section(config)
+    assert isinstance(own.blocks[0], Table)
+    assert list(own.blocks[0].columns) == ["concept", "prompts", "option of annotators"]
+
+
+def test_limits_stand_beside_the_published_ones_of_as_many_photos_alone(config: ClearConfig) -> None:
+    """Table 1 of the supplement."""
+    published = job("clear", config="published", overrides=["source.metadata=x"]).config
+    drawn = [Bucket(n, str(n), str(n), "a", "b", 713_637 if n < 4 else 713_636) for n in range(11)]
+    for c, buckets, beside in (
+        (published, drawn, True),
+        (published, [*drawn[:-1], dataclasses.replace(drawn[-1], images=7)], False),
+        (dataclasses.replace(config, buckets=published.buckets), drawn, False),
+    ):
+        [_, limits] = _bucket_section(c, "uploaded_unix", buckets)[0].blocks
+        assert isinstance(limits, Table)
+        assert ("first, published" in limits.columns) == beside
+        assert ("2007-04-09 03:27:17" in limits.rows[0]) == beside
 
 
 def test_samples_are_drawn_by_key_and_seed(tiny: Path, config: ClearConfig) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import benchwright as core
 import pytest
 from benchwright.curation.registry import load_name
-from benchwright.pipelines.clear.baselines import _method
+from benchwright.pipelines.clear.baselines import _method, settings_of
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.listing import list_names
@@ -167,3 +167,24 @@ def test_other_settings_of_a_training_leave_the_dataset_alone(tiny: Path, bw: Cl
     assert "choice.per_class: this would change the dataset" in told.err
     told = bw("train", tiny, "--set", "baselines.features=pixels")
     assert "model 'linear' takes vectors, but samples here are images" in told.err
+
+
+@pytest.mark.parametrize(
+    ("config", "features", "changes", "rate"),
+    [
+        ("clear10_release", "moco_b0", [], 1.0),
+        ("clear10_release", "imagenet", [], 0.1),
+        ("clear10_release", "imagenet", ["baselines.preset=mlp"], 0.1),
+        ("clear10_release", "imagenet", ["baselines.learning_rate=0.5"], 0.5),
+        ("published", "imagenet_rn50", ["features.imagenet_rn50.weights=resnet50.pth"], 0.1),
+        ("published", "moco_imagenet_rn50", ["features.moco_imagenet_rn50.weights=moco.pth"], 1.0),
+        ("published", "imagenet_rn50", ["features.imagenet_rn50.encoder.kind=colours"], 1.0),
+    ],
+)
+def test_features_of_imagenets_labels_are_learned_from_at_their_own_rate(
+    config: str, features: str, changes: list[str], rate: float
+) -> None:
+    """Supplement, section 6: 1.0 for the linear layer, "the only exception" 0.1; 0.1 for the MLP on all features."""
+    places = ["source.metadata=x"] if config == "published" else ["source.root=x", 'source.features=["moco_b0", "imagenet"]']
+    c = job("clear", config=config, overrides=[*places, f"baselines.features={features}", *changes]).config
+    assert settings_of(c)[1]["schedule"]["learning_rate"] == rate

@@ -49,13 +49,16 @@ def test_table_4_stands_beside_networks_of_its_own_settings_alone(
     assert ("Table 4 of the paper" in table, "4.65" in table, "3.75" in table) == (rate == "1e-3", rate == "1e-3", False)
 
 
-def test_rows_that_a_run_has_not_are_told_with_the_reason(shared_data: Path, tmp_path: Path) -> None:
+def test_rows_that_a_run_has_not_are_told_with_the_reason(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paper, "other_augmentation", lambda *_: "")
     page = reported("metadata", shared_data, tmp_path, "evaluation.networks={}")
     missing = page[page.index("Rows of the paper&#39;s table that this run does not have") :].partition("</details>")[0]
     assert missing.count("<tr>") == 24  # of 24 rows but one, and the heading
     for told in (
         "needs pictures, and this run has none",
-        "trained it from scratch on full-size pictures",
+        "not built: the paper trained it from scratch on full-size pictures",
         "not among this run&#39;s methods",
     ):
         assert told in missing, told

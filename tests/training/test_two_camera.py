@@ -274,6 +274,8 @@ def test_presets_of_paper_and_code():
     assert (released.epochs, released.batch_size, released.learning_rate) == (500_000, 256, 1e-3)
     assert (readme.epochs, readme.batch_size, readme.learning_rate) == (1_000_000, 1024, 1e-4)
     assert released.keep == readme.keep == "test_fold"
+    papers = ("as_released", "as_released_readme", "as_written", "radiometric")
+    assert {Hyper(**settings(name)).patience_epochs for name in papers} == {None}, "the paper and its code stop no run early"
     assert {Hyper(**settings(name)).keep for name in ("as_written", "reilluminated")} == {"last"}
     assert {Hyper(**settings(name)).keep for name in ("validated", "radiometric")} == {"validation"}
     with pytest.raises(ValueError, match="no preset 'x': there are as_released"):
