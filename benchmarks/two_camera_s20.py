@@ -71,7 +71,7 @@ class Variant:
         values = {**settings(self.preset), **self.changes}
         length = "epochs" if "epochs" in values else "iterations"
         values[length] = max(1, round(values[length] * epochs))
-        hyper, shape = hyper_of(values), chosen_shape(parameters)
+        hyper, shape = hyper_of(values), chosen_shape(parameters=parameters)
         if not self.taught:
             return NetworkEstimator(shape, hyper, seeds, measured_times=12 if self.more else 1)
         return NetworkEstimator(shape, hyper, seeds, measured_times=3, teacher=teacher, rows=1400)
@@ -86,7 +86,7 @@ class Once(NetworkEstimator):
     def __init__(self, epochs: float, seeds: range, kept: Path) -> None:
         values = settings("reilluminated")
         values["epochs"] = max(1, round(values["epochs"] * epochs))
-        super().__init__(chosen_shape(200), hyper_of(values), seeds, measured_times=12)
+        super().__init__(chosen_shape(parameters=200), hyper_of(values), seeds, measured_times=12)
         self.kept = kept
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[np.ndarray]]:
