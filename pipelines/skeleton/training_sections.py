@@ -57,7 +57,7 @@ _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"t
 of UCLA-CIL alone. The paper does not print their numbers."""
 
 
-def _as_in(config: SkeletonConfig, model: str, what: str) -> str:
+def as_in(config: SkeletonConfig, model: str, what: str) -> str:
     """The paper's figure with the same content, such as "as in Figure 3 (a) of the paper"; "" if it has none."""
     figure, paper = _FIGURES.get(model, {}).get(what), config.evaluation.paper
     if figure is None or (paper == "ntu" and what in ("width", "depth")):
@@ -138,7 +138,7 @@ def _scatters(config: SkeletonConfig, mine: Sequence[Series]) -> list[Block]:
     kinds = {title: points for title, points in kinds.items() if points}
     blocks: list[Block] = []
     for shown in [dict(list(kinds.items())[:1]), kinds][: len(kinds)]:
-        figure = _as_in(config, first.model, "both" if len(shown) > 1 else "task" if "task orders" in shown else "")
+        figure = as_in(config, first.model, "both" if len(shown) > 1 else "task" if "task orders" in shown else "")
         caption = (
             f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {text}"
             f"{f', {figure}' if figure else ''}. No learner can be in the shaded area."
@@ -290,7 +290,7 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
     for model, what in itertools.product(dict.fromkeys(line.model for line in mine), ("width", "depth")):
         places, fixed = (swept.widths, f"depth {net.depth}") if what == "width" else (swept.depths, f"width {net.width}")
         shapes = [(place, net.depth) if what == "width" else (net.width, place) for place in places]
-        figure = _as_in(config, model, what)
+        figure = as_in(config, model, what)
         of = f"{model}, {fixed}{f'; {figure}' if figure else ''}"
         those = [one for one in told if one.lines[0].model == model]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):

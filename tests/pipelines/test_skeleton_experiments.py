@@ -41,7 +41,7 @@ from benchwright.pipelines.skeleton.series import (
     repeats_of,
     tasks_of,
 )
-from benchwright.pipelines.skeleton.training_sections import grid_section
+from benchwright.pipelines.skeleton.training_sections import as_in, grid_section
 from benchwright.training.methods.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS, PAPER
@@ -526,6 +526,17 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     assert not beside(**{"schedule.epochs": 50})
     assert not beside(**{"model.readout": "sum_max"})
     assert table_2("task", "ucla")["finetune"].aopd_percent == 96.74
+
+
+def test_captions_name_the_papers_figures() -> None:
+    def named(preset: str | None, model: str, what: str) -> str:
+        return as_in(settings(preset), model, what)
+
+    assert named(None, "gcn", "task") == "as in Figure 3 (a) of the paper"
+    assert named("ntu_st_gcn", "st_gcn", "both") == "as in Figure 6 (b) of the paper"
+    assert named(None, "gcn", "depth") == "as in Figure 8 of the paper"
+    assert named("ntu", "gcn", "depth") == ""  # which it has of UCLA-CIL alone
+    assert named("tiny", "gcn", "both") == "as in Figure 5 of the paper"
 
 
 def test_table_3_marks_settings_of_the_papers_trainings_alone() -> None:
