@@ -90,8 +90,8 @@ def learn_next(
                 else:
                     method.teach(streams)
                 predicted = [streams.predict(rows, inputs) for rows, inputs in looked_at]
-                for s, state, test, val in zip(chunk, streams.saved(), *predicted, strict=True):
-                    done[s] = LearnedStream(orders[s], draws[s], state, test, val)
+                for s, draw, state, test, val in zip(chunk, streams.draws, streams.saved(), *predicted, strict=True):
+                    done[s] = LearnedStream(orders[s], draw, state, test, val)
     return [done[stream] for stream in range(len(orders))]
 
 
