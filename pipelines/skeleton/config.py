@@ -180,7 +180,7 @@ class Evaluation:
         seeds: in the experiments with several orders, what has a seed of its own for initial weights, memories and batches.
             ``per_order``: each order of each repeat, so that orders are independent runs, as in the paper. ``per_repeat``: each
             repeat, so that its orders share them, and with them the training of common first tasks: 330 trainings of a task
-            instead of 600 for all orders of five. Differences over orders are then smaller, since only the order differs: see REPRODUCED.md.
+            instead of 600 for all orders of five. Differences over orders are then smaller, since only the order differs.
         network: the network.
         schedule: how a task is trained.
         task_orders: ``all`` task orders, or the number to use: the default order, then random ones.
