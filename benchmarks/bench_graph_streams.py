@@ -68,7 +68,9 @@ def our_seconds(data: GraphData, epochs: int, streams: int) -> float:
     """CPU time of a step of one stream, all that a task costs besides (loading, evaluation) in it."""
     how = Recipe(finetune(), gcn, schedule=full_batches(epochs=epochs, learning_rate=1e-3))
     start = time.process_time()
-    learn_next(data, how, [None] * streams, [(0, 1)] * streams, seed=0, repeats=range(streams), streams_at_once=streams)
+    learn_next(
+        data, how, [None] * streams, [(0, 1)] * streams, seed=0, draws=[*map(str, range(streams))], streams_at_once=streams
+    )
     return (time.process_time() - start) / epochs / streams
 
 

@@ -46,12 +46,14 @@ class Prepared:
         keep: view of a sample that the memory stores.
         second: second view of a sample, for temporal consistency.
         model: arguments of the model from the dataset, besides its settings, such as a graph.
+        seed: seed of the training; None: its number.
     """
 
     stream: Stream
     keep: View | None = None
     second: SecondView | None = None
     model: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seed: int | None = None
 
 
 Prepare = Callable[[str, str, Mapping[str, Any]], Prepared]
@@ -138,7 +140,7 @@ def learner_of(
     learner = Learner(
         parts,
         sample=tuple(stream.positions[0].train.load([0], None).shape[1:]),  # type: ignore[attr-defined]
-        seed=training["seed"],
+        seed=training["seed"] if prepared.seed is None else prepared.seed,
         given=prepared.model,
         keep=prepared.keep,
         second=prepared.second,

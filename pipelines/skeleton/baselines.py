@@ -35,7 +35,7 @@ from ..metrics import with_metrics
 from ..names import quoted, reference_of
 from ..stream_trainings import Runs, in_settings, short, stream_training, with_remedy
 from ..training_results import dataset_digest
-from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
+from .config import EXPERIMENTS, ORDERED, Evaluation, SkeletonConfig, training_settings
 from .joints import layout_for
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for
 from .source_config import NtuNamesSource
@@ -47,15 +47,16 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
     Args:
         config: settings of the run.
         out: the run.
-        methods: names in ``methods.registry``, or references; by default those of the settings.
+        methods: names in ``methods.registry``, or references; by default those of the settings, for several orders without
+            ``joint``.
         protocols: experiments; by default those of the settings.
 
     Raises:
         WrongUse: an unknown method or experiment, settings that do not fit, more orders than the run wrote, or a run without
             dataset.
     """
-    e, protocols = config.evaluation, list(protocols)
-    asked = list(dict.fromkeys(map(METHODS.present, list(methods) or e.methods)))
+    e, protocols, chosen = config.evaluation, list(protocols), list(methods)
+    asked = list(dict.fromkeys(map(METHODS.present, chosen or e.methods)))
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
     if "grid" in wanted and not config.split.validates:
         raise WrongUse("experiment 'grid' selects on validation data, and split.val = 0 leaves none")
@@ -69,6 +70,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
         mine = [
             each
             for method in asked
+            if chosen or experiment not in ORDERED or method != "joint"
             for tried, width, depth in _variants(e, experiment, method)
             for each in _trainings(
                 config, out, orders, indices, experiment, method, training_settings(e, method, tried, width, depth), shape
@@ -148,6 +150,7 @@ def _trainings(
     e = c.evaluation
     reference, method, model, graph = _parts(e, name, settings, shape)
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
+    settings |= {"seeds": e.seeds} if experiment in ORDERED else {}
     dataset = posixpath.join(out, DATASET)
     measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
     measures = with_metrics(measures, e.metrics, read_orders, known=OF_ORDERS)
@@ -173,8 +176,8 @@ def _trainings(
             )
         return
     facts = settings | {"orders": len(indices)}
-    # Methods for which the order makes no difference learn each set of tasks once, however many orders contain it.
-    together = len(indices) if method.any_order else e.orders_per_part
+    # Methods for which the order makes no difference learn each set of tasks once, however many orders share its draw.
+    together = len(indices) if method.any_order and e.seeds == "per_repeat" else e.orders_per_part
     # On an accelerator streams are trained in one program, so that their number affects the last bits.
     pieces = step(ranges_of_orders, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
     learn = step(

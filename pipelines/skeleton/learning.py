@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
+from ...curation.rng import rng
 from ...curation.rows import Sifted
 from ...datasets.skeleton.tensors import node_vectors
 from ...datasets.skeleton.view import ArraysShape, Orders, load_arrays, load_orders
@@ -61,7 +62,7 @@ def learn_orders(
     Args:
         piece: a piece from ``ranges_of_orders``.
         training: facts, see ``experiments.Training``; of its settings, ``method``, ``model``, ``schedule`` and ``seed`` are
-            used. All randomness comes from that seed, the number of the repeat, and the tasks learned before.
+            used. All randomness comes from that seed, the draw of the order (see ``draw_of``) and the tasks learned before.
         digest: content digest of the dataset.
         dataset: folder of its shards.
         method: makes the method, a ``Method`` that trains streams side by side.
@@ -77,36 +78,39 @@ def learn_orders(
     recipe = Recipe(made(method, settings["method"]), model, settings["model"], schedule=schedule)
     mine = [tuple(tuple(task) for task in order) for order in orders[start:stop]]
     try:
-        learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)
+        draws = [draw_of(training, index) for index in indices[start:stop]]
+        learned = _learn_all(data, recipe, mine, settings["seed"], draws, device)
     except ArithmeticError as error:
         yield rejected_training(PREDICTIONS, error, key=f"diverged-{piece}")
         return
-    for index, order, found in zip(indices[start:stop], mine, learned, strict=True):
-        yield _predictions(data, index, order, found, _held(data, recipe.method, order, settings["seed"], training["seed"]))
+    for index, order, draw, found in zip(indices[start:stop], mine, draws, learned, strict=True):
+        yield _predictions(data, index, order, found, _held(data, recipe.method, order, settings["seed"], draw))
     rate = 60 * len(mine) / max(time.monotonic() - began, 1e-9)
     LOGGER.info("%s: %d of %d orders, %.1f a minute", told(training), stop, len(orders), rate)
 
 
 def _learn_all(
-    data: GraphData, recipe: Recipe, orders: Sequence[TaskSequence], seed: int, repeat: int, device: str
+    data: GraphData, recipe: Recipe, orders: Sequence[TaskSequence], seed: int, draws: Sequence[str], device: str
 ) -> list[list[LearnedStream]]:
-    """For each order, the learned streams after each of its tasks."""
+    """For each order, the learned streams after each of its tasks; orders with one draw share their common beginnings."""
     nothing, any_order = np.zeros(0, dtype=np.int64), recipe.method.any_order
-    learned: dict[TaskSequence, LearnedStream] = {}
+    learned: dict[tuple[str, TaskSequence], LearnedStream] = {}
     found: list[list[LearnedStream]] = [[] for _ in orders]
     for k in range(1, len(orders[0]) + 1):
-        known = [tuple(sorted(order[:k])) if any_order else order[:k] for order in orders]
+        known = [
+            (draw, tuple(sorted(order[:k])) if any_order else order[:k]) for draw, order in zip(draws, orders, strict=True)
+        ]
         wanted = list(dict.fromkeys(known))
-        parents = [learned.get(each[:-1]) for each in wanted]
+        parents = [learned.get((draw, each[:-1])) for draw, each in wanted]
         if any_order and k > 1:  # such methods need nothing from the parent but its order
-            parents = [LearnedStream(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
+            parents = [LearnedStream(each[:-1], draw, {}, nothing, nothing) for draw, each in wanted]
         after = learn_next(
             data,
             recipe,
             parents,
-            [each[-1] for each in wanted],
+            [each[-1] for _, each in wanted],
             seed=seed,
-            repeats=[repeat] * len(wanted),
+            draws=[draw for draw, _ in wanted],
             device=device_of(device),
             streams_at_once=1 if device == "cpu" else 64,
         )
@@ -116,11 +120,22 @@ def _learn_all(
     return found
 
 
-def _held(data: GraphData, method: Method, order: TaskSequence, seed: int, repeat: int) -> list[int | None]:
+def _held(data: GraphData, method: Method, order: TaskSequence, seed: int, draw: str) -> list[int | None]:
     """Samples in the memory after each task; None for a method without one."""
     if method.exemplars != "share":
         return [None] * len(order)
-    return list(itertools.accumulate(len(kept_rows(data, task, method.share, seed=seed, repeat=repeat)) for task in order))
+    return list(itertools.accumulate(len(kept_rows(data, task, method.share, seed=seed, draw=draw)) for task in order))
+
+
+def draw_of(training: Mapping[str, Any], order: int) -> str:
+    """Name of the draw of initial weights, memories and batches with which a training learns an order.
+
+    It is that of the repeat, or with ``evaluation.seeds = "per_order"`` one of the order alone; the default order has the
+    repeat's in any case.
+    """
+    experiment, repeat = training["protocol"], str(training["seed"])
+    own = training["settings"].get("seeds") == "per_order" and (order > 0 or experiment == "class_order")
+    return f"{repeat}/{experiment} {order}" if own else repeat
 
 
 def _predictions(
@@ -204,7 +219,9 @@ def _prepared(dataset: str, digest: str, training: Mapping[str, Any], graph: str
         )
         for task in order
     ]
-    return Prepared(Stream(tuple(positions), tuple(tests)), model={graph: torch.from_numpy(data.operators)})
+    draw, repeat = draw_of(training, training["order"]), training["seed"]
+    seed = None if draw == str(repeat) else int(rng(repeat, "seed of an order", draw).integers(1 << 31))
+    return Prepared(Stream(tuple(positions), tuple(tests)), model={graph: torch.from_numpy(data.operators)}, seed=seed)
 
 
 def order_of(orders: Orders, experiment: str, index: int) -> TaskSequence:

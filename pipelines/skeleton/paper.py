@@ -74,6 +74,11 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by
         return "the method is not in Table 2"
     if over.orders != _ORDERS[by]:
         return f"these are {over.orders} orders, and Table 2 covers {_ORDERS[by]}"
+    e, repeats = _packaged(config)[0].evaluation, len(over.difference.aopd)
+    if repeats < e.repeats:
+        return f"Table 2 is the mean over {e.repeats} repeats, and {repeats} of these have every order"
+    if one.settings.get("seeds") != e.seeds:
+        return "the orders of a repeat share initial weights and memories: the paper's are independent, seeds = 'per_order'"
     return next((why for line in one.lines if (why := why_not_its_training(config, line))), "")
 
 
@@ -90,7 +95,7 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
         return f"the model is {line.model}"
     wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))
     tried = [name for name in {**wanted, **line.settings} if of_grid and name.startswith("method")]
-    changed = changed_settings(line, [wanted], apart=("orders", "seed", "task_orders", *tried))
+    changed = changed_settings(line, [wanted], apart=("orders", "seed", "seeds", "task_orders", *tried))
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
 
 

@@ -16,9 +16,10 @@ from ...eval.labels import LabelledSettings, line_label, told_of_all
 from ...eval.metrics.order_sensitivity import OrderDifference
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.results import Line
+from .config import ORDERED
 
 By = Literal["task", "class"]
-_KINDS: Mapping[By, tuple[str, ...]] = {"task": ("task_order",), "class": ("task_order", "class_order")}
+_KINDS: Mapping[By, tuple[str, ...]] = {"task": ORDERED[:1], "class": ORDERED}
 """Experiments whose orders count: for classes, orders of the tasks and of the classes together, as in the paper."""
 
 

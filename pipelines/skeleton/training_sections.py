@@ -53,7 +53,18 @@ _MOST_IN_A_CHART = 8
 _BY: tuple[By, ...] = ("task", "class")
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
-"""The paper's figures, by network and content. The paper does not print their numbers."""
+"""The paper's figures, by network and content. Those of orders have a part for each dataset, and those of architectures are
+of UCLA-CIL alone. The paper does not print their numbers."""
+
+
+def as_in(config: SkeletonConfig, model: str, what: str) -> str:
+    """The paper's figure with the same content, such as "as in Figure 3 (a) of the paper"; "" if it has none."""
+    figure, paper = _FIGURES.get(model, {}).get(what), config.evaluation.paper
+    if figure is None or (paper == "ntu" and what in ("width", "depth")):
+        return ""
+    part = "" if paper is None or what in ("width", "depth") else {"ucla": " (a)", "ntu": " (b)"}[paper]
+    return f"as in Figure {figure}{part} of the paper"
+
 
 _MEASURES = {
     "aa": "AA",
@@ -85,7 +96,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
         return None
     networks = by_network([line for mine in kinds.values() for line in mine])
     by_order = {name: series(mine, lambda setting: setting == "orders") for name, mine in networks.items()}
-    blocks = [block for mine in by_order.values() for block in _scatters(mine)]
+    blocks = [block for mine in by_order.values() for block in _scatters(config, mine)]
     for title, mine in kinds.items():
         blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
     blocks += [block for by in _BY for block in _differences(config, found, by, names, data)]
@@ -108,7 +119,7 @@ def _lines_of(mine: Sequence[Series], experiment: str) -> dict[str, list[Line]]:
     return {label: those for label, those in found.items() if those}
 
 
-def _scatters(mine: Sequence[Series]) -> list[Block]:
+def _scatters(config: SkeletonConfig, mine: Sequence[Series]) -> list[Block]:
     """AA against AF for one network: over the task orders, and over both kinds of orders if there are class orders."""
     first = mine[0].lines[0]
     tasks = len(tasks_of(first)) or int(last(first, "aa")["position"][0].as_py())
@@ -127,10 +138,10 @@ def _scatters(mine: Sequence[Series]) -> list[Block]:
     kinds = {title: points for title, points in kinds.items() if points}
     blocks: list[Block] = []
     for shown in [dict(list(kinds.items())[:1]), kinds][: len(kinds)]:
-        figure = _FIGURES.get(first.model, {}).get("both" if len(shown) > 1 else "task" if "task orders" in shown else "")
+        figure = as_in(config, first.model, "both" if len(shown) > 1 else "task" if "task orders" in shown else "")
         caption = (
             f"AA and AF of each of the {' and '.join(shown)} by {network_of(first)}, {text}"
-            f"{f', as in Figure {figure} of the paper' if figure else ''}. No learner can be in the shaded area."
+            f"{f', {figure}' if figure else ''}. No learner can be in the shaded area."
         )
         blocks.append(accuracy_forgetting_chart(shown, tasks=tasks, caption=caption))
     return blocks
@@ -218,7 +229,7 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
         mine,
         data,
         lambda one: why_not_the_papers(config, one, over[one.label], by),
-        "sequences, orders, split, network and settings of Table 2",
+        "sequences, orders, repeats, seeds, split, network and settings of Table 2",
     )
     columns: dict[str, Column[Series]] = {
         "orders": lambda one: over[one.label].orders,
@@ -279,8 +290,8 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
     for model, what in itertools.product(dict.fromkeys(line.model for line in mine), ("width", "depth")):
         places, fixed = (swept.widths, f"depth {net.depth}") if what == "width" else (swept.depths, f"width {net.width}")
         shapes = [(place, net.depth) if what == "width" else (net.width, place) for place in places]
-        figure = _FIGURES.get(model, {}).get(what)
-        of = f"{model}, {fixed}{f'; as in Figure {figure} of the paper' if figure else ''}"
+        figure = as_in(config, model, what)
+        of = f"{model}, {fixed}{f'; {figure}' if figure else ''}"
         those = [one for one in told if one.lines[0].model == model]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
             for at in range(0, len(those), _MOST_IN_A_CHART):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import re
@@ -526,11 +527,14 @@ def test_a_source_of_ones_own_gives_arrays_or_files(tmp_path: Path, name: str, f
 
 
 def test_presets_have_the_values_of_the_facts() -> None:
-    assert config.variants("skeleton")[:4] == ["ntu", "ntu120", "st_gcn", "tiny"]
+    assert config.variants("skeleton")[:4] == ["ntu", "ntu120", "ntu_st_gcn", "st_gcn"]
     ucla, ntu = settings(None), settings("ntu")
     assert tuple(ucla.classes or ()) == facts().nwucla.classes  # type: ignore[arg-type]
     assert (ucla.tensor.frames * 3, ntu.tensor.frames * 3) == (156, 900)
     assert (ntu.classes, ntu.only) == (10, {"x_sub": "train"})
+    by_st_gcn = settings("ntu_st_gcn")
+    assert (by_st_gcn.evaluation.network.architecture, by_st_gcn.evaluation.schedule) == ("st_gcn", ntu.evaluation.schedule)
+    assert dataclasses.replace(by_st_gcn, evaluation=ntu.evaluation) == ntu
     assert sum(facts().ntu_cil.per_task) == facts().ntu_cil.sequences == sum(facts().ntu_cil.per_class)
     assert sum(facts().nwucla.per_task) == facts().nwucla.sequences == sum(facts().nwucla.per_class)
     assert sum(facts().ntu.x_sub) == sum(facts().ntu.x_view) == facts().ntu.available

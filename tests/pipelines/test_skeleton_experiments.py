@@ -28,7 +28,7 @@ from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import paper as skeleton_paper
 from benchwright.pipelines.skeleton import series as skeleton_series
 from benchwright.pipelines.skeleton.config import SkeletonConfig, training_settings
-from benchwright.pipelines.skeleton.learning import learn_orders
+from benchwright.pipelines.skeleton.learning import learn_orders, node_stream
 from benchwright.pipelines.skeleton.paper import data_differs
 from benchwright.pipelines.skeleton.series import (
     best_of_grid,
@@ -41,7 +41,7 @@ from benchwright.pipelines.skeleton.series import (
     repeats_of,
     tasks_of,
 )
-from benchwright.pipelines.skeleton.training_sections import grid_section
+from benchwright.pipelines.skeleton.training_sections import as_in, grid_section
 from benchwright.training.methods.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS, PAPER
@@ -87,6 +87,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("skeleton") / "run"
     chosen = [argument for each in EVERYTHING for argument in ("--set", each)]
     assert cli.call(["run", "skeleton", "--config", "tiny", "--out", str(out), "--train", "--quiet", *chosen]) == 0
+    assert {each.protocol for each in found_in(out) if each.method == "joint"} == {"default"}  # not in several orders
+    ordered = ("--protocol", "task_order", "--protocol", "class_order")
+    assert cli.call(["train", str(out), "--method", "joint", *ordered]) == 0
+    assert cli.call(["report", str(out)]) == 0
     return out
 
 
@@ -137,6 +141,25 @@ def test_a_shared_beginning_is_the_same_whatever_is_trained_beside_it(run: Path)
     assert (
         by_repeat(line(run, "task_order", "joint"), "aa").mean() > by_repeat(line(run, "task_order", "finetune"), "aa").mean()
     )
+
+
+def test_each_order_is_a_run_of_its_own_or_has_the_draw_of_its_repeat(run: Path, copy: Path) -> None:
+    shutil.rmtree(copy / "experiments")
+    chosen = "evaluation.seeds=per_order", "evaluation.orders_per_part=3"
+    train(settings("tiny", *chosen, "evaluation.task_orders=4"), copy, "finetune", "er", on=("task_order",))
+    for name in ("finetune", "er"):
+        shared, own = (learned_orders(line(out, "task_order", name)) for out in (run, copy))
+        assert [one.tasks for one in shared] == [one.tasks for one in own]
+        same = [one.classes == other.classes for one, other in zip(shared, own, strict=True)]
+        assert same[0], "the default order has the draw of its repeat"
+        assert not all(same[1:])
+    # Fewer orders, in other parts, are the same runs.
+    train(settings("tiny", *chosen[:1], "evaluation.task_orders=3"), copy, "er", on=("task_order",))
+    few, many = (
+        {one.number: one.classes for one in learned_orders(line(copy, "task_order", f"er, orders = {count}"))}
+        for count in (3, 4)
+    )
+    assert few.items() < many.items()
 
 
 def test_parts_and_processes_change_nothing(run: Path, copy: Path) -> None:
@@ -357,6 +380,18 @@ def test_a_method_of_all_benchmarks_learns_each_order_by_itself(copy: Path) -> N
     assert sorted(int(each) for name in rows["tested"].to_pylist() for each in name.split("+")) == list(range(10))
 
 
+def test_a_model_that_learns_one_order_has_a_seed_for_each_order_too(run: Path) -> None:
+    def seeds(c: SkeletonConfig) -> list[int]:
+        chosen = baselines.trainings(c, str(run), ["cumulative"], ["task_order", "class_order"])
+        return [node_stream(str(run / "dataset"), "", each.facts()).seed or each.seed for each in chosen]
+
+    few = "evaluation.task_orders=2", "evaluation.class_orders=1", "evaluation.repeats=2"
+    assert seeds(settings("tiny", *few)) == [0, 0, 1, 1, 0, 1]
+    first, second, *others = seeds(settings("tiny", *few, "evaluation.seeds=per_order"))
+    assert (first, others[0]) == (0, 1)  # the default order of each repeat
+    assert len({first, second, *others}) == 6
+
+
 @pytest.mark.parametrize("network", ["gcn", "st_gcn"])
 def test_what_a_second_body_does_is_learned(tmp_path: Path, network: str) -> None:
     """The first body of every sequence is noise, and the class what the second does; in streams, and one order at a time."""
@@ -468,14 +503,21 @@ def test_the_papers_data_are_told_by_settings_and_number_of_sequences(run: Path,
 def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     c = settings(None)
 
-    def beside(method: str = "ewc", model: str = "gcn", orders: int = 120, **changed: Any) -> bool:
+    def why(method: str = "ewc", model: str = "gcn", orders: int = 120, repeats: int = 5, **changed: Any) -> str:
         told = flat(training_settings(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
+        told |= {"seeds": "per_order"}
         one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
-        over = skeleton_series.OverOrders(["0", "1"], order_difference([[[1.0, 0.5], [0.75, 0.5]]]), orders)
+        over = skeleton_series.OverOrders(["0", "1"], order_difference([[[1.0, 0.5], [0.75, 0.5]]] * repeats), orders)
         series = skeleton_series.Series(method, method, (one,), one.settings)
-        return not skeleton_paper.why_not_the_papers(c, series, over, "task")
+        return skeleton_paper.why_not_the_papers(c, series, over, "task")
+
+    def beside(*arguments: Any, **changed: Any) -> bool:
+        return not why(*arguments, **changed)
 
     assert beside()
+    assert beside(repeats=6)
+    assert why(repeats=4) == "Table 2 is the mean over 5 repeats, and 4 of these have every order"
+    assert why(seeds="per_repeat").startswith("the orders of a repeat share initial weights and memories")
     assert beside("er")
     assert not beside(orders=6), "differences over fewer orders are smaller"
     assert not beside("joint")  # which Table 2 does not have
@@ -484,6 +526,17 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     assert not beside(**{"schedule.epochs": 50})
     assert not beside(**{"model.readout": "sum_max"})
     assert table_2("task", "ucla")["finetune"].aopd_percent == 96.74
+
+
+def test_captions_name_the_papers_figures() -> None:
+    def named(preset: str | None, model: str, what: str) -> str:
+        return as_in(settings(preset), model, what)
+
+    assert named(None, "gcn", "task") == "as in Figure 3 (a) of the paper"
+    assert named("ntu_st_gcn", "st_gcn", "both") == "as in Figure 6 (b) of the paper"
+    assert named(None, "gcn", "depth") == "as in Figure 8 of the paper"
+    assert named("ntu", "gcn", "depth") == ""  # which it has of UCLA-CIL alone
+    assert named("tiny", "gcn", "both") == "as in Figure 5 of the paper"
 
 
 def test_table_3_marks_settings_of_the_papers_trainings_alone() -> None:
@@ -635,15 +688,17 @@ def test_without_a_data_set_nothing_is_trained(tmp_path: Path) -> None:
 def test_packaged_settings_are_the_paper_s(name: str | None, paper: Any) -> None:
     e = settings(name).evaluation
     assert e.paper == paper
+    assert e.settings["joint"] == {"start": "finetune"}
     for method in e.methods:
-        assert e.settings.get(method, {}) == BEST[paper][method]
+        assert method == "joint" or e.settings.get(method, {}) == BEST[paper][method]
         assert {key: tuple(values) for key, values in e.grid.get(method, {}).items()} == GRIDS[method]
     assert {"widths": e.architectures.widths, "depths": e.architectures.depths} == PAPER["sensitivity"]
     told = PAPER["training"]
     assert (e.network.width, e.network.depth) == (told["width"], told["depth"])
     assert (e.schedule.epochs, e.schedule.learning_rate) == (told["epochs"], told["learning_rate"])
     assert (len(task_orders(5)), e.class_orders) == (told["task_orders"], told["class_orders"])
-    assert set(table_2("task", paper)) == set(table_2("class", paper)) == set(e.methods)
+    assert (e.repeats, e.seeds) == (told["repeats"], "per_order")
+    assert set(table_2("task", paper)) == set(table_2("class", paper)) == {*e.methods} - {"joint"}
 
 
 def test_st_gcn_at_a_size_for_processors_says_what_is_not_the_papers() -> None:
@@ -651,8 +706,8 @@ def test_st_gcn_at_a_size_for_processors_says_what_is_not_the_papers() -> None:
     ours, papers = (flat(dataclasses.asdict(settings(name).evaluation)) for name in ("st_gcn", None))
     changed = {name for name in ours if ours[name] != papers.get(name)}
     assert changed == {
-        "methods",
         "experiments",
+        "repeats",
         "class_orders",
         "network.architecture",
         "schedule.epochs",

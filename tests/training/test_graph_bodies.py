@@ -81,7 +81,7 @@ def recipe(network: str, name: str = "joint", *, batch_size: int | None = None, 
 def learned(data: GraphData, how: Recipe, tasks: int = 2, **where: Any) -> LearnedStream:
     last: LearnedStream | None = None
     for task in TASKS[:tasks]:
-        (last,) = learn_next(data, how, [last], [task], seed=0, repeats=[0], **where)
+        (last,) = learn_next(data, how, [last], [task], seed=0, draws=["0"], **where)
     assert last is not None
     return last
 
@@ -181,7 +181,7 @@ def lesson(data: GraphData, how: Recipe, first: LearnedStream) -> Streams:
     net = net_of(how.make, how.model, data, torch.device("cpu"))
     state = {key: value[None] for key, value in first.state.items()}
     rows = data.train[np.isin(data.labels[data.train], TASKS[1])]
-    return Streams(net, data, how, state, orders=[TASKS], repeats=[0], rows=rows, seed=0, device=torch.device("cpu"))
+    return Streams(net, data, how, state, orders=[TASKS], draws=["0"], rows=rows, seed=0, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize("network", ["gcn", "own"])

@@ -61,7 +61,7 @@ def same(one: LearnedStream, other: LearnedStream) -> bool:
     """Whether two streams are equal to the last bit."""
     arrays = zip((one.predicted, one.val_predicted), (other.predicted, other.val_predicted), strict=True)
     return (
-        (one.order, one.repeat, one.state.keys()) == (other.order, other.repeat, other.state.keys())
+        (one.order, one.draw, one.state.keys()) == (other.order, other.draw, other.state.keys())
         and all(torch.equal(value, other.state[name]) for name, value in one.state.items())
         and all(np.array_equal(*pair) for pair in arrays)
     )
@@ -73,11 +73,11 @@ def accuracy(data: GraphData, end: LearnedStream) -> list[float]:
     return [float((end.predicted[labels == c] == c).mean()) for task in end.order for c in task]
 
 
-def learned(data: GraphData, how: Recipe, order: tuple[ClassesOfTask, ...], *, seed: int = 0, repeat: int = 0) -> LearnedStream:
+def learned(data: GraphData, how: Recipe, order: tuple[ClassesOfTask, ...], *, seed: int = 0, draw: str = "0") -> LearnedStream:
     """One stream, alone."""
     last: LearnedStream | None = None
     for task in order:
-        (last,) = learn_next(data, how, [last], [task], seed=seed, repeats=[repeat])
+        (last,) = learn_next(data, how, [last], [task], seed=seed, draws=[draw])
     assert last is not None
     return last
 
@@ -93,7 +93,7 @@ def test_shared_beginnings_and_neighbours_do_not_change_a_bit(data: GraphData, m
     for k in range(1, 4):
         prefixes = sorted({order[:k] for order in orders})
         parents, tasks = [tree[prefix[:-1]] for prefix in prefixes], [prefix[-1] for prefix in prefixes]
-        found = learn_next(data, how, parents, tasks, seed=3, repeats=[0] * len(prefixes))
+        found = learn_next(data, how, parents, tasks, seed=3, draws=["0"] * len(prefixes))
         tree |= dict(zip(prefixes, found, strict=True))
     for order in orders[1], orders[4]:
         end = tree[order]
@@ -106,10 +106,10 @@ def test_shared_beginnings_and_neighbours_do_not_change_a_bit(data: GraphData, m
 @pytest.mark.parametrize("method", METHODS)
 def test_one_program_of_many_streams_is_each_of_them_up_to_rounding(data: GraphData, method: str) -> None:
     how = recipe(method, epochs=4)
-    parents: list[LearnedStream | None] = [learned(data, how, TASKS[:1], repeat=repeat) for repeat in range(3)]
-    together = learn_next(data, how, parents, TASKS[1:2] * 3, seed=0, repeats=range(3), streams_at_once=3)
-    for parent, repeat, found in zip(parents, range(3), together, strict=True):
-        (alone,) = learn_next(data, how, [parent], TASKS[1:2], seed=0, repeats=[repeat])
+    parents: list[LearnedStream | None] = [learned(data, how, TASKS[:1], draw=draw) for draw in "012"]
+    together = learn_next(data, how, parents, TASKS[1:2] * 3, seed=0, draws="012", streams_at_once=3)
+    for parent, draw, found in zip(parents, "012", together, strict=True):
+        (alone,) = learn_next(data, how, [parent], TASKS[1:2], seed=0, draws=[draw])
         # Adam moves a parameter by up to 1e-3 a step, whatever the size of its gradient: so a mean, not each.
         assert (found.state["weights"] - alone.state["weights"]).abs().mean() < 2e-6
         assert torch.allclose(found.state["statistics"], alone.state["statistics"], atol=1e-4)
@@ -117,11 +117,11 @@ def test_one_program_of_many_streams_is_each_of_them_up_to_rounding(data: GraphD
 
 def test_repeats_differ_and_stand_apart(data: GraphData) -> None:
     how = recipe("er")
-    both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=0, repeats=[0, 1])
+    both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=0, draws=["0", "1"])
     assert not torch.equal(both[0].state["weights"], both[1].state["weights"])
-    assert same(learned(data, how, TASKS[:1], repeat=1), both[1])
-    with pytest.raises(ValueError, match="parent has repeat 1"):
-        learn_next(data, how, [both[1]], [TASKS[1]], seed=0, repeats=[0])
+    assert same(learned(data, how, TASKS[:1], draw="1"), both[1])
+    with pytest.raises(ValueError, match="parent has draw '1'"):
+        learn_next(data, how, [both[1]], [TASKS[1]], seed=0, draws=["0"])
 
 
 class Plain(nn.Module):
@@ -221,7 +221,7 @@ def test_a_strong_penalty_holds_what_matters(data: GraphData, method: str) -> No
     for strength in (0.0, 1e8):
         how = recipe(method, variant="as_written", settings=dict.fromkeys(names, strength) | alone)
         first = learned(data, how, TASKS[:1])
-        (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, draws=["0"])
         weight = learned(data, recipe("ewc"), TASKS[:2]).state["0000/importance/flat"]
         moved.append(float((weight * (second.state["weights"] - first.state["weights"]) ** 2).sum()))
         bare = learned(data, recipe("finetune"), TASKS[:2])
@@ -233,7 +233,7 @@ def test_a_strong_penalty_holds_what_matters(data: GraphData, method: str) -> No
 def test_masa_average_is_cglbs_or_a_mean(data: GraphData) -> None:
     parent = learned(data, recipe("mas"), TASKS[:2])
     kept = {
-        average: learn_next(data, recipe("mas", settings={"average": average}), [parent], [TASKS[2]], seed=0, repeats=[0])[0]
+        average: learn_next(data, recipe("mas", settings={"average": average}), [parent], [TASKS[2]], seed=0, draws=["0"])[0]
         for average in ("released", "mean")
     }
     old, seen, count = parent.state["0000/importance/flat"], float(parent.state["seen"]), 14.0
@@ -259,23 +259,23 @@ def test_distillation_holds_the_old_outputs(data: GraphData) -> None:
     apart: list[float] = []
     for strength in (0.0, 30.0):
         how = recipe("lwf", epochs=40, settings={"strength": strength})
-        (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, draws=["0"])
         apart.append(float((shares(second) - shares(first)).abs().mean()))
     assert apart[1] < apart[0] / 2
 
 
 def test_memories_are_a_share_of_each_task_whatever_the_order(data: GraphData) -> None:
-    kept = kept_rows(data, TASKS[1], 0.2, seed=1, repeat=0)
+    kept = kept_rows(data, TASKS[1], 0.2, seed=1, draw="0")
     assert len(kept) == int(0.2 * 14) == 2
     assert set(kept.tolist()) < set(task_rows(data, TASKS[1]).tolist())
-    assert kept.tolist() == kept_rows(data, TASKS[1][::-1], 0.2, seed=1, repeat=0).tolist()
-    replayed = chosen_rows(recipe("er").method, data, TASKS[1::-1], seed=1, repeat=0)
+    assert kept.tolist() == kept_rows(data, TASKS[1][::-1], 0.2, seed=1, draw="0").tolist()
+    replayed = chosen_rows(recipe("er").method, data, TASKS[1::-1], seed=1, draw="0")
     assert replayed.tolist() == [*task_rows(data, TASKS[0]).tolist(), *kept.tolist()]
-    draws = {tuple(kept_rows(data, TASKS[1], 0.2, seed=1, repeat=repeat).tolist()) for repeat in range(9)}
+    draws = {tuple(kept_rows(data, TASKS[1], 0.2, seed=1, draw=draw).tolist()) for draw in "012345678"}
     assert len(draws) > 3
-    assert len(kept_rows(data, TASKS[1], 0.01, seed=1, repeat=0)) == 1
+    assert len(kept_rows(data, TASKS[1], 0.01, seed=1, draw="0")) == 1
     with pytest.raises(ValueError, match=r"fraction 7 of a task kept in memory: above 0, and 1 at most"):
-        kept_rows(data, TASKS[1], 7, seed=1, repeat=0)
+        kept_rows(data, TASKS[1], 7, seed=1, draw="0")
 
 
 @pytest.mark.parametrize("method", ["er", "gem"])
@@ -286,7 +286,7 @@ def test_a_memory_of_the_past_holds_its_loss_down(data: GraphData, method: str) 
     rows = task_rows(data, TASKS[0])
     losses: dict[str, float] = {}
     for how in recipe("finetune", epochs=30), recipe(method, epochs=30, settings=more):
-        (end,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        (end,) = learn_next(data, how, [first], [TASKS[1]], seed=0, draws=["0"])
         state = {name: value[None] for name, value in end.state.items()}
         inputs = net.inputs(torch.from_numpy(data.x[rows]))
         logits = net.logits(state["weights"], state["statistics"], inputs, training=True)[0, :, :4]
@@ -294,13 +294,19 @@ def test_a_memory_of_the_past_holds_its_loss_down(data: GraphData, method: str) 
     assert losses[method] < losses["finetune"] - 0.05
 
 
+def test_joint_that_goes_on_is_replay_of_all_samples(data: GraphData) -> None:
+    # Section 3.3 of the paper: REPLAY that stores 100 % of the data.
+    joint, replay = recipe("joint", settings={"start": "finetune"}), recipe("er", settings={"fraction": 1.0})
+    assert same(*(learned(data, how, (TASKS[1], TASKS[0], TASKS[2])) for how in (joint, replay)))
+
+
 def test_joint_asks_for_the_set_of_tasks_alone(data: GraphData) -> None:
     how = recipe("joint")
     ends = [learned(data, how, order) for order in (TASKS, TASKS[::-1])]
     assert all(torch.equal(value, ends[1].state[name]) for name, value in ends[0].state.items())
     nothing = np.zeros(0, dtype=np.int64)
-    parent = LearnedStream(TASKS[:2], 0, {}, nothing, nothing)
-    (again,) = learn_next(data, how, [parent], [TASKS[2]], seed=0, repeats=[0])
+    parent = LearnedStream(TASKS[:2], "0", {}, nothing, nothing)
+    (again,) = learn_next(data, how, [parent], [TASKS[2]], seed=0, draws=["0"])
     assert same(again, ends[0])
 
 
@@ -337,9 +343,9 @@ def moving(data: GraphData) -> GraphData:
 def test_st_gcn_learns_by_every_method(moving: GraphData, form: str) -> None:
     for name in METHODS:
         how = dataclasses.replace(recipe(name, epochs=2), make=st_gcn, model={"width": 4, "form": form})
-        first, *rest = learn_next(moving, how, [None, None], TASKS[:2], seed=0, repeats=[0, 0], streams_at_once=2)
+        first, *rest = learn_next(moving, how, [None, None], TASKS[:2], seed=0, draws=["0", "0"], streams_at_once=2)
         assert same(first, learned(moving, how, TASKS[:1]))
-        (second,) = learn_next(moving, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        (second,) = learn_next(moving, how, [first], [TASKS[1]], seed=0, draws=["0"])
         assert second.state["weights"].isfinite().all()
         assert not torch.equal(second.state["weights"], rest[0].state["weights"])
     long = dataclasses.replace(recipe("finetune", epochs=40), make=st_gcn, model={"width": 8, "form": form})
@@ -351,15 +357,15 @@ def test_small_batches(data: GraphData, name: str) -> None:
     # Seven samples a class: batches of 5 are three parts of 14. What several orders share is the same beside others.
     how = recipe(name, epochs=2)
     small = dataclasses.replace(how, schedule=full_batches(epochs=2, learning_rate=1e-3, batch_size=5))
-    one, other = learn_next(data, small, [None, None], TASKS[:2], seed=0, repeats=[0, 0])
+    one, other = learn_next(data, small, [None, None], TASKS[:2], seed=0, draws=["0", "0"])
     assert same(one, learned(data, small, TASKS[:1]))
     assert same(other, learned(data, small, TASKS[1:2]))
     assert one.state["adam/step"].item() == 6
-    twice = learn_next(data, small, [one, one], [TASKS[1], TASKS[2]], seed=0, repeats=[0, 0])
+    twice = learn_next(data, small, [one, one], [TASKS[1], TASKS[2]], seed=0, draws=["0", "0"])
     assert all(each.state["weights"].isfinite().all() for each in twice)
     whole = dataclasses.replace(how, schedule=full_batches(epochs=2, learning_rate=1e-3, batch_size=14))
     assert same(learned(data, whole, TASKS[:1]), learned(data, how, TASKS[:1]))
-    again = learned(data, small, TASKS[:1], repeat=1), learned(data, small, TASKS[:1], seed=1)
+    again = learned(data, small, TASKS[:1], draw="1"), learned(data, small, TASKS[:1], seed=1)
     assert not any(torch.equal(one.state["weights"], each.state["weights"]) for each in again)
 
 
@@ -382,7 +388,7 @@ def test_the_size_of_a_gradient_has_the_gradient_that_differences_say(data: Grap
     weights, statistics = net.draw(generator(2, "weights"))
     state = {"weights": weights[None].double(), "statistics": statistics[None].double()}
     streams = Streams(
-        net, wide, recipe("twp"), state, orders=[TASKS[:1]], repeats=[0], rows=np.arange(14), seed=0, device=torch.device("cpu")
+        net, wide, recipe("twp"), state, orders=[TASKS[:1]], draws=["0"], rows=np.arange(14), seed=0, device=torch.device("cpu")
     )
     exact = dataclasses.replace(streams.train, inputs=net.inputs(torch.from_numpy(wide.x[:14]).double()))
     exact = dataclasses.replace(exact, weights=exact.weights.double())
@@ -409,7 +415,7 @@ def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
     ]
     for message, how, parents, task in cases:
         with pytest.raises(ValueError, match=message):
-            learn_next(data, how, parents, [task], seed=0, repeats=[0])
+            learn_next(data, how, parents, [task], seed=0, draws=["0"])
     with pytest.raises(ValueError, match=r"ewc: strenght = 1: there is no such setting: .*did you mean 'strength'"):
         method("ewc", strenght=1)
     with pytest.raises(ValueError, match="method 'icarl' does not train on batched graph streams"):
@@ -421,7 +427,7 @@ def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
         recipe("finetune", epochs=0)
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="device 'cuda'"):
-            learn_next(data, finetune, [None], [TASKS[0]], seed=0, repeats=[0], device="cuda")
+            learn_next(data, finetune, [None], [TASKS[0]], seed=0, draws=["0"], device="cuda")
 
 
 class Mean(nn.Module):
@@ -445,8 +451,8 @@ def mean_net(init: torch.Generator, *, sample: tuple[int, ...], adjacency: Tenso
 
 def test_any_module_learns_along_streams_what_torch_gives(data: GraphData) -> None:
     how = Recipe(method("finetune"), mean_net, {"width": 16}, schedule=full_batches(epochs=8, learning_rate=1e-3))
-    both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=5, repeats=[0, 1], streams_at_once=2)
-    alone = [learned(data, how, TASKS[:1], seed=5, repeat=repeat) for repeat in (0, 1)]
+    both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=5, draws=["0", "1"], streams_at_once=2)
+    alone = [learned(data, how, TASKS[:1], seed=5, draw=draw) for draw in "01"]
     for one, other in zip(both, alone, strict=True):
         assert torch.allclose(one.state["weights"], other.state["weights"], atol=1e-6)
     assert not torch.equal(alone[0].state["weights"], alone[1].state["weights"])

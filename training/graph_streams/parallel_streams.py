@@ -120,7 +120,7 @@ class Streams:
         statistics: (R, S) running statistics of batch norm.
         state: tensors that the method stores, name -> (R, ...).
         orders: order of each stream, ending with the current task.
-        repeats: repeat of each stream.
+        draws: name of each stream's draw of weights, memories and batches.
         train: samples that the streams learn from.
         own_heads: (R, classes) bool: the classes of the task.
     """
@@ -133,13 +133,13 @@ class Streams:
         state: Mapping[str, Tensor],
         *,
         orders: Sequence[tuple[ClassesOfTask, ...]],
-        repeats: Sequence[int],
+        draws: Sequence[str],
         rows: RowNumbers,
         seed: int,
         device: torch.device,
     ) -> None:
         self.net, self.data, self.recipe, self.seed, self.device = net, data, recipe, seed, device
-        self.orders, self.repeats = list(orders), list(repeats)
+        self.orders, self.draws = list(orders), list(draws)
         held = {name: value.to(device, copy=True) for name, value in state.items()}
         self.flat = held.pop("weights").requires_grad_()
         self.statistics = held.pop("statistics")
@@ -174,8 +174,8 @@ class Streams:
         for position, task in enumerate(self.orders[0][:-1]):
             rows = task_rows(self.data, task)
             kept = [
-                kept_rows(self.data, order[position], self.recipe.method.share, seed=self.seed, repeat=repeat)
-                for order, repeat in zip(self.orders, self.repeats, strict=True)
+                kept_rows(self.data, order[position], self.recipe.method.share, seed=self.seed, draw=draw)
+                for order, draw in zip(self.orders, self.draws, strict=True)
             ]
             found.append(self._batch(rows, position + 1, kept) if whole else self._batch(kept[0], position + 1))
         return found
@@ -217,7 +217,7 @@ class Streams:
             return
         labels = ",".join(map(str, self.train.labels.unique().tolist()))
         drawn = torch.randperm(
-            count, generator=generator(self.seed, "graph_streams batches", f"{self.repeats[0]}/{self.task}/{labels}/{epoch}")
+            count, generator=generator(self.seed, "graph_streams batches", f"{self.draws[0]}/{self.task}/{labels}/{epoch}")
         )
         for places in drawn.tensor_split(parts):
             inputs, places = self._inputs(self._rows[places.numpy()]), places.to(self.device)

@@ -60,12 +60,12 @@ def task_rows(data: GraphData, task: ClassesOfTask) -> RowNumbers:
     return data.train[np.isin(labels, task)]
 
 
-def kept_rows(data: GraphData, task: ClassesOfTask, share: float, *, seed: int, repeat: int) -> RowNumbers:
+def kept_rows(data: GraphData, task: ClassesOfTask, share: float, *, seed: int, draw: str) -> RowNumbers:
     """The memory of a task, whatever the order: see ``core.exemplars.drawn_share``."""
-    return drawn_share(task_rows(data, task), share, seed=seed, key=f"{repeat}/{','.join(map(str, sorted(task)))}")
+    return drawn_share(task_rows(data, task), share, seed=seed, key=f"{draw}/{','.join(map(str, sorted(task)))}")
 
 
-def chosen_rows(method: Method, data: GraphData, order: tuple[ClassesOfTask, ...], *, seed: int, repeat: int) -> RowNumbers:
+def chosen_rows(method: Method, data: GraphData, order: tuple[ClassesOfTask, ...], *, seed: int, draw: str) -> RowNumbers:
     """The rows that a method's rule chooses: those of the last task, then those of the past, each in their own order.
 
     Where the order of the tasks is to change nothing, all of them are in their own order.
@@ -74,7 +74,7 @@ def chosen_rows(method: Method, data: GraphData, order: tuple[ClassesOfTask, ...
     stream, fresh = np.concatenate(tasks), sum(map(len, tasks[:-1]))
     kept = np.zeros(0, dtype=np.int64)
     if method.exemplars == "share":
-        memories = [kept_rows(data, task, method.share, seed=seed, repeat=repeat) for task in order[:-1]]
+        memories = [kept_rows(data, task, method.share, seed=seed, draw=draw) for task in order[:-1]]
         kept = np.flatnonzero(np.isin(stream, np.concatenate([kept, *memories])))
     chosen = method.rule(kept, [len(rows) for rows in tasks], seed=seed)
     if method.any_order:
@@ -114,14 +114,14 @@ class LearnedStream:
 
     Attributes:
         order: the tasks learned, in order, each its classes.
-        repeat: which draw of weights and memories.
+        draw: name of its draw of initial weights, memories and batches.
         state: all that training continues from: weights, statistics, Adam's moments, what the method keeps; on the CPU.
         predicted: (test,) int64, the class of each test row that has the largest logit among the classes seen so far.
         val_predicted: (val,) int64, the same of the validation set.
     """
 
     order: tuple[ClassesOfTask, ...]
-    repeat: int
+    draw: str
     state: Mapping[str, Tensor]
     predicted: NDArray[np.int64]
     val_predicted: NDArray[np.int64]
