@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, JsonValue
-from pydantic.dataclasses import dataclass
+from pydantic import Field, JsonValue
 
 from ..curation.budget import Budget
 from ..curation.flow import Flow, step
@@ -14,10 +13,11 @@ from ..curation.stages.blur import HOW_TO_GET, blur
 from ..curation.stages.detectors import DETECTORS, detector
 from .config import ConfigError, Location
 from .names import OneOf
+from .strict import strict
 from .user_code import shown
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@strict
 class Blurring:
     """Blurring of faces or other objects in pictures; see ``docs/blurring.md``.
 

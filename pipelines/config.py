@@ -14,8 +14,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass, is_pydantic_dataclass, rebuild_dataclass
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import is_pydantic_dataclass, rebuild_dataclass
 
 from ..curation.keys import where
 from ..curation.registry import Entry, file_of
@@ -24,6 +24,7 @@ from .catalogue import BENCHMARKS
 from .errors import WrongUse, did_you_mean
 from .names import ByKind, OneOf, beside
 from .setting_errors import dataclasses_in, explained, is_by_name, is_of, setting_from
+from .strict import strict
 
 T = TypeVar("T")
 
@@ -54,7 +55,7 @@ Rejects = Annotated[float, Field(ge=0)]
 """How many rows may be rejected: a number, or a share if below 1."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@strict
 class ShardSizes:
     """Sizes of shards.
 

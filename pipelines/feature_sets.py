@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field
 
 from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, OpenClip
 from ..curation.flow import Flow, rows_of, source, step
@@ -32,6 +31,7 @@ from .config import ConfigError, Location, check_file_not_empty
 from .encoders import ENCODERS
 from .errors import did_you_mean
 from .names import ByKind
+from .strict import strict
 from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
@@ -46,7 +46,7 @@ _LONGEST_NAME = 60
 _ROWS_AT_A_TIME = 1024
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+@strict
 class FeatureSet:
     """A feature set: vectors of all images of the dataset.
 

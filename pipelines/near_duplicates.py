@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
 from ..curation.flow import Flow, Step, step
 from ..curation.keys import how
@@ -20,15 +19,13 @@ from ..curation.stages.near_duplicates import (
 )
 from ..curation.stages.near_pairs import VectorSearch
 from ..curation.stages.picture_hash import hash_picture
-
-_STRICT = ConfigDict(extra="forbid")
-
+from .strict import strict
 
 HASH_PICTURE = step(hash_picture)
 """The step that hashes rows with the bytes of a picture."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class NearDuplicates:
     """Near-equal pictures or clips: how they are found, and which of them stay; see ``docs/near_duplicates.md``.
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, JsonValue
-from pydantic.dataclasses import dataclass
+from pydantic import Field, JsonValue
 
 from ..curation.budget import Budget
 from ..curation.encoders.spec import EncoderSpec, OpenClip
@@ -19,11 +18,10 @@ from ..curation.registry import Registry, check_arguments, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
 from .encoders import ENCODERS
 from .errors import did_you_mean
+from .strict import strict
 
-_STRICT = ConfigDict(extra="forbid")
 
-
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class OwnEncoder:
     """A user-defined encoder.
 
@@ -36,7 +34,7 @@ class OwnEncoder:
     settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class OwnSource:
     """A user-defined source: a function that yields rows like those of the benchmark's other sources.
 

@@ -53,6 +53,10 @@ class PublishedRow:
     under: str = ""
 
 
+SPREAD = "± one standard deviation"
+"""What ``spread_cell`` shows after the mean, for captions."""
+
+
 def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
     """Mean of the runs that have a value, and ± one standard deviation (n - 1) if there are several."""
     runs = np.asarray(values, dtype=np.float64).ravel()
@@ -120,7 +124,7 @@ def metric_blocks(
         published: see ``lines_table``.
     """
     degrees = any(name.partition("@")[0].endswith("_deg") for name in metrics.values())
-    unit = f"{'degrees' if degrees else 'percent'}, ± one standard deviation"
+    unit = f"{'degrees' if degrees else 'percent'}, {SPREAD}"
     table = lines_table(
         lines,
         whole_columns(metrics),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field
 
 from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...datasets.clear.facts import published_limits
-
-_STRICT = ConfigDict(extra="forbid")
+from ..strict import strict
 
 
 def _time(text: str) -> str:
@@ -27,7 +25,7 @@ def _time(text: str) -> str:
 Time = Annotated[str, AfterValidator(_time)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class EqualCountBuckets:
     """Buckets with equal counts.
 
@@ -39,7 +37,7 @@ class EqualCountBuckets:
     count: Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class CalendarBuckets:
     """One bucket per year or month.
 
@@ -51,7 +49,7 @@ class CalendarBuckets:
     period: Literal["year", "month"]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TimeLimits:
     """First and last time of a bucket, inclusive.
 
@@ -64,7 +62,7 @@ class TimeLimits:
     end: Time
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class LimitedBuckets:
     """Buckets between given times.
 
@@ -79,14 +77,14 @@ class LimitedBuckets:
         checked_limits([BucketLimits(each.start, each.end) for each in self.limits])
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class PublishedBuckets:
     """The eleven buckets of CLEAR-10, by their published limits."""
 
     kind: Literal["clear10"]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Buckets:
     """Time buckets.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
-from pydantic.dataclasses import dataclass
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from ...curation.encoders.spec import Colours, Conse, OpenClip
@@ -21,18 +20,18 @@ from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind
 from ..near_duplicates import NearDuplicates
 from ..sources import SOURCES
+from ..strict import strict
 from ..user_code import OwnEncoder, OwnSource, shown
 from .bucket_config import Buckets, count_of_buckets
 from .label_config import Class, Qa
 from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
 from .training_config import Baselines, PretrainingSettings
 
-_STRICT = ConfigDict(extra="forbid")
 _OF_SOURCE: Any = Field(default=None, validate_default=True)
 """A section that some sources need and others reject."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Images:
     """Which images are accepted, from any source.
 
@@ -57,7 +56,7 @@ class Images:
     take_first: Annotated[int, Field(ge=1)] | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class EncoderRun:
     """Weights and device of the encoder, which ``encoder`` defines.
 
@@ -72,7 +71,7 @@ class EncoderRun:
     stored: Literal["float32", "float16"] = "float32"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class FinalChoice:
     """Final choice: how many images per class and bucket, and how they are chosen.
 
@@ -87,7 +86,7 @@ class FinalChoice:
     on_shortage: Literal["keep", "quiet", "error"] = "error"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Splits:
     """The five iid splits.
 
@@ -100,7 +99,7 @@ class Splits:
     test_share: Annotated[float, Field(gt=0, lt=1)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Unlabelled:
     """Complete buckets published as a separate unlabelled dataset, for pre-training.
 
@@ -130,7 +129,7 @@ _NEEDED = {"release": (), "labelled": ("buckets", "splits")}
 _POSSIBLE = {"release": ("encoder",), "labelled": ("buckets", "splits", "encoder", "choice")}
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ClearConfig:
     """All settings. Sources with labels, ``release`` and ``labelled``, do not use the tables that make labels, and reject them.
 

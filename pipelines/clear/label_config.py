@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field
 
 from ...curation.qa.options import Option, text_rule
 from ...curation.qa.rounds import POOL, ErrorRates
-
-_STRICT = ConfigDict(extra="forbid")
+from ..strict import strict
 
 Chance = Annotated[float, Field(ge=0, le=1)]
 
@@ -25,7 +23,7 @@ ShownText = Annotated[str, AfterValidator(_shown)]
 """Text shown to annotators, or ""."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Class:
     """A class: its name, its prompts, and the option that annotators read.
 
@@ -46,7 +44,7 @@ class Class:
         return Option(self.option or self.name, self.name if self.option else "", self.hint)
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Rates(ErrorRates):
     """Probabilities of wrong answers of simulated annotators; the first three are mutually exclusive.
 
@@ -67,7 +65,7 @@ class Rates(ErrorRates):
             raise ValueError(f"none + extra + wrong = {self.none + self.extra + self.wrong:g}: it should be at most 1")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Qa:
     """Annotators.
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field
 
 from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Location
 from ..feature_sets import checked_names
-
-_STRICT = ConfigDict(extra="forbid")
+from ..strict import strict
 
 
 def _digest(text: str) -> str:
@@ -22,7 +20,7 @@ def _digest(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class FolderSource:
     """A folder of images.
 
@@ -38,7 +36,7 @@ class FolderSource:
     name: str = "folder"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TarSource:
     """A folder of tars of images.
 
@@ -54,7 +52,7 @@ class TarSource:
     name: str = "tars"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DrawnSource:
     """Pictures generated from the seed, each in the colour of its class: no file is needed.
 
@@ -66,7 +64,7 @@ class DrawnSource:
     count: Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DownloadLimits:
     """Which downloads are allowed, see ``FetchLimits``. File sizes are limited by ``Images``, for every source.
 
@@ -85,7 +83,7 @@ class DownloadLimits:
     robots_agent: str = FetchLimits.robots_agent
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class YfccSource:
     """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder.
 
@@ -109,7 +107,7 @@ class YfccSource:
     pace: FetchPace = Field(default_factory=FetchPace)
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ReleaseSource:
     """A release of CLEAR, whole or in part: labels, buckets and splits are those of its lists.
 
@@ -133,7 +131,7 @@ class ReleaseSource:
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class LabelledSource:
     """Dated photos whose classes are known: there is no retrieval, and there are no annotators.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field
 
 from ...eval.metrics.registry import OF_STREAMS
 from ...training.baselines.clear import groups, paper_methods, presets
@@ -16,8 +15,7 @@ from ...training.models.registry import MODELS
 from ..config import Location
 from ..errors import did_you_mean
 from ..names import OneOf, known_keys
-
-_STRICT = ConfigDict(extra="forbid")
+from ..strict import strict
 
 
 def _among(there: Sequence[str]) -> Callable[[str], str]:
@@ -29,7 +27,7 @@ def _among(there: Sequence[str]) -> Callable[[str], str]:
     return check
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Baselines:
     """Which baselines ``train`` runs by default.
 
@@ -81,7 +79,7 @@ class Baselines:
             raise ValueError("decay_after_epochs or decay_every_epochs: one of them")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class PretrainingSettings:
     """How ``train --protocol pretrain`` learns from unlabelled images.
 

@@ -22,6 +22,7 @@ from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.figures import common_scale
 from ...eval.report.trainings import (
+    SPREAD,
     Column,
     PublishedRow,
     accuracy_heats,
@@ -55,7 +56,7 @@ from .paper import (
 )
 from .unlabelled import PRETRAIN
 
-_UNIT = "percent, \u00b1 one standard deviation"
+_UNIT = f"percent, {SPREAD}"
 _NARROW = ("in_domain", "next_domain")
 """Metrics in the paper's tables that compare sets of features."""
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
@@ -18,15 +17,14 @@ from ..encoders import ENCODERS
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
 from ..sources import SOURCES
+from ..strict import strict
 from ..user_code import OwnEncoder, OwnSource
 
 PICTURES = "pictures"
 """The built-in model: ``training.models.picture_net``."""
 
-_STRICT = ConfigDict(extra="forbid")
 
-
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class CifarSource:
     """CIFAR-100, Python version.
 
@@ -38,7 +36,7 @@ class CifarSource:
     root: Location
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ImageSource:
     """Pictures in class folders, or in tars; see ``datasets/class_images/folders.py``.
 
@@ -56,7 +54,7 @@ class ImageSource:
     classes: Location | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DrawnSource:
     """Pictures generated from the seed, with their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``.
 
@@ -79,7 +77,7 @@ class DrawnSource:
     broken: Annotated[int, Field(ge=0)] = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class HierarchyFile:
     """A file of two levels; see ``datasets/iirc/hierarchy.py``.
 
@@ -95,7 +93,7 @@ class HierarchyFile:
     min_subclasses: Annotated[int, Field(ge=1)] = 1
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ProposedHierarchy:
     """A hierarchy proposed for the source's classes from a file of parents; see ``datasets/iirc/hierarchy.py``.
 
@@ -111,7 +109,7 @@ class ProposedHierarchy:
     max_subclasses: Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class FolderHierarchy:
     """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` for lone classes.
 
@@ -123,14 +121,14 @@ class FolderHierarchy:
     min_subclasses: Annotated[int, Field(ge=1)] = 1
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DrawnHierarchy:
     """The hierarchy of the generated pictures."""
 
     kind: Literal["drawn"]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TasksFile:
     """Official task configurations.
 
@@ -144,7 +142,7 @@ class TasksFile:
     configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TasksDrawn:
     """Task configurations drawn from the seed.
 
@@ -160,7 +158,7 @@ class TasksDrawn:
     configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Evaluation:
     """Training and evaluation of baselines.
 
@@ -204,7 +202,7 @@ class Evaluation:
     workers: Annotated[int, Field(ge=0)] = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class IircConfig:
     """All settings.
 

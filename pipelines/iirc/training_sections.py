@@ -15,6 +15,7 @@ from ...eval.protocols.predictions import Predictions
 from ...eval.report.blocks import Block, Details, Section, Text
 from ...eval.report.label_trees import confusion_figure
 from ...eval.report.trainings import (
+    SPREAD,
     lines_table,
     own_metrics,
     position_curves,
@@ -41,7 +42,7 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         predicted: label -> predictions of the line's first run.
     """
     roles = " or ".join(dict.fromkeys(map(_role, found)))
-    caption = f"On {roles} after the last task, in percent, ± one standard deviation over runs"
+    caption = f"On {roles} after the last task, in percent, {SPREAD} over runs"
     last = {
         "tasks": lambda line: len(_task_names(line)),
         **whole_columns({heading: metric for metric, heading in _HEADINGS.items()}, _role),

@@ -6,8 +6,7 @@ import re
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
 from ...curation.stages.transforms import TRANSFORMS
 from ...datasets.features.backbones import Backbone
@@ -22,12 +21,11 @@ from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..sources import SOURCES
+from ..strict import strict
 from ..user_code import OwnSource, shown
 
-_STRICT = ConfigDict(extra="forbid")
 
-
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ListSource:
     """Lists in a folder.
 
@@ -45,7 +43,7 @@ class ListSource:
     id_pattern: str = ID
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TableSource:
     """Your own releases: any number of CSV, Parquet and JSON files in a folder; see ``datasets/kowl/own_lists.py``.
 
@@ -67,7 +65,7 @@ class TableSource:
     max_rejects: Rejects = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DrawnLists:
     """Lists generated from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``.
 
@@ -80,7 +78,7 @@ class DrawnLists:
     drawing: Literal["published", "tiny"]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Inventory:
     """A list of the clips present in a copy of the videos, or missing from it; see ``datasets/kinetics/inventory.py``.
 
@@ -98,7 +96,7 @@ class Inventory:
     id_pattern: str = ID
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Labels:
     """One label space over all releases; see ``datasets/kowl/unify.py``.
 
@@ -116,7 +114,7 @@ class Labels:
     order: Literal["listed", "identity"] = "listed"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Increments:
     """How the later releases are divided into increments; the first release of ``labels`` is known from the start.
 
@@ -132,7 +130,7 @@ class Increments:
     order: Literal["as_released", "shuffled", "interleaved"] = "as_released"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class StoredFeatures:
     """Features of a frozen backbone, stored in files; see ``datasets/features/files.py``.
 
@@ -158,7 +156,7 @@ class StoredFeatures:
     outputs: Location | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DrawnFeatures:
     """Features generated from the seed: no file is needed. See ``datasets/kowl/synthetic.py``.
 
@@ -176,7 +174,7 @@ class DrawnFeatures:
     nuisances: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict[str, float])
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Transforms:
     """Visual transforms of some clips of the stream, applied before their features are extracted. Predictors also train on
     transformed clips if ``roles`` includes train. The paper's nuisances are not part of the stream: see ``nuisances``.
@@ -194,7 +192,7 @@ class Transforms:
     from_increment: Annotated[int, Field(ge=0)] = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ExtractedFeatures:
     """Features extracted by a frozen backbone from shards of frames; see ``datasets/features/frames.py`` and ``backbones.py``.
 
@@ -231,7 +229,7 @@ class ExtractedFeatures:
     outputs: Location | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class VideoFeatures:
     """Features extracted by a frozen backbone from video files, without storing frames; see ``datasets/features/videos.py``.
 
@@ -286,7 +284,7 @@ class VideoFeatures:
 FeatureSource = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class AvaLists:
     """Lists of AVA-Kinetics, whose annotations divide the clips into strata.
 
@@ -302,7 +300,7 @@ class AvaLists:
     actions: Literal["different", "all"] = "different"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class People:
     """Labels from people: ``benchwright qa export`` writes the questions, ``qa import`` reads the answers. These trainings are
     called ``feedback AMOUNT by people``, and pause in each increment until the answers are imported. The feedback of all other
@@ -329,7 +327,7 @@ class People:
     instructions: str = "Which activity does the clip show?"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class KowlEvaluation:
     """The open-world loop.
 
@@ -379,7 +377,7 @@ class KowlEvaluation:
     keep_states: bool = False
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class KowlConfig:
     """All settings.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 
 from ...datasets.skeleton.bodies import BodyRule
 from ...datasets.skeleton.splits import SplitRule
@@ -20,6 +19,7 @@ from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..sources import SOURCES
+from ..strict import strict
 from ..user_code import OwnSource
 from .source_config import (
     ArraySource,
@@ -37,7 +37,6 @@ from .source_config import (
     TableSource,
 )
 
-_STRICT = ConfigDict(extra="forbid")
 Side = Literal["train", "test"]
 
 MethodName = Annotated[str, OneOf(METHODS)]
@@ -68,7 +67,7 @@ average is in neither: it is a setting, ``average="released"``, which from the t
 one half, so that nothing more is learned."""
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class SplitRules:
     """The role of each sequence: training, validation or testing; see ``datasets/skeleton/splits.py``.
 
@@ -97,7 +96,7 @@ class SplitRules:
         return bool(self.val or self.val_groups) or self.rule in ("source", "list")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class OrderCounts:
     """Orders of tasks and classes; see ``datasets/skeleton/orders.py``.
 
@@ -112,7 +111,7 @@ class OrderCounts:
     task_orders: Annotated[int, Field(ge=1)] | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class GraphNetwork:
     """The network.
 
@@ -132,7 +131,7 @@ class GraphNetwork:
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TaskSchedule:
     """How a task is trained.
 
@@ -151,7 +150,7 @@ class TaskSchedule:
     graph_batch_size: Positive | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Architectures:
     """Architecture sensitivity on the default order.
 
@@ -166,7 +165,7 @@ class Architectures:
     methods: Annotated[list[MethodName], Field(min_length=1)] | None = None
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Evaluation:
     """Training and evaluation in many orders of tasks and classes.
 
@@ -214,7 +213,7 @@ class Evaluation:
     orders_per_part: Positive = 12
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class SkeletonConfig:
     """All settings.
 

@@ -16,6 +16,7 @@ from ...eval.report.dots import dot_chart
 from ...eval.report.figures import heat_map, line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
 from ...eval.report.trainings import (
+    SPREAD,
     Column,
     comparable,
     lines_table,
@@ -98,7 +99,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     by_order = {name: series(mine, lambda setting: setting == "orders") for name, mine in networks.items()}
     blocks = [block for mine in by_order.values() for block in _scatters(config, mine)]
     for title, mine in kinds.items():
-        blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
+        blocks += [_measure_table(mine, f"Means over {title}; {SPREAD} over repeats"), *settings_details(mine)]
     blocks += [block for by in _BY for block in _differences(config, found, by, names, data)]
     blocks += _task_and_class(config, found, data)
     classes = {
@@ -274,7 +275,7 @@ def default_section(found: Sequence[Line]) -> Section | None:
         return None
     blocks: list[Block] = [*settings_details(mine)]
     if of_experiment(found, "default"):
-        blocks.insert(0, _measure_table(mine, "The default order; ± one standard deviation over repeats"))
+        blocks.insert(0, _measure_table(mine, f"The default order; {SPREAD} over repeats"))
     blocks += switch("method", figures)
     return Section("The default order, task by task", blocks)
 
@@ -296,7 +297,7 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
             for at in range(0, len(those), _MOST_IN_A_CHART):
                 blocks += _curves(those[at : at + _MOST_IN_A_CHART], shapes, places, measure, what, axis, of)
-    table = _measure_table(mine, "Default order; ± one standard deviation over repeats")
+    table = _measure_table(mine, f"Default order; {SPREAD} over repeats")
     return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table]), *settings_details(mine)])
 
 

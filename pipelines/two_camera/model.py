@@ -6,21 +6,20 @@ import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ...curation.stages.alignment import LEAST_AGREEMENT
 from ...curation.stages.raw import Demosaic
 from ...training.two_camera.onnx_run import OnnxNetwork
+from ..strict import strict
 from .config import Transform
 
 FACTS, NETWORK, CARD, MEASURED = "model.json", "model.onnx", "README.md", "measured_here.json"
 
-_STRICT = ConfigDict(extra="forbid")
 Nine = Annotated[list[float], Field(min_length=9, max_length=9)]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Reading:
     """How T is computed from pictures, as for the training pictures.
 
@@ -39,7 +38,7 @@ class Reading:
     least_agreement: Annotated[float, Field(ge=-1, le=1)] = LEAST_AGREEMENT
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Model:
     """A network of a run, and the input that it expects.
 

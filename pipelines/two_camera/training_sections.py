@@ -14,6 +14,7 @@ from ...eval.protocols.cross_validation import estimates_of
 from ...eval.report.blocks import Block, Cell, CellValue, Details, Section, Table, Text
 from ...eval.report.boxes import box_chart
 from ...eval.report.trainings import (
+    SPREAD,
     Column,
     PublishedRow,
     comparable,
@@ -85,7 +86,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
         ]
         pairs = [(line.label, float(np.nanmean(line.values(SHOWN[0]))), table[paper_name(line)][0]) for line in fair]
         beside = [[label, ours, paper, ours - paper] for label, ours, paper in pairs]
-    caption = "This run: angular errors in degrees, means over folds, ± one standard deviation over seeds"
+    caption = f"This run: angular errors in degrees, means over folds, {SPREAD} over seeds"
     columns_beside = ["method", "ours, mean", "paper, mean", "difference"]
     return [
         lines_table(found, columns, caption, times=1, decimals=2, published=rows),

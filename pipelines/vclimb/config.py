@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field, field_validator
 
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.vclimb.splits import OnLostRole, RoleRule
@@ -17,13 +16,13 @@ from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
 from ..sources import SOURCES
+from ..strict import strict
 from ..user_code import OwnSource
 
-_STRICT = ConfigDict(extra="forbid")
 Role = Literal["train", "val", "test"]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class SplitFileSource:
     """A released split file, which gives classes, tasks and roles.
 
@@ -39,7 +38,7 @@ class SplitFileSource:
     max_rejects: Rejects = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Ucf101Source:
     """UCF101's official lists.
 
@@ -55,7 +54,7 @@ class Ucf101Source:
     max_rejects: Rejects = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ActivityNetSource:
     """ActivityNet's official annotations.
 
@@ -69,7 +68,7 @@ class ActivityNetSource:
     max_rejects: Rejects = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class TspSource:
     """ActivityNet as the CSV files of TSP.
 
@@ -85,7 +84,7 @@ class TspSource:
     max_rejects: Rejects = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class KineticsSource:
     """Lists of one release of Kinetics.
 
@@ -103,7 +102,7 @@ class KineticsSource:
     id_pattern: str = ID
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class VideoFolder:
     """The videos themselves, without a list. ``videos.max_rejects`` limits how many of them may be rejected.
 
@@ -115,7 +114,7 @@ class VideoFolder:
     layout: Literal["class_folders", "flat"]
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class CsvSource:
     """A CSV file of clips.
 
@@ -129,7 +128,7 @@ class CsvSource:
     max_rejects: Rejects = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class DrawnVideos:
     """Videos generated from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``.
 
@@ -160,7 +159,7 @@ VclimbSource = (
 )
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Videos:
     """A copy of the videos.
 
@@ -196,7 +195,7 @@ class Videos:
             raise ValueError(f"form = {self.form!r} with fps = {self.fps}: folders of frames need a rate, files have their own")
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Untrim:
     """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``.
 
@@ -212,7 +211,7 @@ class Untrim:
     max_rejects: Rejects = 0.01
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class ClassSplit:
     """Classes, tasks and roles; for a split file, only ``untrim`` is used.
 
@@ -239,7 +238,7 @@ class ClassSplit:
     on_lost_role: OnLostRole = "error"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class Frames:
     """Which frames are stored, and how; see ``curation/video``.
 
@@ -262,7 +261,7 @@ class Frames:
     decoder: Literal["pyav", "ffmpeg"] = "pyav"
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class VclimbEvaluation:
     """Training and evaluation of baselines.
 
@@ -306,7 +305,7 @@ class VclimbEvaluation:
     workers: Annotated[int, Field(ge=0)] = 0
 
 
-@dataclass(frozen=True, config=_STRICT)
+@strict
 class VclimbConfig:
     """All settings.
 

@@ -14,7 +14,7 @@ from ...curation.store import Store
 from ...datasets.vclimb.facts import PublishedResult, facts, published_figures
 from ...eval.report.blocks import Block, CellValue, Section, Table, Text
 from ...eval.report.sections import without_empty_columns
-from ...eval.report.trainings import position_curves, spread_cell, switch
+from ...eval.report.trainings import SPREAD, position_curves, spread_cell, switch
 from ...eval.results import Line, lines
 from ...training.baselines.vclimb import CONSISTENT, FrameCount, row_of
 from ..errors import WrongUse
@@ -128,7 +128,7 @@ def _table(name: str, found: Sequence[PublishedResult], runs: Mapping[tuple[str,
         return None
     columns = [f"{dataset}: {what}" for dataset in datasets for what in ("memory, frames", "Acc", "BWF")]
     title = "Table 1 of the supplement" if name == "supplement" else name
-    caption = f"{title}: percent, ± one standard deviation; memory after the last task"
+    caption = f"{title}: percent, {SPREAD}; memory after the last task"
     table = Table(["model", "tasks", "frames per video", "from", *columns], rows, caption, decimals=2)
     return without_empty_columns(table)
 

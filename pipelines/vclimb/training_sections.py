@@ -16,6 +16,7 @@ from ...eval.labels import line_label
 from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
 from ...eval.report.trainings import (
+    SPREAD,
     comparable,
     lines_table,
     metric_blocks,
@@ -83,7 +84,7 @@ def memories_section(protocols: Mapping[str, Sequence[Line]]) -> list[Section]:
         found.setdefault((label, protocol), dataclasses.replace(line, label=told, settings=own))
     together = [found[key] for key in sorted(found, key=lambda key: (key[0], _place(key[1])))]
     names = pc.unique(together[0].select("accuracy")["tested"]).to_pylist()
-    caption = "By method and by frames per stored clip, as in Tables 3 and 4: percent, ± one standard deviation"
+    caption = f"By method and by frames per stored clip, as in Tables 3 and 4: percent, {SPREAD}"
     blocks: list[Block] = [lines_table(together, {**_HELD, **whole_columns(METRICS)}, caption)]
     for metric, axis, told in (
         ("acc_class_weighted", "accuracy", "Accuracy over all classes seen so far, after each task"),
