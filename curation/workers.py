@@ -52,7 +52,8 @@ _ANSWER = 5.0
 """Timeout in seconds for an answer of the scheduler of a cluster."""
 
 _LARGE = ("numpy", "pyarrow.compute", "pyarrow.parquet", "torch")
-"""Libraries of which worker processes share one copy. None of them starts a thread on import that a fork would lose."""
+"""Libraries of which worker processes share one copy. The threads that they start on import (of OpenBLAS and jemalloc) are made
+to be lost at a fork; polars, whose thread is not, is imported by each worker."""
 
 _TRIES = 3
 """Maximum number of tries of a part that fails because of the machine of a cluster worker; each on another one if possible."""
