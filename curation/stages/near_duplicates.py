@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -79,8 +79,8 @@ class DuplicateRule:
     kept_split: str = "test"
 
     def __post_init__(self) -> None:
-        if self.keep not in ("keep_all", "keep_first", "keep_best", "drop_across_splits"):
-            raise ValueError(f"keep is {self.keep!r}: one of keep_all, keep_first, keep_best, drop_across_splits")
+        if self.keep not in get_args(KeepRule):
+            raise ValueError(f"keep is {self.keep!r}: one of {', '.join(get_args(KeepRule))}")
         if self.keep == "drop_across_splits" and not self.split:
             raise ValueError("keep is 'drop_across_splits': give the column of splits as split")
 

@@ -14,8 +14,8 @@ from ...curation.rows import Blob, Reject, Rejected, is_text, printable
 from ...curation.stages.dates import parse_local, parse_utc
 from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_folder
 from ...curation.stages.image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, extension_of
-from . import published
-from .published import ListedImage, Part, PlaceInRelease
+from . import release_lists
+from .release_lists import ListedImage, Part, PlaceInRelease
 from .splits import SEEDS
 
 
@@ -72,7 +72,7 @@ def release_pieces(
         JSON: ``rows`` (the fields of ``Released``) and ``rejects`` (key, reason, detail). The reasons: ``bad_line``,
         ``unknown_class``, ``outside_folder``, ``bucket_differs`` and ``class_differs`` (the path and the list disagree),
         ``class_not_taken``, ``duplicate_id``, ``in_train_and_test``, ``in_no_split``, ``not_in_filelist``,
-        ``bad_metadata``, ``missing_file``, and for files that no list names those of ``published.unnamed``.
+        ``bad_metadata``, ``missing_file``, and for files that no list names those of ``release_lists.unnamed``.
 
     Raises:
         ValueError: the folder is not a release, or a list is missing or broken; the message names the file.
@@ -98,8 +98,8 @@ def _listed(
     folder: Folder, images: bool, buckets: Sequence[int] | None, classes: Sequence[str] | None, test_share: float
 ) -> Iterator[tuple[dict[str, Any], int] | Rejected]:
     """Rows with the sizes of their files; and rejects."""
-    parts, files = published.parts_of(folder), published.files_of(folder)
-    names = {part.at: published.buckets_of(part) for part in parts}
+    parts, files = release_lists.parts_of(folder), release_lists.files_of(folder)
+    names = {part.at: release_lists.buckets_of(part) for part in parts}
     known = sorted({number for each in names.values() for number in each})
     _check_known("buckets", buckets, known)
     _check_known("classes", classes, parts[0].names)
@@ -107,10 +107,10 @@ def _listed(
     keys: set[str] = set()
     named: set[str] = set()
     for part, bucket in ((part, names[part.at][number]) for number in taken for part in parts if number in names[part.at]):
-        found = list(published.lines_of(part, bucket))
+        found = list(release_lists.lines_of(part, bucket))
         yield from (each for each in found if isinstance(each, Rejected))
         lines = [each for each in found if isinstance(each, ListedImage)]
-        splits, lost = published.splits_of(part, bucket, lines, published.split_folders(part, files, test_share))
+        splits, lost = release_lists.splits_of(part, bucket, lines, release_lists.split_folders(part, files, test_share))
         yield from lost
         for line in lines:
             named.add(path := posixpath.join(part.at, line.path))
@@ -119,7 +119,7 @@ def _listed(
                 if classes is not None and row["class_name"] not in classes:
                     raise Reject("class_not_taken", f"{row['class_name']} is not in source.classes")
                 if row["key"] in keys:
-                    raise Reject("duplicate_id", f"another image has the ID {published.id_of(line.path)}")
+                    raise Reject("duplicate_id", f"another image has the ID {release_lists.id_of(line.path)}")
                 size = _size(files, path) if images else 0
             except Reject as reject:
                 yield Rejected(f"./{printable(path)}", reject.reason, printable(reject.detail))
@@ -127,7 +127,7 @@ def _listed(
                 keys.add(row["key"])
                 yield row, size
     skipped = {each[number] for each in names.values() for number in each if number not in taken}
-    yield from published.unnamed(files, parts, named, skipped)
+    yield from release_lists.unnamed(files, parts, named, skipped)
 
 
 def _check_known(setting: str, chosen: Sequence[Any] | None, known: Sequence[Any]) -> None:
@@ -152,7 +152,7 @@ def _row(part: Part, bucket: str, line: ListedImage, splits: Mapping[int, Mappin
     for seed, reason in ((seed, _NO_PART[name]) for seed, name in parts.items() if name in _NO_PART):
         raise Reject(reason, f"split {seed}")
     return {
-        "key": published.key_of_id(published.id_of(line.path)),
+        "key": release_lists.key_of_id(release_lists.id_of(line.path)),
         "bucket": int(bucket),
         "label": label,
         "class_name": part.names[label],
@@ -161,7 +161,7 @@ def _row(part: Part, bucket: str, line: ListedImage, splits: Mapping[int, Mappin
         "file": posixpath.join(part.at, line.path),
         "date_taken": str(line.metadata.get("DATE_TAKEN", "")),
         "date_uploaded": str(line.metadata.get("DATE_UPLOADED", "")),
-        "labels": published.other_metadata(line.metadata),
+        "labels": release_lists.other_metadata(line.metadata),
         **{f"iid_seed{seed}": parts.get(seed) for seed in SEEDS},
     }
 

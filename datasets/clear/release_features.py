@@ -17,7 +17,7 @@ from ...curation.rows import Reject, Rejected
 from ...curation.stages.folder import Folder, open_folder
 from ..features.feature_sets import Featured
 from ..features.torch_files import as_array, load_torch
-from .published import PlaceInRelease, id_of
+from .release_lists import PlaceInRelease, id_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -45,7 +45,8 @@ MODULES = {
     ],
     "Methods": [
         *(f"training.{name}" for name in ("methods.method", "methods.finetune", "methods.er", "models.classifier")),
-        *(f"training.{name}" for name in ("core.criteria", "core.exemplars", "core.memory", "illuminants.pictures")),
+        *(f"training.core.{name}" for name in ("capacity", "criteria", "exemplars", "memory")),
+        "training.illuminants.pictures",
     ],
     "Metrics": [
         *(f"eval.metrics.{name}" for name in ("angular", "class_incremental", "clear", "confusion", "label_sets", "novelty")),

@@ -34,8 +34,8 @@ from ..metrics import with_metrics
 from ..names import quoted, reference_of, settings_for
 from ..stream_trainings import Runs, check_net, trainings_of, weights_sha256
 from .config import ClearConfig, ClearSource
-from .kept import SCHEDULE
 from .paper_features import preset_of
+from .preset_overrides import SCHEDULE
 from .pretraining import pretrainings
 from .source_config import LabelledSource, ReleaseSource
 from .unlabelled import PRETRAIN

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import check_options
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
+from ...curation.stages.near_duplicates import KeepRule
 from ...curation.stages.retrieval_rule import Rule
 from ...datasets.clear.facts import RELEASED
 from ..blurring import Blurring
@@ -232,7 +233,8 @@ class ClearConfig:
         if near is not None and isinstance(info.data.get("source"), ReleaseSource):
             raise ValueError("source.kind = 'release' uses the lists of the release unchanged: remove near_duplicates")
         if near is not None and near.keep == "drop_across_splits":
-            raise ValueError("keep = 'drop_across_splits': splits are drawn later: keep_all, keep_first or keep_best")
+            others = ", ".join(rule for rule in get_args(KeepRule) if rule != near.keep)
+            raise ValueError(f"keep = 'drop_across_splits': splits are drawn later: one of {others}")
         if near is not None and near.by == "embedding" and info.data.get("encoder") is None:
             raise ValueError("by = 'embedding' needs the vectors of an encoder: give [encoder], or by = 'hash'")
         return near

@@ -35,9 +35,9 @@ from ...curation.stages.tar_sources import tar_pieces
 from ...curation.stages.unique_keys import take_first
 from ...datasets.clear.facts import published_limits
 from ...datasets.clear.labelled import LabelledImage, label_rows
-from ...datasets.clear.published import ELSEWHERE, PlaceInRelease
 from ...datasets.clear.read_release import Released, ReleasedImage, release_pieces
 from ...datasets.clear.release_features import keep_with_vectors, places_of, read_vectors
+from ...datasets.clear.release_lists import ELSEWHERE, PlaceInRelease
 from ...datasets.clear.samples import (
     keep_labelled_buckets,
     keep_taken_before_upload,
@@ -266,7 +266,7 @@ BENCHMARK = built_in(
     card.publish,
     rounds=rounds,
     check=later("benchwright.pipelines.clear.baselines:check_settings"),
-    kept=later("benchwright.pipelines.clear.kept:kept_settings"),
+    kept=later("benchwright.pipelines.clear.preset_overrides:kept_settings"),
     shown={
         "in-domain": "in_domain",
         "next-domain": "next_domain",

@@ -20,7 +20,7 @@ from ...curation.lock import locked
 from ...curation.publish import ATTRIBUTION
 from ...curation.store import Rows, Store, StoreError
 from ...curation.verify import DATASET
-from ...datasets.clear import published
+from ...datasets.clear import release_lists
 from ...datasets.clear.facts import RELEASED, facts
 from ...datasets.clear.release import write_all_metadata, write_feature_file, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
@@ -156,7 +156,7 @@ def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
     if config.recipe is not None or not isinstance(config.source, ReleaseSource):
         return class_names(config, rows)
     try:  # only a part of the release may have been taken
-        known = published.class_names(config.source.root)
+        known = release_lists.class_names(config.source.root)
     except (OSError, ValueError) as error:
         raise WrongUse(f"source.root: the class names are read from it again: {error}") from None
     if any(label >= len(known) or known[label] != name for label, name in names_by_label(rows).items()):

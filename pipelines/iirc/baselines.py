@@ -11,7 +11,6 @@ from ...curation.verify import DATASET
 from ...datasets.class_images.folders import missing_folders, picture_folders
 from ...datasets.iirc.assign import check_test_share, configurations_of
 from ...datasets.iirc.hierarchy import Hierarchy, hierarchy_of_places, read_hierarchy, read_parents
-from ...datasets.iirc.tasks import DrawnTasks
 from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import OF_LABEL_SET_STREAMS
@@ -111,7 +110,7 @@ def _check_fit(config: IircConfig, methods: Iterable[str]) -> None:
 
 def _check_hierarchy(config: IircConfig) -> None:
     h, t, s = config.hierarchy, config.tasks, config.source
-    tasks = DrawnTasks(t.first, t.later, config.seed) if isinstance(t, TasksDrawn) else t.path
+    tasks = t.drawn(config.seed) if isinstance(t, TasksDrawn) else t.path
     try:
         named = s if isinstance(s, ImageSource) and s.kind == "folders" and s.classes is None else None  # folders are classes
         if isinstance(h, ProposedHierarchy):

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
+from ...datasets.iirc.tasks import DrawnTasks
 from ...eval.metrics.registry import OF_LABEL_SET_STREAMS
 from ...training.baselines.iirc import paper_methods
 from ...training.methods.registry import METHODS
@@ -156,6 +157,10 @@ class TasksDrawn:
     first: Annotated[int, Field(ge=1)]
     later: Annotated[int, Field(ge=1)]
     configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+    def drawn(self, seed: int) -> DrawnTasks:
+        """What the step that assigns labels draws, with the seed of the run."""
+        return DrawnTasks(self.first, self.later, seed)
 
 
 @strict

@@ -20,7 +20,6 @@ from ...datasets.iirc.assign import Proposal, assign, assigned_row
 from ...datasets.iirc.hierarchy import Hierarchy
 from ...datasets.iirc.samples import sample
 from ...datasets.iirc.synthetic import drawn_hierarchy
-from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..near_duplicates import with_near_duplicates
@@ -51,7 +50,7 @@ def plan(c: IircConfig, out: str) -> Flow:
         proposal=Proposal(h.min_subclasses, h.max_subclasses) if isinstance(h, ProposedHierarchy) else None,
         setup=c.setup,
         shares=c.shares,
-        tasks=DrawnTasks(t.first, t.later, c.seed) if isinstance(t, TasksDrawn) else where(t.path),
+        tasks=t.drawn(c.seed) if isinstance(t, TasksDrawn) else where(t.path),
         configurations=t.configurations,
         only_found=isinstance(h, FolderHierarchy) or (isinstance(h, HierarchyFile) and h.only_found),
         min_subclasses=h.min_subclasses if isinstance(h, HierarchyFile | FolderHierarchy) else 1,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from ...datasets.skeleton.bodies import BodyRule
+from ...datasets.skeleton.bodies import Preset as BodyPreset
 from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
 from ...eval.metrics.registry import OF_ORDERS
@@ -254,7 +255,7 @@ class SkeletonConfig:
     orders: OrderCounts
     shards: ShardSizes
     evaluation: Evaluation
-    bodies: Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"] | BodyRule = "st_gcn"
+    bodies: BodyPreset | BodyRule = "st_gcn"
     only: dict[NtuProtocol, Side] = Field(default_factory=dict[NtuProtocol, Side])
     classes: Annotated[int, Field(ge=1)] | Literal["all"] | list[str] | None = None
     max_broken: Rejects = 0

@@ -20,8 +20,8 @@ from ...datasets.two_camera.transforms import NUMBERS, checked_fit
 from ...eval.report.blocks import ImageGrid, Report, Section, Table, Text, Thumb
 from ...eval.report.html import render
 from ..errors import WrongUse, unknown
+from .exported_model import Model, Reading, load_model
 from .looks import png, white_level
-from .model import Model, Reading, load_model
 
 Align = Literal["training", "pair", "none"]
 

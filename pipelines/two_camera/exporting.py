@@ -39,7 +39,7 @@ from . import learning
 from .baselines import LINEAR, ChosenEstimator, directions, rows_learned, settings_of, training_of
 from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig
 from .dependence import few_pairs
-from .model import CARD, FACTS, MEASURED, NETWORK, Model, Reading, json_of
+from .exported_model import CARD, FACTS, MEASURED, NETWORK, Model, Reading, json_of
 from .model_card import card, with_deviation
 from .paper import SHOWN
 

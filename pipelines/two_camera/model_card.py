@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...datasets.two_camera.transforms import NUMBERS
 from .baselines import LINEAR
 from .dependence import few_pairs
-from .model import FACTS, MEASURED, NETWORK, Model
+from .exported_model import FACTS, MEASURED, NETWORK, Model
 
 
 def card(model: Model) -> str:

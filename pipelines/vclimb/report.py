@@ -246,9 +246,10 @@ def _memory(config: VclimbConfig, clips: pa.Table) -> Section:
     stored = clips.filter(pc.equal(clips["role"], config.evaluation.roles[0]))["frames"].to_numpy()
     rows: list[Sequence[CellValue]] = []
     if len(stored):
-        clips_held = min(memory["size"], len(stored))
         for frames in dict.fromkeys(frames for _, frames in trained):
-            held = clips_held * (stored.mean() if frames == "all" else min(frames, stored.mean()))
+            of_clip = stored.mean() if frames == "all" else min(frames, stored.mean())
+            clips_held = min(memory["size"] if memory["unit"] == "samples" else int(memory["size"] / of_clip), len(stored))
+            held = clips_held * of_clip
             rows.append([f"{frames}", memory["size"], clips_held, round(held), 100 * held / stored.sum()])
     f = facts()
     lines = memory_lines(f.memory, {name: one.frames_per_video for name, one in f.datasets.items()})

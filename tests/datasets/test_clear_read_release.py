@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.rows import Rejected
-from benchwright.datasets.clear.published import PlaceInRelease, class_names
 from benchwright.datasets.clear.read_release import Released, ReleasedImage, read_release, release_pieces
 from benchwright.datasets.clear.release_features import keep_with_vectors, read_vectors
+from benchwright.datasets.clear.release_lists import PlaceInRelease, class_names
 
 from . import release_by_hand as by_hand
 

@@ -15,7 +15,7 @@ from benchwright.pipelines.jobs import job
 from benchwright.pipelines.listing import list_names
 from benchwright.training.baselines.clear import expanded, groups, paper_methods, paper_settings
 from benchwright.training.core.build import parts_of
-from benchwright.training.core.exemplars import Capacity
+from benchwright.training.core.capacity import Capacity
 from benchwright.training.methods.registry import METHODS
 from benchwright.training.models.linear import linear
 

@@ -15,6 +15,7 @@ from benchwright.datasets.iirc.facts import facts
 from benchwright.training.baselines.iirc import ours, paper_methods, paper_settings
 from benchwright.training.core.batches import Batch, Means
 from benchwright.training.core.build import Parts, parts_of
+from benchwright.training.core.capacity import Capacity
 from benchwright.training.core.criteria import (
     binary_cross_entropy,
     multi_hot,
@@ -22,7 +23,7 @@ from benchwright.training.core.criteria import (
     sample_pw_jaccard,
     sigmoid_distillation,
 )
-from benchwright.training.core.exemplars import Capacity, rows_by_class
+from benchwright.training.core.exemplars import rows_by_class
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import ForwardPass, Lesson, frozen
 from benchwright.training.core.schedule import Plateau, Schedule

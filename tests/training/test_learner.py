@@ -16,8 +16,9 @@ from benchwright.datasets.vclimb.facts import facts
 from benchwright.training.baselines.vclimb import paper_methods, paper_settings, present_name
 from benchwright.training.core.batches import ahead
 from benchwright.training.core.build import Parts, parts_of
+from benchwright.training.core.capacity import Capacity
 from benchwright.training.core.criteria import CRITERIA, cross_entropy
-from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
+from benchwright.training.core.exemplars import class_means, given, herding, nearest_means, shuffled
 from benchwright.training.core.learner import Learner, SecondView
 from benchwright.training.core.memory import Candidates
 from benchwright.training.core.schedule import Schedule

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 from benchwright.training.core.build import Parts
+from benchwright.training.core.capacity import Capacity
 from benchwright.training.core.criteria import cross_entropy
-from benchwright.training.core.exemplars import Capacity, greedily_balanced, reservoir
+from benchwright.training.core.exemplars import greedily_balanced, reservoir
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import ForwardPass
 from benchwright.training.core.schedule import Schedule

@@ -15,8 +15,9 @@ from ..methods.method import Classes, LabelKind, Method
 from ..methods.registry import made
 from ..models.bodies import EachBody
 from ..models.classifier import Classifier
+from .capacity import Capacity
 from .criteria import CRITERIA, Criterion
-from .exemplars import Capacity
+from .memory import check_policy
 from .schedule import Plateau, Schedule
 
 MakeModel = Callable[..., nn.Module]
@@ -91,6 +92,8 @@ def parts_of(
     bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
     if choice != "method" and chosen.exemplars not in (None, "share"):
         chosen = dataclasses.replace(chosen, exemplars=choice)
+    if capacity is not None and isinstance(chosen.exemplars, str):
+        check_policy(chosen.exemplars, capacity)
     chosen.check_fits(labels=labels, classes=classes)
     bound.apply_defaults()
     head = bound.arguments.get("head", "linear")

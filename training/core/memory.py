@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .capacity import Capacity
 from .exemplars import (
-    Capacity,
     Labels,
     RowNumbers,
     drawn_share,
@@ -92,7 +92,7 @@ class Candidates:
             raise ValueError(f"its memory policy keeps row {int(strange[0])}, which is neither in the memory nor new")
         if self.capacity is None:
             return
-        most = self.capacity.number * (self.classes if self.capacity.per_class else 1)
+        most = self.capacity.total(self.classes)
         held = len(rows) if self.capacity.unit == "samples" else int(self.samples(rows).sizes.sum())
         if held > most:
             raise ValueError(f"its memory policy keeps {held} {self.capacity.unit}, and the memory holds {most}")
@@ -143,7 +143,8 @@ def _share(c: Candidates) -> RowNumbers:
 
 
 def _reservoir(c: Candidates) -> RowNumbers:
-    return c.reservoir(np.concatenate([c.kept, c.new]), c.room)
+    whole = dataclasses.replace(c.room, size=c.room.total(c.classes), per_class=False)
+    return c.reservoir(np.concatenate([c.kept, c.new]), whole)
 
 
 def _balanced_reservoir(c: Candidates) -> RowNumbers:
@@ -154,7 +155,7 @@ def _balanced_reservoir(c: Candidates) -> RowNumbers:
 
 def _greedy(c: Candidates) -> RowNumbers:
     own = c.labels if c.labels.ndim == 1 else c.labels[:, 0]
-    return greedily_balanced(c.kept, c.new, own, c.room.number, seed=c.seed)
+    return greedily_balanced(c.kept, c.new, own, c.room.total(c.classes), seed=c.seed)
 
 
 def _each_position(c: Candidates) -> RowNumbers:
@@ -174,3 +175,18 @@ POLICIES: dict[str, Policy] = {
 """``random``, ``herding`` and ``given`` fill equal quotas of the classes seen so far (vCLIMB, iCaRL); ``reservoir`` is a
 uniform sample of the stream, ``balanced_reservoir`` one of each class, ``greedy`` GDumb's sampler. ``each_position`` keeps a
 fixed number of samples of every domain or task (A-GEM), and ``share`` a fraction (CGLB): these two memories grow."""
+
+
+def check_policy(policy: str, capacity: Capacity) -> None:
+    """Raise ``ValueError`` if a built-in policy cannot count the way that a capacity does.
+
+    >>> check_policy("greedy", Capacity(100, unit="parts"))
+    Traceback (most recent call last):
+        ...
+    ValueError: memory policy 'greedy' counts samples: memory.unit is 'parts': set it to 'samples'
+    """
+    if policy == "greedy" and capacity.unit == "parts":
+        raise ValueError("memory policy 'greedy' counts samples: memory.unit is 'parts': set it to 'samples'")
+    if policy == "each_position" and capacity.per_class:
+        text = "memory policy 'each_position' stores memory.size samples of every domain or task: memory.per_class is true"
+        raise ValueError(f"{text}: set it to false")
