@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from .code_changes import differs, to_check
@@ -456,7 +457,11 @@ def _end_at_once() -> None:
 
 def _context() -> multiprocessing.context.BaseContext:
     """How worker processes start. On Linux they are forked from a server process that has imported the large libraries which
-    this process uses: imported by each worker, they would take seconds and hundreds of megabytes each."""
+    this process uses: imported by each worker, they would take seconds and hundreds of megabytes each.
+
+    The server starts with the first run and ends with this process, whose own other pools may use it as well. Variables that
+    libraries read on import, such as OMP_NUM_THREADS, keep the values that they had then.
+    """
     if not sys.platform.startswith("linux"):  # elsewhere a library may have started what does not survive a fork
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -467,11 +472,14 @@ def _context() -> multiprocessing.context.BaseContext:
 def _begin_worker(environment: Mapping[str, str]) -> None:
     """Initialise a worker process, which ignores Ctrl-C and ends when its parent is gone, even by kill -9.
 
+    numpy's global generator is seeded anew: processes that are forked from one server would all draw the same numbers.
+
     Args:
         environment: that of the parent; the server process may have been started before a change of it.
     """
     os.environ.clear()
     os.environ.update(environment)
+    np.random.seed()
     _keep_freed_memory()
     _end_at_once()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

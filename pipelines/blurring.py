@@ -13,11 +13,11 @@ from ..curation.stages.blur import HOW_TO_GET, blur
 from ..curation.stages.detectors import DETECTORS, detector
 from .config import ConfigError, Location
 from .names import OneOf
-from .strict import strict
+from .settings_type import settings_type
 from .user_code import shown
 
 
-@strict
+@settings_type
 class Blurring:
     """Blurring of faces or other objects in pictures; see ``docs/blurring.md``.
 

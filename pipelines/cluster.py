@@ -12,13 +12,13 @@ from pydantic import Field
 
 from ..curation.local_cluster import HOST, WorkerKind, local_cluster
 from .config import ConfigError, load
-from .strict import strict
+from .settings_type import settings_type
 
 _Count = Annotated[int, Field(ge=0, le=4096)]
 _Memory = Annotated[float, Field(ge=0, le=1e6)]
 
 
-@strict
+@settings_type
 class CpuWorkers:
     """Worker processes without GPU.
 
@@ -33,7 +33,7 @@ class CpuWorkers:
     memory_gib: _Memory = 0.0
 
 
-@strict
+@settings_type
 class GpuWorkers:
     """Worker processes with one GPU each, for stages and trainings whose ``device`` is a GPU.
 
@@ -50,7 +50,7 @@ class GpuWorkers:
     devices: list[_Count] = Field(default_factory=list)
 
 
-@strict
+@settings_type
 class Adaptive:
     """Limits for workers that are started and stopped as needed.
 
@@ -63,7 +63,7 @@ class Adaptive:
     maximum: Annotated[int, Field(ge=1, le=4096)]
 
 
-@strict
+@settings_type
 class ClusterConfig:
     """Settings of a local cluster.
 

@@ -24,7 +24,7 @@ from .catalogue import BENCHMARKS
 from .errors import WrongUse, did_you_mean
 from .names import ByKind, OneOf, beside
 from .setting_errors import dataclasses_in, explained, is_by_name, is_of, setting_from
-from .strict import strict
+from .settings_type import settings_type
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ Rejects = Annotated[float, Field(ge=0)]
 """How many rows may be rejected: a number, or a share if below 1."""
 
 
-@strict
+@settings_type
 class ShardSizes:
     """Sizes of shards.
 

@@ -31,7 +31,7 @@ from .config import ConfigError, Location, check_file_not_empty
 from .encoders import ENCODERS
 from .errors import did_you_mean
 from .names import ByKind
-from .strict import strict
+from .settings_type import settings_type
 from .user_code import OwnEncoder, encoder_of, shown
 
 EMBEDDING = "embedding"
@@ -46,7 +46,7 @@ _LONGEST_NAME = 60
 _ROWS_AT_A_TIME = 1024
 
 
-@strict
+@settings_type
 class FeatureSet:
     """A feature set: vectors of all images of the dataset.
 

@@ -19,13 +19,13 @@ from ..curation.stages.near_duplicates import (
 )
 from ..curation.stages.near_pairs import VectorSearch
 from ..curation.stages.picture_hash import hash_picture
-from .strict import strict
+from .settings_type import settings_type
 
 HASH_PICTURE = step(hash_picture)
 """The step that hashes rows with the bytes of a picture."""
 
 
-@strict
+@settings_type
 class NearDuplicates:
     """Near-equal pictures or clips: how they are found, and which of them stay; see ``docs/near_duplicates.md``.
 

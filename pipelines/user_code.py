@@ -18,10 +18,10 @@ from ..curation.registry import Registry, check_arguments, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
 from .encoders import ENCODERS
 from .errors import did_you_mean
-from .strict import strict
+from .settings_type import settings_type
 
 
-@strict
+@settings_type
 class OwnEncoder:
     """A user-defined encoder.
 
@@ -34,7 +34,7 @@ class OwnEncoder:
     settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
 
 
-@strict
+@settings_type
 class OwnSource:
     """A user-defined source: a function that yields rows like those of the benchmark's other sources.
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...datasets.clear.facts import published_limits
-from ..strict import strict
+from ..settings_type import settings_type
 
 
 def _time(text: str) -> str:
@@ -25,7 +25,7 @@ def _time(text: str) -> str:
 Time = Annotated[str, AfterValidator(_time)]
 
 
-@strict
+@settings_type
 class EqualCountBuckets:
     """Buckets with equal counts.
 
@@ -37,7 +37,7 @@ class EqualCountBuckets:
     count: Annotated[int, Field(ge=1)]
 
 
-@strict
+@settings_type
 class CalendarBuckets:
     """One bucket per year or month.
 
@@ -49,7 +49,7 @@ class CalendarBuckets:
     period: Literal["year", "month"]
 
 
-@strict
+@settings_type
 class TimeLimits:
     """First and last time of a bucket, inclusive.
 
@@ -62,7 +62,7 @@ class TimeLimits:
     end: Time
 
 
-@strict
+@settings_type
 class LimitedBuckets:
     """Buckets between given times.
 
@@ -77,14 +77,14 @@ class LimitedBuckets:
         checked_limits([BucketLimits(each.start, each.end) for each in self.limits])
 
 
-@strict
+@settings_type
 class PublishedBuckets:
     """The eleven buckets of CLEAR-10, by their published limits."""
 
     kind: Literal["clear10"]
 
 
-@strict
+@settings_type
 class Buckets:
     """Time buckets.
 

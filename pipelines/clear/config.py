@@ -20,8 +20,8 @@ from ..encoders import ENCODERS
 from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind
 from ..near_duplicates import NearDuplicates
+from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..strict import strict
 from ..user_code import OwnEncoder, OwnSource, shown
 from .bucket_config import Buckets, count_of_buckets
 from .label_config import Class, Qa
@@ -32,7 +32,7 @@ _OF_SOURCE: Any = Field(default=None, validate_default=True)
 """A section that some sources need and others reject."""
 
 
-@strict
+@settings_type
 class Images:
     """Which images are accepted, from any source.
 
@@ -57,7 +57,7 @@ class Images:
     take_first: Annotated[int, Field(ge=1)] | None = None
 
 
-@strict
+@settings_type
 class EncoderRun:
     """Weights and device of the encoder, which ``encoder`` defines.
 
@@ -72,7 +72,7 @@ class EncoderRun:
     stored: Literal["float32", "float16"] = "float32"
 
 
-@strict
+@settings_type
 class FinalChoice:
     """Final choice: how many images per class and bucket, and how they are chosen.
 
@@ -87,7 +87,7 @@ class FinalChoice:
     on_shortage: Literal["keep", "quiet", "error"] = "error"
 
 
-@strict
+@settings_type
 class Splits:
     """The five iid splits.
 
@@ -100,7 +100,7 @@ class Splits:
     test_share: Annotated[float, Field(gt=0, lt=1)]
 
 
-@strict
+@settings_type
 class Unlabelled:
     """Complete buckets published as a separate unlabelled dataset, for pre-training.
 
@@ -130,7 +130,7 @@ _NEEDED = {"release": (), "labelled": ("buckets", "splits")}
 _POSSIBLE = {"release": ("encoder",), "labelled": ("buckets", "splits", "encoder", "choice")}
 
 
-@strict
+@settings_type
 class ClearConfig:
     """All settings. Sources with labels, ``release`` and ``labelled``, do not use the tables that make labels, and reject them.
 

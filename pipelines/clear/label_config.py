@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from ...curation.qa.options import Option, text_rule
 from ...curation.qa.rounds import POOL, ErrorRates
-from ..strict import strict
+from ..settings_type import settings_type
 
 Chance = Annotated[float, Field(ge=0, le=1)]
 
@@ -23,7 +23,7 @@ ShownText = Annotated[str, AfterValidator(_shown)]
 """Text shown to annotators, or ""."""
 
 
-@strict
+@settings_type
 class Class:
     """A class: its name, its prompts, and the option that annotators read.
 
@@ -44,7 +44,7 @@ class Class:
         return Option(self.option or self.name, self.name if self.option else "", self.hint)
 
 
-@strict
+@settings_type
 class Rates(ErrorRates):
     """Probabilities of wrong answers of simulated annotators; the first three are mutually exclusive.
 
@@ -65,7 +65,7 @@ class Rates(ErrorRates):
             raise ValueError(f"none + extra + wrong = {self.none + self.extra + self.wrong:g}: it should be at most 1")
 
 
-@strict
+@settings_type
 class Qa:
     """Annotators.
 

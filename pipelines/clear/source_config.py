@@ -11,7 +11,7 @@ from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Location
 from ..feature_sets import checked_names
-from ..strict import strict
+from ..settings_type import settings_type
 
 
 def _digest(text: str) -> str:
@@ -20,7 +20,7 @@ def _digest(text: str) -> str:
     return text
 
 
-@strict
+@settings_type
 class FolderSource:
     """A folder of images.
 
@@ -36,7 +36,7 @@ class FolderSource:
     name: str = "folder"
 
 
-@strict
+@settings_type
 class TarSource:
     """A folder of tars of images.
 
@@ -52,7 +52,7 @@ class TarSource:
     name: str = "tars"
 
 
-@strict
+@settings_type
 class DrawnSource:
     """Pictures generated from the seed, each in the colour of its class: no file is needed.
 
@@ -64,7 +64,7 @@ class DrawnSource:
     count: Annotated[int, Field(ge=1)]
 
 
-@strict
+@settings_type
 class DownloadLimits:
     """Which downloads are allowed, see ``FetchLimits``. File sizes are limited by ``Images``, for every source.
 
@@ -83,7 +83,7 @@ class DownloadLimits:
     robots_agent: str = FetchLimits.robots_agent
 
 
-@strict
+@settings_type
 class YfccSource:
     """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder.
 
@@ -107,7 +107,7 @@ class YfccSource:
     pace: FetchPace = Field(default_factory=FetchPace)
 
 
-@strict
+@settings_type
 class ReleaseSource:
     """A release of CLEAR, whole or in part: labels, buckets and splits are those of its lists.
 
@@ -131,7 +131,7 @@ class ReleaseSource:
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
 
 
-@strict
+@settings_type
 class LabelledSource:
     """Dated photos whose classes are known: there is no retrieval, and there are no annotators.
 

@@ -15,7 +15,7 @@ from ...training.models.registry import MODELS
 from ..config import Location
 from ..errors import did_you_mean
 from ..names import OneOf, known_keys
-from ..strict import strict
+from ..settings_type import settings_type
 
 
 def _among(there: Sequence[str]) -> Callable[[str], str]:
@@ -27,7 +27,7 @@ def _among(there: Sequence[str]) -> Callable[[str], str]:
     return check
 
 
-@strict
+@settings_type
 class Baselines:
     """Which baselines ``train`` runs by default.
 
@@ -79,7 +79,7 @@ class Baselines:
             raise ValueError("decay_after_epochs or decay_every_epochs: one of them")
 
 
-@strict
+@settings_type
 class PretrainingSettings:
     """How ``train --protocol pretrain`` learns from unlabelled images.
 

@@ -17,15 +17,15 @@ from ..config import Location, Rejects, ShardSizes
 from ..encoders import ENCODERS
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
+from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..strict import strict
 from ..user_code import OwnEncoder, OwnSource
 
 PICTURES = "pictures"
 """The built-in model: ``training.models.picture_net``."""
 
 
-@strict
+@settings_type
 class CifarSource:
     """CIFAR-100, Python version.
 
@@ -37,7 +37,7 @@ class CifarSource:
     root: Location
 
 
-@strict
+@settings_type
 class ImageSource:
     """Pictures in class folders, or in tars; see ``datasets/class_images/folders.py``.
 
@@ -55,7 +55,7 @@ class ImageSource:
     classes: Location | None = None
 
 
-@strict
+@settings_type
 class DrawnSource:
     """Pictures generated from the seed, with their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``.
 
@@ -78,7 +78,7 @@ class DrawnSource:
     broken: Annotated[int, Field(ge=0)] = 0
 
 
-@strict
+@settings_type
 class HierarchyFile:
     """A file of two levels; see ``datasets/iirc/hierarchy.py``.
 
@@ -94,7 +94,7 @@ class HierarchyFile:
     min_subclasses: Annotated[int, Field(ge=1)] = 1
 
 
-@strict
+@settings_type
 class ProposedHierarchy:
     """A hierarchy proposed for the source's classes from a file of parents; see ``datasets/iirc/hierarchy.py``.
 
@@ -110,7 +110,7 @@ class ProposedHierarchy:
     max_subclasses: Annotated[int, Field(ge=1)]
 
 
-@strict
+@settings_type
 class FolderHierarchy:
     """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` for lone classes.
 
@@ -122,14 +122,14 @@ class FolderHierarchy:
     min_subclasses: Annotated[int, Field(ge=1)] = 1
 
 
-@strict
+@settings_type
 class DrawnHierarchy:
     """The hierarchy of the generated pictures."""
 
     kind: Literal["drawn"]
 
 
-@strict
+@settings_type
 class TasksFile:
     """Official task configurations.
 
@@ -143,7 +143,7 @@ class TasksFile:
     configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
-@strict
+@settings_type
 class TasksDrawn:
     """Task configurations drawn from the seed.
 
@@ -163,7 +163,7 @@ class TasksDrawn:
         return DrawnTasks(self.first, self.later, seed)
 
 
-@strict
+@settings_type
 class Evaluation:
     """Training and evaluation of baselines.
 
@@ -207,7 +207,7 @@ class Evaluation:
     workers: Annotated[int, Field(ge=0)] = 0
 
 
-@strict
+@settings_type
 class IircConfig:
     """All settings.
 

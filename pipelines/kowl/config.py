@@ -20,12 +20,12 @@ from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
+from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..strict import strict
 from ..user_code import OwnSource, shown
 
 
-@strict
+@settings_type
 class ListSource:
     """Lists in a folder.
 
@@ -43,7 +43,7 @@ class ListSource:
     id_pattern: str = ID
 
 
-@strict
+@settings_type
 class TableSource:
     """Your own releases: any number of CSV, Parquet and JSON files in a folder; see ``datasets/kowl/own_lists.py``.
 
@@ -65,7 +65,7 @@ class TableSource:
     max_rejects: Rejects = 0
 
 
-@strict
+@settings_type
 class DrawnLists:
     """Lists generated from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``.
 
@@ -78,7 +78,7 @@ class DrawnLists:
     drawing: Literal["published", "tiny"]
 
 
-@strict
+@settings_type
 class Inventory:
     """A list of the clips present in a copy of the videos, or missing from it; see ``datasets/kinetics/inventory.py``.
 
@@ -96,7 +96,7 @@ class Inventory:
     id_pattern: str = ID
 
 
-@strict
+@settings_type
 class Labels:
     """One label space over all releases; see ``datasets/kowl/unify.py``.
 
@@ -114,7 +114,7 @@ class Labels:
     order: Literal["listed", "identity"] = "listed"
 
 
-@strict
+@settings_type
 class Increments:
     """How the later releases are divided into increments; the first release of ``labels`` is known from the start.
 
@@ -130,7 +130,7 @@ class Increments:
     order: Literal["as_released", "shuffled", "interleaved"] = "as_released"
 
 
-@strict
+@settings_type
 class StoredFeatures:
     """Features of a frozen backbone, stored in files; see ``datasets/features/files.py``.
 
@@ -156,7 +156,7 @@ class StoredFeatures:
     outputs: Location | None = None
 
 
-@strict
+@settings_type
 class DrawnFeatures:
     """Features generated from the seed: no file is needed. See ``datasets/kowl/synthetic.py``.
 
@@ -174,7 +174,7 @@ class DrawnFeatures:
     nuisances: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict[str, float])
 
 
-@strict
+@settings_type
 class Transforms:
     """Visual transforms of some clips of the stream, applied before their features are extracted. Predictors also train on
     transformed clips if ``roles`` includes train. The paper's nuisances are not part of the stream: see ``nuisances``.
@@ -192,7 +192,7 @@ class Transforms:
     from_increment: Annotated[int, Field(ge=0)] = 0
 
 
-@strict
+@settings_type
 class ExtractedFeatures:
     """Features extracted by a frozen backbone from shards of frames; see ``datasets/features/frames.py`` and ``backbones.py``.
 
@@ -229,7 +229,7 @@ class ExtractedFeatures:
     outputs: Location | None = None
 
 
-@strict
+@settings_type
 class VideoFeatures:
     """Features extracted by a frozen backbone from video files, without storing frames; see ``datasets/features/videos.py``.
 
@@ -284,7 +284,7 @@ class VideoFeatures:
 FeatureSource = StoredFeatures | DrawnFeatures | ExtractedFeatures | VideoFeatures
 
 
-@strict
+@settings_type
 class AvaLists:
     """Lists of AVA-Kinetics, whose annotations divide the clips into strata.
 
@@ -300,7 +300,7 @@ class AvaLists:
     actions: Literal["different", "all"] = "different"
 
 
-@strict
+@settings_type
 class People:
     """Labels from people: ``benchwright qa export`` writes the questions, ``qa import`` reads the answers. These trainings are
     called ``feedback AMOUNT by people``, and pause in each increment until the answers are imported. The feedback of all other
@@ -327,7 +327,7 @@ class People:
     instructions: str = "Which activity does the clip show?"
 
 
-@strict
+@settings_type
 class KowlEvaluation:
     """The open-world loop.
 
@@ -377,7 +377,7 @@ class KowlEvaluation:
     keep_states: bool = False
 
 
-@strict
+@settings_type
 class KowlConfig:
     """All settings.
 

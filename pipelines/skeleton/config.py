@@ -19,8 +19,8 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
+from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..strict import strict
 from ..user_code import OwnSource
 from .source_config import (
     ArraySource,
@@ -68,7 +68,7 @@ average is in neither: it is a setting, ``average="released"``, which from the t
 one half, so that nothing more is learned."""
 
 
-@strict
+@settings_type
 class SplitRules:
     """The role of each sequence: training, validation or testing; see ``datasets/skeleton/splits.py``.
 
@@ -97,7 +97,7 @@ class SplitRules:
         return bool(self.val or self.val_groups) or self.rule in ("source", "list")
 
 
-@strict
+@settings_type
 class OrderCounts:
     """Orders of tasks and classes; see ``datasets/skeleton/orders.py``.
 
@@ -112,7 +112,7 @@ class OrderCounts:
     task_orders: Annotated[int, Field(ge=1)] | None = None
 
 
-@strict
+@settings_type
 class GraphNetwork:
     """The network.
 
@@ -132,7 +132,7 @@ class GraphNetwork:
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
-@strict
+@settings_type
 class TaskSchedule:
     """How a task is trained.
 
@@ -151,7 +151,7 @@ class TaskSchedule:
     graph_batch_size: Positive | None = None
 
 
-@strict
+@settings_type
 class Architectures:
     """Architecture sensitivity on the default order.
 
@@ -166,7 +166,7 @@ class Architectures:
     methods: Annotated[list[MethodName], Field(min_length=1)] | None = None
 
 
-@strict
+@settings_type
 class Evaluation:
     """Training and evaluation in many orders of tasks and classes.
 
@@ -214,7 +214,7 @@ class Evaluation:
     orders_per_part: Positive = 12
 
 
-@strict
+@settings_type
 class SkeletonConfig:
     """All settings.
 

@@ -9,13 +9,13 @@ from pydantic import Field
 from ...datasets.skeleton.arrays import ArrayFile
 from ...datasets.skeleton.tables import TableColumns
 from ..config import Location
-from ..strict import strict
+from ..settings_type import settings_type
 
 NtuProtocol = Literal["x_sub", "x_view", "x_set"]
 OtherJoints = Literal["reject", "leave_out"]
 
 
-@strict
+@settings_type
 class NwuclaSource:
     """N-UCLA's folder of JSON files; see ``datasets/skeleton/nwucla.py``.
 
@@ -30,7 +30,7 @@ class NwuclaSource:
     lists: Location | None = None
 
 
-@strict
+@settings_type
 class NtuSource:
     """The folder of ``.skeleton`` files of NTU RGB+D 60 or 120; see ``datasets/skeleton/ntu.py``.
 
@@ -44,7 +44,7 @@ class NtuSource:
     missing: Location | None = None
 
 
-@strict
+@settings_type
 class NtuNamesSource:
     """Only the names of NTU's sequences: the result is a table of the split, without tensors.
 
@@ -58,7 +58,7 @@ class NtuNamesSource:
     missing: Location | None = None
 
 
-@strict
+@settings_type
 class ArraySource:
     """Files of arrays in the forms that other projects publish; see ``datasets/skeleton/arrays.py``.
 
@@ -80,7 +80,7 @@ class ArraySource:
     pattern: str | None = None
 
 
-@strict
+@settings_type
 class FolderSource:
     """Class folders of your own ``.npy``, ``.json``, ``.bvh`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``.
 
@@ -99,7 +99,7 @@ class FolderSource:
     other_joints: OtherJoints = "reject"
 
 
-@strict
+@settings_type
 class TableSource:
     """Your own joints in CSV or Parquet; see ``datasets/skeleton/tables.py``.
 
@@ -122,7 +122,7 @@ class TableSource:
     other_joints: OtherJoints = "reject"
 
 
-@strict
+@settings_type
 class NpzSource:
     """Sequences of different lengths in one ``.npz`` file; see ``datasets/skeleton/archives.py``.
 
@@ -145,7 +145,7 @@ class NpzSource:
     pattern: str | None = None
 
 
-@strict
+@settings_type
 class PysklSource:
     """A pickle of annotations in the format of pyskl, MMPose and MMAction2; see ``datasets/skeleton/archives.py``.
 
@@ -165,7 +165,7 @@ class PysklSource:
     pattern: str | None = None
 
 
-@strict
+@settings_type
 class DrawnSource:
     """Sequences generated from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``.
 
@@ -181,7 +181,7 @@ class DrawnSource:
     broken: Annotated[int, Field(ge=0)] = 0
 
 
-@strict
+@settings_type
 class PackagedLayout:
     """A layout of ``datasets/skeleton/layouts.toml``.
 
@@ -194,7 +194,7 @@ class PackagedLayout:
     name: Literal["kinect_v1", "kinect_v2", "openpose", "openpose_25", "coco_17", "mediapipe_33", "smpl_24"]
 
 
-@strict
+@settings_type
 class DeclaredLayout:
     """Your own layout.
 
@@ -212,7 +212,7 @@ class DeclaredLayout:
     centre: int
 
 
-@strict
+@settings_type
 class BvhLayout:
     """The layout of a BVH file: its joints without the end sites, with the root as the centre.
 

@@ -11,15 +11,15 @@ from ...training.illuminants.registry import ESTIMATORS, candidates
 from ...training.two_camera.shapes import ActivationName
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
+from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..strict import strict
 from ..user_code import OwnSource
 
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-@strict
+@settings_type
 class Radiometric:
     """Pairs computed from spectra; see ``datasets/two_camera/radiometric.py``. Spectra not given are those of colour-science.
 
@@ -49,7 +49,7 @@ class Radiometric:
     lights: Location | None = None
 
 
-@strict
+@settings_type
 class RawPairs:
     """Raw files of two fixed cameras, by default in the layout of S20; see ``datasets/two_camera/pictures.py``.
 
@@ -96,7 +96,7 @@ class RawPairs:
     least_agreement: Annotated[float, Field(ge=-1, le=1)] = 0.3
 
 
-@strict
+@settings_type
 class QuasiReal:
     """Pictures of one camera, and the simulated view of a second; see ``datasets/two_camera/quasi_real.py``.
 
@@ -122,7 +122,7 @@ class QuasiReal:
     saturated: Share = 0.98
 
 
-@strict
+@settings_type
 class LitPictures:
     """Small linear pictures with their illuminants, and the view of a second camera, simulated from the sensitivities of both;
     see ``datasets/two_camera/lit_pictures.py``.
@@ -149,7 +149,7 @@ class LitPictures:
     saturated: Share = 0.98
 
 
-@strict
+@settings_type
 class Metadata:
     """Released lights and transforms without pictures; see ``datasets/two_camera/metadata.py``.
 
@@ -166,7 +166,7 @@ class Metadata:
     augmented: Annotated[int, Field(ge=0)] = 0
 
 
-@strict
+@settings_type
 class RadiometricFile:
     """The authors' radiometric set, lights and transforms alone; see ``datasets/two_camera/radiometric_file.py``.
 
@@ -180,7 +180,7 @@ class RadiometricFile:
     max_rejects: Rejects
 
 
-@strict
+@settings_type
 class Transform:
     """How T is fitted: see ``datasets/two_camera/transforms.py``.
 
@@ -196,7 +196,7 @@ class Transform:
     darkest: Annotated[float, Field(ge=0)] = 0.0
 
 
-@strict
+@settings_type
 class Rotating:
     """Folds for cross-validation: a permutation by numpy's legacy generator, cut into parts of equal size.
 
@@ -210,7 +210,7 @@ class Rotating:
     seed: Annotated[int, Field(ge=0, lt=2**32)]
 
 
-@strict
+@settings_type
 class Fixed:
     """Training, validation and test set: shares of all pairs, or the released file; exactly one of the two.
 
@@ -224,7 +224,7 @@ class Fixed:
     released: Location | None = None
 
 
-@strict
+@settings_type
 class Augmentation:
     """Re-illumination of every picture with the illuminants of others; see ``datasets/two_camera/augment.py``.
 
@@ -242,7 +242,7 @@ def _or_off(given: Augmentation | None) -> Augmentation | None:
     return None if given is None or not given.count else given
 
 
-@strict
+@settings_type
 class NetworkTraining:
     """One row of the tables: networks of one shape.
 
@@ -278,7 +278,7 @@ class NetworkTraining:
     lights_of_test: bool = False
 
 
-@strict
+@settings_type
 class Evaluation:
     """What is trained and tested.
 
@@ -313,7 +313,7 @@ class Evaluation:
     metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])
 
 
-@strict
+@settings_type
 class TwoCameraConfig:
     """All settings.
 

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from ...curation.stages.alignment import LEAST_AGREEMENT
 from ...curation.stages.raw import Demosaic
 from ...training.two_camera.onnx_run import OnnxNetwork
-from ..strict import strict
+from ..settings_type import settings_type
 from .config import Transform
 
 FACTS, NETWORK, CARD, MEASURED = "model.json", "model.onnx", "README.md", "measured_here.json"
@@ -19,7 +19,7 @@ FACTS, NETWORK, CARD, MEASURED = "model.json", "model.onnx", "README.md", "measu
 Nine = Annotated[list[float], Field(min_length=9, max_length=9)]
 
 
-@strict
+@settings_type
 class Reading:
     """How T is computed from pictures, as for the training pictures.
 
@@ -38,7 +38,7 @@ class Reading:
     least_agreement: Annotated[float, Field(ge=-1, le=1)] = LEAST_AGREEMENT
 
 
-@strict
+@settings_type
 class Model:
     """A network of a run, and the input that it expects.
 

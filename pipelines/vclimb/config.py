@@ -15,14 +15,14 @@ from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..near_duplicates import NearDuplicates
+from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..strict import strict
 from ..user_code import OwnSource
 
 Role = Literal["train", "val", "test"]
 
 
-@strict
+@settings_type
 class SplitFileSource:
     """A released split file, which gives classes, tasks and roles.
 
@@ -38,7 +38,7 @@ class SplitFileSource:
     max_rejects: Rejects = 0
 
 
-@strict
+@settings_type
 class Ucf101Source:
     """UCF101's official lists.
 
@@ -54,7 +54,7 @@ class Ucf101Source:
     max_rejects: Rejects = 0
 
 
-@strict
+@settings_type
 class ActivityNetSource:
     """ActivityNet's official annotations.
 
@@ -68,7 +68,7 @@ class ActivityNetSource:
     max_rejects: Rejects = 0
 
 
-@strict
+@settings_type
 class TspSource:
     """ActivityNet as the CSV files of TSP.
 
@@ -84,7 +84,7 @@ class TspSource:
     max_rejects: Rejects = 0
 
 
-@strict
+@settings_type
 class KineticsSource:
     """Lists of one release of Kinetics.
 
@@ -102,7 +102,7 @@ class KineticsSource:
     id_pattern: str = ID
 
 
-@strict
+@settings_type
 class VideoFolder:
     """The videos themselves, without a list. ``videos.max_rejects`` limits how many of them may be rejected.
 
@@ -114,7 +114,7 @@ class VideoFolder:
     layout: Literal["class_folders", "flat"]
 
 
-@strict
+@settings_type
 class CsvSource:
     """A CSV file of clips.
 
@@ -128,7 +128,7 @@ class CsvSource:
     max_rejects: Rejects = 0
 
 
-@strict
+@settings_type
 class DrawnVideos:
     """Videos generated from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``.
 
@@ -159,7 +159,7 @@ VclimbSource = (
 )
 
 
-@strict
+@settings_type
 class Videos:
     """A copy of the videos.
 
@@ -195,7 +195,7 @@ class Videos:
             raise ValueError(f"form = {self.form!r} with fps = {self.fps}: folders of frames need a rate, files have their own")
 
 
-@strict
+@settings_type
 class Untrim:
     """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``.
 
@@ -211,7 +211,7 @@ class Untrim:
     max_rejects: Rejects = 0.01
 
 
-@strict
+@settings_type
 class ClassSplit:
     """Classes, tasks and roles; for a split file, only ``untrim`` is used.
 
@@ -238,7 +238,7 @@ class ClassSplit:
     on_lost_role: OnLostRole = "error"
 
 
-@strict
+@settings_type
 class Frames:
     """Which frames are stored, and how; see ``curation/video``.
 
@@ -261,7 +261,7 @@ class Frames:
     decoder: Literal["pyav", "ffmpeg"] = "pyav"
 
 
-@strict
+@settings_type
 class VclimbEvaluation:
     """Training and evaluation of baselines.
 
@@ -305,7 +305,7 @@ class VclimbEvaluation:
     workers: Annotated[int, Field(ge=0)] = 0
 
 
-@strict
+@settings_type
 class VclimbConfig:
     """All settings.
 

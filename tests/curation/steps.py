@@ -269,3 +269,15 @@ def ask(row: Number, *, server: str) -> Number:
     if row.value % 10 == 3 and not Path(server).exists():
         raise Reject("unreachable", f"{server} does not answer")
     return row
+
+
+@dataclass(frozen=True)
+class Found:
+    key: str
+    variable: str
+    drawn: float
+
+
+def look_around(*, name: str) -> Iterator[Found]:
+    """An environment variable, and the next number of numpy's global generator."""
+    yield Found("only", os.environ.get(name, ""), float(np.random.random()))

@@ -477,3 +477,17 @@ def test_joined_plans_have_the_result_of_the_last(numbers: Path) -> None:
     assert join(listed, drawn).last == "drawn"
     assert join(drawn, listed).last == "listed"
     assert [stage.name for stage in join(drawn, listed).ordered()] == ["listed", "drawn"]
+
+
+def test_worker_processes_have_the_environment_of_their_run_and_random_numbers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be forked from a server that an earlier run has started."""
+    found: list[dict[str, object]] = []
+    for value in ("first", "second"):
+        monkeypatch.setenv("BENCHWRIGHT_TEST_VARIABLE", value)
+        flow = source("found", step(steps.look_around, name="BENCHWRIGHT_TEST_VARIABLE"))
+        run(flow, str(tmp_path / value), scheduler="processes", workers=1)
+        found += Store(str(tmp_path / value)).read_parquet("stages/found/part-00000.parquet").to_pylist()
+    assert [row["variable"] for row in found] == ["first", "second"]
+    assert found[0]["drawn"] != found[1]["drawn"]

@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, Field))
-def strict(cls: type[T]) -> type[T]:
+def settings_type(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass whose values are validated, and in which an unknown name is an error.
 
-    >>> @strict
+    >>> @settings_type
     ... class Sizes:
     ...     side_px: int = 224
     >>> Sizes(side_px="12")
