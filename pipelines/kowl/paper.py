@@ -84,7 +84,10 @@ def _row_of(line: Line, config: KowlConfig, digests: Mapping[str, str]) -> tuple
     digest = digests.get(features, "")
     if not (stated := _stated(config, features, digest)):
         if others := [sets[features] for sets in config.evaluation.published.values() if features in sets]:
-            return "", f"evaluation.published states {', '.join(others)} for {features}, and the run has {digest or 'no such set'}"
+            return (
+                "",
+                f"evaluation.published states {', '.join(others)} for {features}, and the run has {digest or 'no such set'}",
+            )
         return "", f"no digest shows that {features} come from the paper's X3D-M or TimeSformer weights"
     [backbone, *_] = stated
     part = "predictor.ann." if line.method == "ann_evm" else "predictor."
@@ -102,7 +105,12 @@ def _row_of(line: Line, config: KowlConfig, digests: Mapping[str, str]) -> tuple
         width = next(each.width for each in (config.feature_sets.get(features), config.features) if each is not None)
         text, released = ann, {**ann, **released_settings()["ann"][backbone]}
         # The text's network and the released one, each with its hidden layer as a number or, if it is that wide, as 0.
-        every = [text, {**text, "hidden": width}, released, *([{**released, "hidden": 0}] if released["hidden"] == width else [])]
+        every = [
+            text,
+            {**text, "hidden": width},
+            released,
+            *([{**released, "hidden": 0}] if released["hidden"] == width else []),
+        ]
         variants = [{**flat(own), **{f"{part}{name}": value for name, value in each.items()}} for each in every]
     apart = [each for each in line.settings if each.startswith("prior_knowledge")]
     changed = changed_settings(line, variants, apart=apart)

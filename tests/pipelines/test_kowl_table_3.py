@@ -252,7 +252,10 @@ def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, 
         ("evaluation.settings_of_sets={third={ann={hidden=5}}}", "no feature set 'third': there are features, second"),
         ("evaluation.settings_of_sets={second={anns={hidden=5}}}", "no predictor 'anns'"),
         ("evaluation.settings_of_sets={second={ann={hiden=5}}}", "has no 'hiden'"),
-        (f"evaluation.published.TSF.third={'0' * 64}", "published.TSF.third: no feature set 'third': there are features, second"),
+        (
+            f"evaluation.published.TSF.third={'0' * 64}",
+            "published.TSF.third: no feature set 'third': there are features, second",
+        ),
         (f"evaluation.published.X3D.second={'0' * 63}x", "a digest has 64 characters 0-9 and a-f"),
     ):
         told = bw("train", out, "--set", given, "--quiet")
