@@ -521,7 +521,7 @@ def test_presets_of_code_and_paper():
     assert paper_settings("er", dataset="ucf101", preset="as_written")["method"]["predict"] == "nearest_mean"
     assert paper_settings("bic", dataset="ucf101", preset="as_released")["method"] == {"share": 0.9, "temperature": 2.0}
     with pytest.raises(TypeError, match="preset"):  # neither is the default
-        paper_settings("er", dataset="ucf101")  # pyright: ignore[reportCallIssue]
+        paper_settings("er", dataset="ucf101")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="no method 'gem'"):
         paper_settings("gem", dataset="ucf101", preset="as_released")
     with pytest.raises(ValueError, match="data set 'ucf102'"):
