@@ -2,7 +2,7 @@
 # Table 2 of the continual skeleton graphs' paper on UCLA-CIL: all 120 task orders and 100 class orders of every method, method by
 # method, then again until there are five repeats. Interrupt it at any time; the same command resumes it.
 #     benchmarks/skeleton_table_2.sh FOLDER_OF_N_UCLA OUT [SETTING...]
-# One process takes about 6 CPU hours a repeat, or with the SETTING evaluation.seeds=per_repeat 5. SETTING is passed on as --set.
+# One process takes about 6 CPU hours a repeat, or with the SETTING evaluation.draws=per_repeat 5. SETTING is passed on as --set.
 # METHODS, EXPERIMENTS and REPEATS, of the environment, narrow it; BENCHWRIGHT names the command.
 set -euo pipefail
 data=$1 out=$2

@@ -94,7 +94,9 @@ def settings_of(name: str, args: argparse.Namespace) -> dict:
     frames = args.memory_frames if args.memory_frames else "all"
     plain, _, variant = name.partition("+tc")
     released = "as_released" if variant == ".released" else "as_written"
-    settings = paper_settings(plain + ("+tc" if "+tc" in name else ""), dataset="ucf101", frames=frames, variant=released)
+    settings = paper_settings(
+        plain + ("+tc" if "+tc" in name else ""), dataset="ucf101", frames=frames, variant=released, preset="as_released"
+    )
     settings["model"] = {"backbone": "small_cnn", "dropout": 0.2, "head_std": None, "width": 8}
     settings["view"] |= {"side_px": 28, "scales": [1.0, 0.875], "flip": 0.0}
     settings["schedule"] |= {"epochs": args.epochs, "batch_size": 16, "first_best": "nothing"}

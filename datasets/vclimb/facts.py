@@ -28,8 +28,8 @@ class PublishedResult(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The table as one word: ``table2``, ``supplement``."""
-        return self.table.lower().replace(" ", "")
+        """The table as one word: ``table2``, ``supplement_table1``."""
+        return "_".join(reversed(self.table.lower().replace(" ", "").split("ofthe")))
 
 
 def published_figures() -> Iterator[PublishedResult]:

@@ -42,7 +42,7 @@ def frames_per_video(clips: pa.Table, fps: float, role: str) -> int | None:
     """Table 1's frames per video: the mean over the clips of a role, each with all frames of its video, rounded down.
 
     None if the lengths of some videos are unknown. For ActivityNet's val clips the result is the paper's; its train clips have
-    3,845 (Trim) and 3,517 (Untrim).
+    3,845 (Trim) and 3,516 (Untrim).
 
     Args:
         clips: columns ``role`` and ``video_s``, seconds.

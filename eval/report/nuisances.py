@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ..protocols.open_world.measures import TESTING
+from ..protocols.open_world.measures import TEST_SET
 from .blocks import Block, CellValue, Details, Figure, Section, Table, Text
 from .figures import line_chart
-from .open_world import MEASURES
+from .open_world import MEASURES, split_said
 
 _ABOUT = (
     "The whole set under each visual transform, evaluated separately from the stream with the predictors as they were after "
@@ -33,7 +33,7 @@ def nuisance_sections(tidy: pa.Table) -> list[Section]:
     start = frame.filter(~pl.col("cumulative"), pl.col("increment") == 0, pl.col("phase") == "post")
     sums = frame.filter("cumulative", ~pl.col("from_start"), pl.col("increment") == pl.col("increment").max())
     blocks: list[Block] = [Text(_ABOUT)]
-    for split, opened in ((TESTING, True), ("train", False)):
+    for split, opened in ((TEST_SET, True), ("train", False)):
         figures = [
             *_figures(start, split, "none", "increment 0, after it was learned"),
             *_figures(sums.filter(pl.col("phase") == "pre"), split, "classification", "later increments, before feedback"),
@@ -64,7 +64,7 @@ def _figures(frame: pl.DataFrame, split: str, task: str, when: str) -> list[Figu
             curves = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
             if not curves:
                 continue
-            caption = f"{MEASURES[measure].capitalize()} by visual transform, {split} samples, {when}."
+            caption = f"{MEASURES[measure].capitalize()} by visual transform, {split_said(split)}, {when}."
             low = min(float(np.nanmin(curve)) for curve in curves.values())
             limits, said = (min(-0.03, low - 0.03), 1.03), MEASURES[measure]
             found.append(

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocols.open_world.measures import TESTING
+from ..protocols.open_world.measures import TEST_SET
 from .blocks import Block, Details, Figure, Section, Table, Text
 from .figures import line_chart, rank_chart
 
@@ -34,7 +34,7 @@ MEASURES: Mapping[str, str] = {
 _SHORT = {"mcc": "MCC", "top1_accuracy": "top-1", "top5_accuracy": "top-5", "nmi_arithmetic": "NMI"}
 REACTION = "reaction_time.last_sample.any"
 _TASKS = {"none": "unmapped classes", "detection": "novelty detection", "recognition": "novelty recognition"}
-_SPLITS = (TESTING, "test", "validate", "train")
+_SPLITS = (TEST_SET, "test", "validate", "train")
 _INCREMENT = "increment"
 _CURVES = 8
 
@@ -60,6 +60,15 @@ def density_figure(density: pa.Table, *, role: str = "train", novel: bool | None
     return rank_chart(
         groups, rank_axis=f"{which}, most frequent first", value_axis="samples", group_axis=_INCREMENT, caption=caption
     )
+
+
+def split_said(split: str) -> str:
+    """A split in words, for captions.
+
+    >>> split_said("test_set"), split_said("test")
+    ('test set', 'test samples')
+    """
+    return "test set" if split == TEST_SET else f"{split} samples"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +107,8 @@ class Shown:
     def said(self, measure: str) -> str:
         """The selection in words, for captions."""
         task = [] if measure.startswith("reaction_time.") else [_TASKS.get(self.task, self.task)]
-        split = "testing samples" if self.split == TESTING else self.split
         novel = [] if self.task == "none" else [f"novel to the {self.novel_to}"]
-        return ", ".join([_capital(_said(measure)), *task, split, *novel, *self._summed()])
+        return ", ".join([_capital(_said(measure)), *task, split_said(self.split), *novel, *self._summed()])
 
     def _summed(self) -> list[str]:
         return ["cumulative from increment 0" if self.from_start else "cumulative"] if self.cumulative else []
@@ -164,7 +172,7 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
 def open_world_sections(tidy: pa.Table) -> list[Section]:
     """Sections of a report: classification, novelty detection, recognition, reaction time, and the sums at the end.
 
-    Plotted is the first split of testing, test, validate and train that the table has.
+    Plotted is the first split of test_set, test, validate and train that the table has.
 
     Args:
         tidy: see ``measure_curves``.
@@ -193,7 +201,7 @@ def _training_panels(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> l
 _ABOUT_CLASSIFICATION = (
     "All classes without feedback so far count as one class, unknown. Before feedback, the predictor sees an increment's "
     "samples without labels; after feedback, it sees the same samples, having been trained on the labels that it received. "
-    "Testing samples are the test samples, from increment 1 on together with the validation samples."
+    "The test set is the test samples, from increment 1 on together with the validation samples."
 )
 _ABOUT_RAW = (
     "Classes are compared without any mapping: the prediction for a sample of a class without feedback so far is always wrong. "
@@ -296,8 +304,9 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
     caption = (
-        "Mean reaction time over the increments, by the sample up to which it is counted, and by what counts as detection; "
-        "before it: novel samples are counted without the detected one"
+        "Mean reaction time over the increments, under each definition: counted up to the last novel sample or up to the last "
+        "sample; detected by any prediction of unknown, or by that of a novel sample; and with the detected sample "
+        "among the novel samples counted, or without it"
     )
     return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
@@ -322,9 +331,9 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
         )
     ]
     about = (
-        f"Sums of confusion matrices over the increments from 1 on, split {split}: the same samples before and after feedback. "
-        "A predictor without feedback or training has equal figures in both. The released code sums only the matrices after "
-        "feedback, including increment 0. Task none compares unmapped classes."
+        f"Sums of confusion matrices over the increments from 1 on, {split_said(split)}: the same samples before and after "
+        "feedback. A predictor without feedback or training has equal figures in both. The released code sums only the "
+        "matrices after feedback, including increment 0. Task none compares unmapped classes."
     )
     columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
     main = [row for row in rows if row[2] == "classification"]
@@ -357,9 +366,11 @@ def _said(measure: str) -> str:
 
 
 def _reading(measure: str) -> str:
+    """The definition of a reaction time, as a column's title."""
     _, end, detection, *before = measure.split(".")
-    said = [end.replace("_", " "), "any" if detection == "any" else "novel", *(f"{each} it" for each in before)]
-    return "; ".join(said)
+    by = "any detection" if detection == "any" else "detection of a novel sample"
+    until = {"last_novel": "last novel sample", "last_sample": "last sample"}[end]
+    return f"up to the {until}, {by}, detected sample {'not ' if before else ''}counted"
 
 
 def _capital(text: str) -> str:

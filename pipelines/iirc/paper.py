@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from ...curation.nested import flat
 from ...datasets.iirc.facts import facts
-from ...eval.report.trainings import (
-    changed_settings,
-)
+from ...eval.report.trainings import changed_settings
 from ...eval.results import Line
 from ...training.baselines.iirc import ours, paper_methods, paper_settings
 
 
-def departure(line: Line) -> str:
-    """Why a line was not trained as in the paper, by its record; "" if it was, as far as the released code tells."""
+def published_set(labels: int, tasks: int) -> str:
+    """The paper's data set with so many labels and tasks in each configuration: a name of ``facts().sets``; "" for none.
+
+    >>> published_set(333, 10), published_set(1_083, 35), published_set(19, 5)
+    ('imagenet_lite', 'imagenet_full', '')
+    """
+    return next((name for name, fact in facts().sets.items() if (fact.labels, fact.tasks) == (labels, tasks)), "")
+
+
+def departure(line: Line, published: str = "") -> str:
+    """Why a line was not trained as in the paper, by its record; "" if it was, as far as the released code tells.
+
+    Args:
+        line: line of the table of results.
+        published: which of the paper's data sets the run has, see ``published_set``; "" for another.
+    """
     if line.method not in paper_methods():
         return "not a method of the paper"
     for dataset in ("cifar100", "imagenet"):
         if not changed_settings(line, [_settings(line, dataset)], apart=_apart(line, dataset)):
-            return ours(line.method, dataset=dataset)
+            return ours(line.method, dataset=dataset) or ours(line.method, dataset=published)
     return "settings changed from the paper's"
 
 

@@ -23,6 +23,7 @@ from ..report import ReportedRun, write_page
 from ..training_results import FOLDER, finished_trainings
 from ..user_code import shown
 from .config import DrawnSource, IircConfig
+from .paper import published_set
 from .training_sections import first_digest, protocol_sections
 
 _THUMB_PX = 64
@@ -35,13 +36,16 @@ def write_report(config: IircConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     sections: list[Section] = []
+    published = ""
     if (rows := run.rows("assigned")) is not None:
         index = rows.table()
+        view = RefinedView(index, config.tasks.configurations[0])
+        published = published_set(len(view.classes), len(view.tasks))
         sections += [_hierarchy(index), _tasks(config, index), _shares(config, index), _pictures(index, run.store)]
     learned = {one.learned.digest: one.learned for one in finished_trainings(out)}
     for protocol, found in run.protocols.items():
         predicted = {line.label: learned[first_digest(line)].rows_view(Store(posixpath.join(out, FOLDER))) for line in found}
-        sections += protocol_sections(config, protocol, found, predicted)
+        sections += protocol_sections(config, protocol, found, predicted, published)
     cards = run.cards(("found", "pictures found", "in the source"), ("assigned", "in the benchmark", "each stored once"))
     return write_page(
         run,

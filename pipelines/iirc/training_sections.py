@@ -34,12 +34,15 @@ _FIRST, _LATER = 10, 5
 """Labels of the first task, and of later ones, shown in a confusion matrix, as in the paper's Figure 6."""
 
 
-def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], predicted: Mapping[str, Rows]) -> list[Section]:
+def protocol_sections(
+    config: IircConfig, protocol: str, found: Sequence[Line], predicted: Mapping[str, Rows], published: str
+) -> list[Section]:
     """Tables, curves and matrices of all methods trained under a protocol.
 
     Args:
         found: lines of the protocol.
         predicted: label -> predictions of the line's first run.
+        published: see ``paper.departure``.
     """
     roles = " or ".join(dict.fromkeys(map(_role, found)))
     caption = f"On {roles} after the last task, in percent, {SPREAD} over runs"
@@ -49,7 +52,7 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
         "pw-JS, mean over tasks": lambda line: np.nanmean(_curve(line), axis=1),
     }
     blocks: list[Block] = [
-        Text([_note(found)], tone="note"),
+        Text([_note(found, published)], tone="note"),
         lines_table(found, last, caption),
         *own_metrics(found),
         *settings_details(found),
@@ -101,11 +104,11 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     return sections
 
 
-def _note(found: Sequence[Line]) -> str:
+def _note(found: Sequence[Line], published: str) -> str:
     counts = ", ".join(f"{line.label} {len(line.runs)}" for line in found)
     reasons: dict[str, list[str]] = {}
     for line in found:
-        reasons.setdefault(departure(line) or "settings of the paper's released code", []).append(line.label)
+        reasons.setdefault(departure(line, published) or "settings of the paper's released code", []).append(line.label)
     told = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
     return (
         f"Runs (configurations times seeds): {counts}. {told}. The paper shows its scores as curves and has their numbers in "

@@ -352,7 +352,8 @@ class KowlEvaluation:
             as ``{gmm_finch = ["features"]}``; a predictor that is not named is trained on every set.
         feedback_of_predictors: predictor -> its own ``feedback``, such as ``{ann = [0, 1]}``; overridden by ``--protocol``.
         published: "TSF" or "X3D" -> feature set -> digest of that set, stating that its vectors come from the paper's weights
-            of this backbone (TimeSformer, X3D-M). Table 3 is then shown beside a run with these digests, which reports print.
+            of this backbone (TimeSformer, X3D-M). Table 3 is then shown beside a run with these digests; reports print
+            those that are not stated.
         experience_limit: maximum number of rows that a predictor trains on; None: no limit.
         metrics: your own metrics, functions of ``eval.protocols.open_world.predictions.OpenWorldPredictions``.
         device: device of the predictors: ``cpu``, ``cuda`` or ``cuda:1``.

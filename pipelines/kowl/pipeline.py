@@ -347,13 +347,13 @@ BENCHMARK = built_in(
     check=later(f"{__package__}.baselines:check_settings"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
-        "mcc pre": "pre.classification.predictor.mcc@testing",
-        "mcc post": "post.classification.predictor.mcc@testing",
-        "top-1 post": "post.classification.predictor.top1_accuracy@testing",
-        "detection mcc": "pre.detection.predictor.mcc@testing",
+        "mcc pre": "pre.classification.predictor.mcc@test_set",
+        "mcc post": "post.classification.predictor.mcc@test_set",
+        "top-1 post": "post.classification.predictor.top1_accuracy@test_set",
+        "detection mcc": "pre.detection.predictor.mcc@test_set",
         "mcc train": "start.mcc@train",
         "mcc val": "start.mcc@validate",
         "mcc test": "start.mcc@test",
-        "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@testing",
+        "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@test_set",
     },
 )

@@ -76,7 +76,7 @@ _AVA = {
     "activity": "By type of activity",
 }
 _ABOUT_AVA = (
-    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, testing samples, as in the paper's "
+    "Clips by AVA-Kinetics' annotations of their key frame; N/A: none. Classification task, test set, as in the paper's "
     "Figure 12.",
     "PM: person movement, OM: object manipulation, PI: person interaction; a clip with two types counts in both.",
 )

@@ -35,7 +35,7 @@ from ..metrics import with_metrics
 from ..names import quoted, reference_of
 from ..stream_trainings import Runs, in_settings, short, stream_training, with_remedy
 from ..training_results import dataset_digest
-from .config import EXPERIMENTS, ORDERED, Evaluation, SkeletonConfig, training_settings
+from .config import EXPERIMENTS, WITH_ORDERS, Evaluation, SkeletonConfig, training_settings
 from .joints import layout_for
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders, samples_for
 from .source_config import NtuNamesSource
@@ -52,8 +52,8 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
         protocols: experiments; by default those of the settings.
 
     Raises:
-        WrongUse: an unknown method or experiment, settings that do not fit, more orders than the run wrote, or a run without
-            dataset.
+        WrongUse: an unknown method or experiment, settings that do not fit, more orders than the run wrote, nothing to train,
+            or a run without dataset.
     """
     e, protocols, chosen = config.evaluation, list(protocols), list(methods)
     asked = list(dict.fromkeys(map(METHODS.present, chosen or e.methods)))
@@ -70,16 +70,25 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
         mine = [
             each
             for method in asked
-            if chosen or experiment not in ORDERED or method != "joint"
+            if chosen or experiment not in WITH_ORDERS or method != "joint"
             for tried, width, depth in _variants(e, experiment, method)
             for each in _trainings(
                 config, out, orders, indices, experiment, method, training_settings(e, method, tried, width, depth), shape
             )
         ]
         if protocols and not mine:
-            raise WrongUse(f"experiment {experiment!r}: the settings name nothing to train for {', '.join(asked)}")
+            raise _nothing(experiment, asked)
         found += mine
+    if not found:
+        raise _nothing(wanted[0], asked)
     return found
+
+
+def _nothing(experiment: str, asked: Sequence[str]) -> WrongUse:
+    """The error of an experiment in which the settings have nothing to train."""
+    if experiment in WITH_ORDERS:
+        return WrongUse("joint is not trained in several orders, as in the paper: add --method joint, or another method")
+    return WrongUse(f"experiment {experiment!r}: the settings name nothing to train for {', '.join(asked)}")
 
 
 def check_settings(config: SkeletonConfig) -> None:
@@ -150,7 +159,7 @@ def _trainings(
     e = c.evaluation
     reference, method, model, graph = _parts(e, name, settings, shape)
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
-    settings |= {"seeds": e.seeds} if experiment in ORDERED else {}
+    settings |= {"draws": e.draws} if experiment in WITH_ORDERS else {}
     dataset = posixpath.join(out, DATASET)
     measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
     measures = with_metrics(measures, e.metrics, read_orders, known=OF_ORDERS)
@@ -177,7 +186,7 @@ def _trainings(
         return
     facts = settings | {"orders": len(indices)}
     # Methods for which the order makes no difference learn each set of tasks once, however many orders share its draw.
-    together = len(indices) if method.any_order and e.seeds == "per_repeat" else e.orders_per_part
+    together = len(indices) if method.any_order and e.draws == "per_repeat" else e.orders_per_part
     # On an accelerator streams are trained in one program, so that their number affects the last bits.
     pieces = step(ranges_of_orders, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
     learn = step(

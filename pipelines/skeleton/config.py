@@ -45,7 +45,7 @@ MethodName = Annotated[str, OneOf(METHODS)]
 
 Experiment = Literal["default", "task_order", "class_order", "architecture", "grid"]
 EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
-ORDERED: tuple[Experiment, ...] = ("task_order", "class_order")
+WITH_ORDERS: tuple[Experiment, ...] = ("task_order", "class_order")
 """Those with several orders."""
 Positive = Annotated[int, Field(ge=1)]
 
@@ -173,14 +173,16 @@ class Evaluation:
     Attributes:
         preset: variant of the methods and the read-out, where CGLB's code differs from the papers.
         methods: methods to train, with their settings in ``settings``. ``joint`` is not trained in several orders, as in the
-            paper, since it has all samples in the end; ``train --method joint`` does so anyway.
+            paper, since it has all samples in the end; ``train --method joint`` does so anyway, but reports do not count it
+            among what depends on orders.
         experiments: experiments that ``benchwright train`` runs by default: ``default`` (the default order), ``task_order``,
             ``class_order``, ``architecture``, and ``grid`` (all of ``grid`` on the default order, to choose by validation).
         repeats: number of trainings of each, with different seeds.
-        seeds: in the experiments with several orders, what has a seed of its own for initial weights, memories and batches.
-            ``per_order``: each order of each repeat, so that orders are independent runs, as in the paper. ``per_repeat``: each
-            repeat, so that its orders share them, and with them the training of common first tasks: 330 trainings of a task
-            instead of 600 for all orders of five. Differences over orders are then smaller, since only the order differs.
+        draws: how often initial weights, memories and batches are drawn in the experiments with several orders.
+            ``per_order``: for each order of each repeat, so that orders are independent runs, as in the paper. ``per_repeat``:
+            once for each repeat, so that its orders share them, and with them the training of common first tasks: 330 trainings
+            of a task instead of 600 for all orders of five. Differences over orders are then smaller, since only the order
+            differs.
         network: the network.
         schedule: how a task is trained.
         task_orders: ``all`` task orders, or the number to use: the default order, then random ones.
@@ -204,7 +206,7 @@ class Evaluation:
     task_orders: Literal["all"] | Positive
     class_orders: Positive
     architectures: Architectures
-    seeds: Literal["per_order", "per_repeat"] = "per_order"
+    draws: Literal["per_order", "per_repeat"] = "per_order"
     settings: dict[MethodName, dict[str, Any]] = Field(default_factory=dict[MethodName, dict[str, Any]])
     grid: dict[MethodName, dict[str, list[Any]]] = Field(default_factory=dict[MethodName, dict[str, list[Any]]])
     paper: Literal["ucla", "ntu"] | None = None

@@ -130,11 +130,11 @@ def _held(data: GraphData, method: Method, order: TaskSequence, seed: int, draw:
 def draw_of(training: Mapping[str, Any], order: int) -> str:
     """Name of the draw of initial weights, memories and batches with which a training learns an order.
 
-    It is that of the repeat, or with ``evaluation.seeds = "per_order"`` one of the order alone; the default order has the
+    It is that of the repeat, or with ``evaluation.draws = "per_order"`` one of the order alone; the default order has the
     repeat's in any case.
     """
     experiment, repeat = training["protocol"], str(training["seed"])
-    own = training["settings"].get("seeds") == "per_order" and (order > 0 or experiment == "class_order")
+    own = training["settings"].get("draws") == "per_order" and (order > 0 or experiment == "class_order")
     return f"{repeat}/{experiment} {order}" if own else repeat
 
 

@@ -77,8 +77,8 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by
     e, repeats = _packaged(config)[0].evaluation, len(over.difference.aopd)
     if repeats < e.repeats:
         return f"Table 2 is the mean over {e.repeats} repeats, and {repeats} of these have every order"
-    if one.settings.get("seeds") != e.seeds:
-        return "the orders of a repeat share initial weights and memories: the paper's are independent, seeds = 'per_order'"
+    if one.settings.get("draws") != e.draws:
+        return "the orders of a repeat share initial weights and memories: the paper's are independent, draws = 'per_order'"
     return next((why for line in one.lines if (why := why_not_its_training(config, line))), "")
 
 
@@ -95,7 +95,7 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
         return f"the model is {line.model}"
     wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))
     tried = [name for name in {**wanted, **line.settings} if of_grid and name.startswith("method")]
-    changed = changed_settings(line, [wanted], apart=("orders", "seed", "seeds", "task_orders", *tried))
+    changed = changed_settings(line, [wanted], apart=("orders", "seed", "draws", "task_orders", *tried))
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
 
 

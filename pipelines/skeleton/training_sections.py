@@ -82,7 +82,7 @@ _DEFINED = (
 def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], data: str) -> Section | None:
     """Accuracy against forgetting over task and class orders, and the differences over orders next to Table 2.
 
-    Joint training is left out, since no order changes its final accuracy.
+    Joint training is left out: see ``depends_on_orders``.
 
     Args:
         config: settings of the run.
@@ -91,7 +91,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
         data: why the data differ from the paper's; "" if they do not.
     """
     found = [line for line in found if depends_on_orders(line)]
-    kinds = {title: of_experiment(found, experiment) for experiment, title in _ORDERED.items()}
+    kinds = {title: of_experiment(found, experiment) for experiment, title in _TITLES.items()}
     kinds = {title: mine for title, mine in kinds.items() if mine}
     if not kinds:
         return None
@@ -111,7 +111,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     return Section("Order sensitivity", [Text([_DEFINED]), *blocks])
 
 
-_ORDERED = {"task_order": "task orders", "class_order": "class orders"}
+_TITLES = {"task_order": "task orders", "class_order": "class orders"}
 
 
 def _lines_of(mine: Sequence[Series], experiment: str) -> dict[str, list[Line]]:
@@ -134,7 +134,7 @@ def _scatters(config: SkeletonConfig, mine: Sequence[Series]) -> list[Block]:
     )
     kinds = {
         title: {label: _points(those) for label, those in _lines_of(mine, experiment).items()}
-        for experiment, title in _ORDERED.items()
+        for experiment, title in _TITLES.items()
     }
     kinds = {title: points for title, points in kinds.items() if points}
     blocks: list[Block] = []
@@ -180,7 +180,7 @@ def _by_class(mine: Sequence[Series], names: Sequence[str], network: str) -> dic
     """Final accuracy of each class under the default order and the order that differs most, as in Figure 1, by method."""
     found: dict[str, Block] = {}
     first = {label: learned_orders(*those)[0] for label, those in _lines_of(mine, "task_order").items()}
-    for experiment, title in _ORDERED.items():
+    for experiment, title in _TITLES.items():
         for label, those in _lines_of(mine, experiment).items():
             orders = learned_orders(*those)
             one = first.get(label, orders[0])
@@ -230,7 +230,7 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
         mine,
         data,
         lambda one: why_not_the_papers(config, one, over[one.label], by),
-        "sequences, orders, repeats, seeds, split, network and settings of Table 2",
+        "sequences, orders, repeats, draws, split, network and settings of Table 2",
     )
     columns: dict[str, Column[Series]] = {
         "orders": lambda one: over[one.label].orders,

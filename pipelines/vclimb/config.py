@@ -269,8 +269,8 @@ class VclimbEvaluation:
         dataset: dataset whose settings in the paper are used.
         preset: which to follow where paper and code differ: the paper's text (``as_written``), or its code (``as_released``).
         methods: names of ``training.baselines.vclimb``, of any other method, or references, each optionally with ``+tc`` for
-            temporal consistency; or ``table2``, ``table3``, ``table4``, ``supplement``: the rows that the paper's table has for
-            ``dataset`` and ``split.tasks``, each with its own frames.
+            temporal consistency; or ``table2``, ``table3``, ``table4``, ``supplement_table1``: the rows that the paper's table
+            has for ``dataset`` and ``split.tasks``, each with its own frames.
         frames: frames used of a stored clip, one run for each: 4, 8, 16, or ``all``; rows of the paper's tables have their own.
         seeds: seeds, one run for each.
         roles: role for training, role for choosing the epoch (``none``: the last epoch is used), and role that is reported.

@@ -127,8 +127,7 @@ def _table(name: str, found: Sequence[PublishedResult], runs: Mapping[tuple[str,
     if not rows:
         return None
     columns = [f"{dataset}: {what}" for dataset in datasets for what in ("memory, frames", "Acc", "BWF")]
-    title = "Table 1 of the supplement" if name == "supplement" else name
-    caption = f"{title}: percent, {SPREAD}; memory after the last task"
+    caption = f"{name}: percent, {SPREAD}; memory after the last task"
     table = Table(["model", "tasks", "frames per video", "from", *columns], rows, caption, decimals=2)
     return without_empty_columns(table)
 

@@ -66,7 +66,7 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     if stage is None:
         return "no frames are stored"
     fps = facts().splits.activitynet_fps if released == "activitynet" else None
-    view, made = paper_settings("er", dataset="ucf101")["view"], stage.recipe["settings"]
+    view, made = paper_settings("er", dataset="ucf101", preset="as_written")["view"], stage.recipe["settings"]
     wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": view["segments"]}
     if differences := record_differences(made["plan"], wanted, "frames."):
         return differences[0]

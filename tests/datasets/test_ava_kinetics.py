@@ -266,5 +266,5 @@ def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
     whole = accuracy(Confusion.of(truth, said))
     assert (4 * rows["LG", 1, True] + 4 * rows["SM", 1, True]) / 8 == whole
     pre = [v for v in values if v.metric.startswith("pre.")]
-    assert {v.split for v in values} == {"testing"}
+    assert {v.split for v in values} == {"test_set"}
     assert len({v.position for v in pre if v.position is not None}) == 1

@@ -13,7 +13,7 @@ from benchwright.curation.rows import Reject
 from benchwright.curation.video.frame_plans import FramePlan, choose_frames
 from benchwright.datasets.activitynet.annotations import read_tsp_csv
 from benchwright.datasets.ucf101.lists import read_lists
-from benchwright.datasets.vclimb.facts import facts
+from benchwright.datasets.vclimb.facts import facts, published_figures
 from benchwright.datasets.vclimb.split_files import SplitClip, read_split
 from benchwright.datasets.vclimb.splits import assign_clip_roles, assign_tasks, untrim
 from benchwright.datasets.vclimb.tables import frames_per_video, leaks, per_task, table_1
@@ -128,6 +128,15 @@ def test_untrim_drops_what_the_paper_drops(anet: pa.Table) -> None:
     for reason, by in dropped.items():
         mine = rejected.filter(pc.equal(rejected["reason"], reason))["key"].to_pylist()
         assert {role: sum(role_of[key] == role for key in mine) for role in by} == by
+
+
+def test_the_tables_of_the_supplement_have_names_of_their_own() -> None:
+    """The supplement's Table 1 is not the paper's."""
+    names = dict.fromkeys((one.table, one.group) for one in published_figures())
+    assert list(names) == [
+        *((f"Table {n}", f"table{n}") for n in (2, 3, 4)),
+        ("Table 1 of the supplement", "supplement_table1"),
+    ]
 
 
 def test_frames_per_video_of_table_1(anet: pa.Table) -> None:

@@ -318,7 +318,7 @@ def test_the_test_set_is_that_of_table_1(tmp_path: Path):
     rows = run("evm", tmp_path, made).rows
     n = [{split: len(samples.y) for split, samples in one.splits.items()} for one in made[0]]
     later = [one["validate"] + one["test"] for one in n[1:]]
-    asked = {"split": "testing", "phase": "post", "task": "none", "measure": "mcc"}
+    asked = {"split": "test_set", "phase": "post", "task": "none", "measure": "mcc"}
     mine = [row for row in rows if all(row[name] == value for name, value in asked.items())]
     plain, sums, start = (
         {row["increment"]: row["n"] for row in mine if (row["cumulative"], row["from_start"]) == kind}
@@ -329,7 +329,7 @@ def test_the_test_set_is_that_of_table_1(tmp_path: Path):
     assert start == {0: n[0]["test"], 1: n[0]["test"] + later[0], 2: n[0]["test"] + sum(later)}
     same = {"task": "none", "novel_to": "", "phase": "post", "increment": 0}
     ran = Ran([], rows)
-    assert values(ran, "mcc", **same, split="testing") == values(ran, "mcc", **same, split="test")
+    assert values(ran, "mcc", **same, split="test_set") == values(ran, "mcc", **same, split="test")
 
 
 def test_clusters_of_unknowns_are_those_of_the_whole_test_set(tmp_path: Path):
@@ -347,7 +347,7 @@ def test_clusters_of_unknowns_are_those_of_the_whole_test_set(tmp_path: Path):
             assert min(guess for some in found for guess in some) < -1
             assert found[0] & found[1]
     where = {"task": "recognition", "novel_to": "predictor"}
-    joined = values(ran, "nmi_arithmetic", split="testing", **where)
+    joined = values(ran, "nmi_arithmetic", split="test_set", **where)
     apart = [values(ran, "nmi_arithmetic", split=split, **where) for split in ("validate", "test")]
     assert len(joined) == 2
     assert np.greater_equal(joined, np.min(apart, axis=0) - 0.02).all()
@@ -437,7 +437,7 @@ def test_a_split_may_be_empty(tmp_path: Path):
     increments = [made[0][0], Increment("1", second.train, second.validate, empty)]
     rows = run("evm", tmp_path, (increments, made[1]))
     assert values(rows, "mcc", split="test") == []
-    assert values(rows, "mcc", split="testing") == values(rows, "mcc", split="validate")
+    assert values(rows, "mcc", split="test_set") == values(rows, "mcc", split="validate")
 
 
 def test_a_run_that_was_killed_at_its_end_is_read_and_not_fitted_again(tmp_path: Path):

@@ -19,7 +19,7 @@ from benchwright.training.predictors.registry import PREDICTORS, new_predictor
 def told(method: str, settings: dict[str, Any], *, rows: int, said: int, novel: int = 30, count: int = 100) -> list[str]:
     values = [measured("labels_given", rows, position=0)]
     values += [
-        measured(f"pre.{name}", value, split="testing")
+        measured(f"pre.{name}", value, split="test_set")
         for name, value in (("samples", count), ("said_unknown", said), ("novel", novel))
     ]
     table = pa.Table.from_pylist([vars(value) for value in values], schema=schema_of(Value))

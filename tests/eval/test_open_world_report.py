@@ -110,10 +110,10 @@ def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
 
 
 def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
-    shown = numbers(measure_figure(tidy, "mcc", Shown("none", "testing", cumulative=True), predictor="near"))
+    shown = numbers(measure_figure(tidy, "mcc", Shown("none", "test_set", cumulative=True), predictor="near"))
     assert list(shown) == ["increment", "feedback 0", "feedback 1"]
     assert shown["feedback 0"][-1] < shown["feedback 1"][-1]
-    rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "testing"}
+    rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "test_set"}
     assert shown["feedback 0"] == of(tidy, **rows, cumulative=True, from_start=False)
 
 
@@ -229,7 +229,7 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
         [p, f, "classification", when] for when in ("after", "before") for p in ("far", "near") for f in "01"
     ]
     assert {row[4] for row in table.rows} == {2 * 6 * (3 + 4)}  # the same samples before and after
-    rows = {"split": "testing", "task": "none", "measure": "mcc", "feedback": 1.0, "predictor": "near", "phase": "post"}
+    rows = {"split": "test_set", "task": "none", "measure": "mcc", "feedback": 1.0, "predictor": "near", "phase": "post"}
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter(*(pl.col(name) == value for name, value in rows.items()))
     assert frame.filter("from_start").sort("at")["n"].to_list() == [12, 12 + 36, 12 + 36 + 48]  # of increment 0 test alone
     each, folded = (block.blocks[0] for block in titled["Over all increments"].blocks if isinstance(block, Details))
@@ -238,12 +238,15 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
     assert [row[:3] for row in each.rows[:3]] == [["far", "0", str(increment)] for increment in range(3)]
     assert each.rows[0][3] is None  # increment 0 is not measured before feedback
     row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
-    rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "testing", "increment": 2}
+    rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "test_set", "increment": 2}
     assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True, from_start=False)[0]
     times = next(block for block in titled["Novelty reaction time"].blocks if isinstance(block, Table))
     assert [row[0] for row in times.rows] == ["far", "far", "near", "near"]
     assert list(times.rows[0][2:]) == [1.0] * 8
-    assert times.columns[2:4] == ["last novel; any", "last novel; any; before it"]
+    assert times.columns[2:4] == [
+        "up to the last novel sample, any detection, detected sample counted",
+        "up to the last novel sample, any detection, detected sample not counted",
+    ]
 
 
 def test_all_predictors_and_amounts_are_in_one_plot(tidy, sections):
@@ -251,14 +254,14 @@ def test_all_predictors_and_amounts_are_in_one_plot(tidy, sections):
     for title, name in (("Classification", "classification"), ("Unmapped classes", "none")):
         figures = [block for block in titled[title].blocks if isinstance(block, Figure)]
         assert [list(numbers(figure))[1:] for figure in figures] == [["0 % far", "100 % far", "0 % near", "100 % near"]]
-        rows = {"predictor": "far", "feedback": 1.0, "measure": "mcc", "task": name, "split": "testing", "cumulative": False}
+        rows = {"predictor": "far", "feedback": 1.0, "measure": "mcc", "task": name, "split": "test_set", "cumulative": False}
         assert numbers(figures[0])["100 % far"] == of(tidy, **rows, novel_to="" if name == "none" else "predictor")
 
 
 def test_strata_are_drawn_as_in_figure_12(tidy):
     """Accuracy, MCC and NMI by stratum, of sums from increment 0 on after feedback, with all predictors and amounts."""
     rows = pl.DataFrame(pl.from_arrow(tidy)).filter(
-        pl.col("split") == "testing", pl.col("task") == "classification", pl.col("novel_to") == "predictor"
+        pl.col("split") == "test_set", pl.col("task") == "classification", pl.col("novel_to") == "predictor"
     )
     half = pl.when(pl.col("stratum") == "1").then(0.5).otherwise(1.0)
     strata = pl.concat(

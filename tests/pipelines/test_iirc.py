@@ -630,6 +630,17 @@ def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None
     assert "did not run it" in departure(line("agem", "imagenet"))
     assert departure(line("er_infinite")) == ""
     assert "no configuration" in departure(line("er_infinite", "imagenet"))
+    # Of ImageNet the code has joint training for -full alone, and incremental joint training for -lite alone.
+    for name, published, there in (
+        ("joint", "imagenet_full", True),
+        ("joint", "imagenet_lite", False),
+        ("incremental_joint", "imagenet_lite", True),
+        ("incremental_joint", "imagenet_full", False),
+    ):
+        why = departure(line(name, "imagenet"), published)
+        assert (why == "") == there, (name, published, why)
+        assert there or "has no configuration of it for IIRC-ImageNet" in why
+    assert departure(line("joint"), "cifar100") == departure(line("er", "imagenet"), "imagenet_lite") == ""
 
 
 def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> None:

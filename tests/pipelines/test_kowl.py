@@ -158,7 +158,7 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
         for row in training_results.results(str(evaluated)).to_pylist()
         if row["position"] is None
     }
-    with_start = whole["feedback 1", "gmm_finch", "testing", "from_start.post.classification.predictor.mcc"]
+    with_start = whole["feedback 1", "gmm_finch", "test_set", "from_start.post.classification.predictor.mcc"]
     assert with_start == pytest.approx(0.7372470823257342)  # of increment 0 its test rows alone
     assert mean["recognition nmi"] == pytest.approx(0.6068631364294912)  # clusters of the whole test set
     assert 0.2 < mean["detection mcc"] < 0.95

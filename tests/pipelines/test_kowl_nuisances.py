@@ -67,7 +67,7 @@ def test_what_changes_nothing_is_scored_as_before_and_noise_is_not(drawn: tuple[
         "predictor": "gmm_finch, model = features",
         "task": "classification",
         "cumulative": False,
-        "split": "testing",
+        "split": "test_set",
     }
     found = seen(frame, **asked, measure="top1_accuracy", phase="pre")
     by = {
@@ -118,7 +118,7 @@ def test_feature_sets_stand_side_by_side(drawn: tuple[Path, pl.DataFrame]) -> No
     out, frame = drawn
     assert set(frame["predictor"]) == {"gmm_finch, model = features", "gmm_finch, model = second"}
     assert set(seen(frame, predictor="gmm_finch, model = second")["stratum"]) == {"none", "rotation"}
-    [section] = nuisance_sections(seen(frame, split="testing", measure="top1_accuracy").to_arrow())
+    [section] = nuisance_sections(seen(frame, split="test_set", measure="top1_accuracy").to_arrow())
     drawn_figures = [block for block in section.blocks if isinstance(block, Figure)]
     assert next(list(figure.data.columns) for figure in drawn_figures if figure.data) == [
         "visual transform", "gmm_finch, model = features", "gmm_finch, model = second",

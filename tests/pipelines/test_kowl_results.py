@@ -364,7 +364,7 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
         pl.col("from_start"),
         pl.col("increment") == 2,
         pl.col("phase") == "post",
-        pl.col("split") == "testing",
+        pl.col("split") == "test_set",
         pl.col("task") == "classification",
         pl.col("novel_to") == "predictor",
         pl.col("measure") == "top1_accuracy",

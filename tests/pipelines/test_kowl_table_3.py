@@ -114,6 +114,34 @@ def test_table_3_of_a_run(run: Path, bw: Cli) -> None:
     assert {row["value"] for row in flipped if row["metric"] == "start.mcc"} == {found["original", "logits", "test"]}
 
 
+def samples_of_table_1(novel_in_increment_0: int) -> pa.Table:
+    """Samples with the counts of the paper's Table 1; Table 2 has one novel test sample in increment 0."""
+    columns: dict[str, list[Any]] = {name: [] for name in ("increment", "role", "novel", "label_recent_first")}
+
+    def add(increment: int, role: str, novel: bool, labels: list[str], count: int) -> None:
+        for name, values in zip(columns, ([increment], [role], [novel], labels), strict=True):
+            columns[name].append(np.resize(values, count))
+
+    for row in paper.table_1().to_pylist():
+        at, new = row["increment"], [f"new {row['increment']} {n}" for n in range(row["novel_classes"])]
+        known = [f"known {n}" for n in range(row["known_classes"])] if at == 0 else ["known 0"]
+        add(at, "train", False, known, row["train_known"])
+        add(at, "train", True, new or ["none"], row["train_novel"])
+        add(at, "test", False, ["known 0"], row["test_known"])
+        add(at, "test", True, new or ["never trained"], row["test_novel"] if at else novel_in_increment_0)
+    return pa.table({name: np.concatenate(parts) for name, parts in columns.items()})
+
+
+@pytest.mark.parametrize(("novel", "same"), [(0, True), (1, True), (2, False)])
+def test_the_papers_samples_have_the_counts_of_table_1_or_of_table_2(novel: int, same: bool) -> None:
+    """The lists have the novel test sample of increment 0 that Table 2 counts and Table 1 leaves out."""
+    stored = ['features={kind="stored", root="v", width=4, files=[{path="f.npz"}]}']
+    releases = ['labels.releases=["kinetics400", "kinetics600", "kinetics700_2020"]']
+    config = api.job("kowl", config="tiny", overrides=[*stored, *releases]).config
+    differs = paper.data_differs(config, samples_of_table_1(novel))
+    assert differs == ("" if same else "the increments are not those of the paper's Table 1")
+
+
 def test_table_3_is_shown_beside_features_whose_digest_is_stated(run: Path, bw: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """By data, features and settings of each classifier; without a stated digest there is no figure of the paper."""
     out = str(run / "run")
@@ -122,6 +150,7 @@ def test_table_3_is_shown_beside_features_whose_digest_is_stated(run: Path, bw: 
     plain = api.job("kowl", config="tiny").config
     samples = DatasetIndex.open(f"{out}/dataset").table
     assert paper.data_differs(plain, samples) == "the increments are not those of the paper's Table 1"
+    # Counts of a tiny run are never the paper's: test_the_papers_samples_have_the_counts_of_table_1_or_of_table_2.
     monkeypatch.setattr(paper, "has_published_counts", lambda config, ours: True)
     assert paper.data_differs(plain, samples) == "features are synthetic"
     job = api.job("kowl", config="tiny", overrides=['features={kind="stored", root="v", width=4, files=[{path="f.npz"}]}'])
@@ -156,9 +185,22 @@ def test_table_3_is_shown_beside_features_whose_digest_is_stated(run: Path, bw: 
     at = [row[0] for row in table.rows].index("TSF ANN 1")
     assert table.rows[at - 1][:2] == [next(row.under for row in rows if row.name == "TSF ANN 1"), "this run"]
     ann = [line for line in found if line.method == "ann"]
-    for changes, name in (({"epochs": 100}, "TSF ANN 100"), ({"epochs": 100, "hidden": 768}, "TSF ANN 100")):
-        [row] = paper.table_3_rows([settings(line, **changes) for line in ann], known, digests, "")[0]
-        assert row.name == name
+    # Two networks: the text's, as wide as the features (4 here) with dropout 0.5, and that of the released configurations.
+    for changes, shown in (
+        ({"epochs": 100}, True),
+        ({"epochs": 100, "hidden": 4}, True),
+        ({"epochs": 100, "hidden": 768, "dropout": 0.75}, True),
+        ({"epochs": 100, "hidden": 768}, False),
+        ({"epochs": 100, "dropout": 0.75}, False),
+        ({"epochs": 100, "hidden": 2048, "dropout": 0.75}, False),
+    ):
+        rows, notes = paper.table_3_rows([settings(line, **changes) for line in ann], known, digests, "")
+        assert [row.name for row in rows] == ["TSF ANN 100"] * shown, (changes, str(notes))
+    x3d = dataclasses.replace(known.evaluation, published={"X3D": {"features": digests["features"]}})
+    of_x3d = dataclasses.replace(known, evaluation=x3d)
+    for changes, shown in (({"hidden": 2048, "dropout": 0.75}, True), ({"hidden": 2048}, False), ({}, True)):
+        rows, _ = paper.table_3_rows([settings(line, **changes) for line in ann], of_x3d, digests, "")
+        assert [row.name for row in rows] == ["X3D ANN 1"] * shown, changes
     for changes, why in (
         ({"epochs": 2}, "no row TSF ANN 2"),
         ({"validation_error": 0.1}, "were changed: predictor.valid"),
@@ -166,7 +208,12 @@ def test_table_3_is_shown_beside_features_whose_digest_is_stated(run: Path, bw: 
         rows, notes = paper.table_3_rows([settings(line, **changes) for line in ann], known, digests, "")
         assert not rows
         assert why in str(notes)
-    assert paper.table_3_rows(mine, known, {**digests, "features": "0" * 64}, "")[0][0].name == "X3D Original"
+    rows, notes = paper.table_3_rows(mine, known, {**digests, "features": "0" * 64}, "")
+    assert [row.name for row in rows] == ["X3D Original"]
+    assert f"published states {digests['features']} for features, and the run has {'0' * 64}" in str(notes[0])
+    assert f"--set evaluation.published.TSF.features={'0' * 64}" in str(notes[1])
+    assert "logits=" not in str(notes[1])
+    assert len(paper.table_3_rows(mine, known, digests, "")[1]) == 1
     assert not paper.table_3_rows(mine, known, digests, "features are synthetic")[0]
 
 
@@ -205,6 +252,11 @@ def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, 
         ("evaluation.settings_of_sets={third={ann={hidden=5}}}", "no feature set 'third': there are features, second"),
         ("evaluation.settings_of_sets={second={anns={hidden=5}}}", "no predictor 'anns'"),
         ("evaluation.settings_of_sets={second={ann={hiden=5}}}", "has no 'hiden'"),
+        (
+            f"evaluation.published.TSF.third={'0' * 64}",
+            "published.TSF.third: no feature set 'third': there are features, second",
+        ),
+        (f"evaluation.published.X3D.second={'0' * 63}x", "a digest has 64 characters 0-9 and a-f"),
     ):
         told = bw("train", out, "--set", given, "--quiet")
         assert (told.code, says in told.err) == (2, True), told.err

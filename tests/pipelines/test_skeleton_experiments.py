@@ -125,6 +125,25 @@ def test_every_order_is_there_once_and_under_the_bound(run: Path) -> None:
     assert len({tuple(sorted(order)) for order in orders.values()}) == 1  # the same tasks in other orders
 
 
+@pytest.mark.parametrize("start", ["finetune", "scratch"])
+def test_order_sensitivity_does_not_apply_to_joint_training_as_in_the_paper(start: str) -> None:
+    """Section 5.1: JOINT, which is replay of all samples there, was not trained for these experiments."""
+    one = Line("task_order", "joint", "gcn", {"method.start": start}, "joint", pa.table({}))
+    assert not skeleton_series.depends_on_orders(one)
+    assert skeleton_series.depends_on_orders(dataclasses.replace(one, method="er"))
+
+
+@pytest.mark.parametrize("asked", [[], ["task_order"], ["default", "class-order"]])
+def test_settings_with_nothing_to_train_are_refused(run: Path, asked: list[str]) -> None:
+    c = settings("tiny", 'evaluation.methods=["joint"]', 'evaluation.experiments=["task_order"]')
+    with pytest.raises(WrongUse) as told:
+        baselines.trainings(c, str(run), [], asked)
+    assert str(told.value) == "joint is not trained in several orders, as in the paper: add --method joint, or another method"
+    assert baselines.trainings(c, str(run), ["joint"], asked)
+    beside = settings("tiny", 'evaluation.methods=["joint"]')  # experiments default and task_order
+    assert [one.protocol for one in baselines.trainings(beside, str(run), [], [])] == ["default"]
+
+
 def test_a_shared_beginning_is_the_same_whatever_is_trained_beside_it(run: Path) -> None:
     for method in ("finetune", "er", "joint"):
         pair = [default_matrices(line(run, experiment, method)) for experiment in ("task_order", "default")]
@@ -145,7 +164,7 @@ def test_a_shared_beginning_is_the_same_whatever_is_trained_beside_it(run: Path)
 
 def test_each_order_is_a_run_of_its_own_or_has_the_draw_of_its_repeat(run: Path, copy: Path) -> None:
     shutil.rmtree(copy / "experiments")
-    chosen = "evaluation.seeds=per_order", "evaluation.orders_per_part=3"
+    chosen = "evaluation.draws=per_order", "evaluation.orders_per_part=3"
     train(settings("tiny", *chosen, "evaluation.task_orders=4"), copy, "finetune", "er", on=("task_order",))
     for name in ("finetune", "er"):
         shared, own = (learned_orders(line(out, "task_order", name)) for out in (run, copy))
@@ -387,7 +406,7 @@ def test_a_model_that_learns_one_order_has_a_seed_for_each_order_too(run: Path) 
 
     few = "evaluation.task_orders=2", "evaluation.class_orders=1", "evaluation.repeats=2"
     assert seeds(settings("tiny", *few)) == [0, 0, 1, 1, 0, 1]
-    first, second, *others = seeds(settings("tiny", *few, "evaluation.seeds=per_order"))
+    first, second, *others = seeds(settings("tiny", *few, "evaluation.draws=per_order"))
     assert (first, others[0]) == (0, 1)  # the default order of each repeat
     assert len({first, second, *others}) == 6
 
@@ -505,7 +524,7 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
 
     def why(method: str = "ewc", model: str = "gcn", orders: int = 120, repeats: int = 5, **changed: Any) -> str:
         told = flat(training_settings(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
-        told |= {"seeds": "per_order"}
+        told |= {"draws": "per_order"}
         one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
         over = skeleton_series.OverOrders(["0", "1"], order_difference([[[1.0, 0.5], [0.75, 0.5]]] * repeats), orders)
         series = skeleton_series.Series(method, method, (one,), one.settings)
@@ -517,7 +536,7 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     assert beside()
     assert beside(repeats=6)
     assert why(repeats=4) == "Table 2 is the mean over 5 repeats, and 4 of these have every order"
-    assert why(seeds="per_repeat").startswith("the orders of a repeat share initial weights and memories")
+    assert why(draws="per_repeat").startswith("the orders of a repeat share initial weights and memories")
     assert beside("er")
     assert not beside(orders=6), "differences over fewer orders are smaller"
     assert not beside("joint")  # which Table 2 does not have
@@ -697,7 +716,7 @@ def test_packaged_settings_are_the_paper_s(name: str | None, paper: Any) -> None
     assert (e.network.width, e.network.depth) == (told["width"], told["depth"])
     assert (e.schedule.epochs, e.schedule.learning_rate) == (told["epochs"], told["learning_rate"])
     assert (len(task_orders(5)), e.class_orders) == (told["task_orders"], told["class_orders"])
-    assert (e.repeats, e.seeds) == (told["repeats"], "per_order")
+    assert (e.repeats, e.draws) == (told["repeats"], "per_order")
     assert set(table_2("task", paper)) == set(table_2("class", paper)) == {*e.methods} - {"joint"}
 
 

@@ -191,7 +191,7 @@ def test_quotas_of_the_paper():
     quotas = [room.quota(int(seen)) for seen in np.cumsum(sizes)]
     assert (quotas[0], quotas[-1]) == (183, 20)
     for name in facts().datasets:
-        capacity = paper_settings("icarl", dataset=name)["memory"]["size"]
+        capacity = paper_settings("icarl", dataset=name, preset="as_released")["memory"]["size"]
         assert capacity == facts().datasets[name].memory_videos
         held = Capacity(capacity).quota(facts().datasets[name].classes) * facts().datasets[name].classes
         for frames, stated in facts().memory[name].frames_in_paper.items() if name in facts().memory else ():
@@ -256,7 +256,7 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
     learner = a_learner(memory=Capacity(2), order=order, exemplars="given")
     learn(learner, 1)
     assert learner.buffer.tolist() == [3, 30]
-    settings = paper_settings("icarl", dataset="ucf101")
+    settings = paper_settings("icarl", dataset="ucf101", preset="as_released")
     settings["memory"] |= {"choice": "given", "keys": ["b", "a"]}
     made = parts_of(settings, load_name(METHODS, "icarl"), tsn, labels="one", classes="new")
     assert made.method.exemplars == "given"
@@ -317,7 +317,7 @@ def test_methods_of_graph_streams_are_refused(name: str):
     own = {"strength": 0.5, "fraction": 0.2, "forward": "memory"}
     if name == "twp":
         own = {"strength_loss": 1.0, "strength_topology": 1.0, "gradients": "fresh"}
-    settings = {**paper_settings("icarl", dataset="ucf101"), "method": own}
+    settings = {**paper_settings("icarl", dataset="ucf101", preset="as_released"), "method": own}
     with pytest.raises(ValueError, match=f"method '{name}' trains only on batched graph streams"):
         parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
 
@@ -516,14 +516,16 @@ def test_presets_of_code_and_paper():
         wanted = {"ucf101": (3e3, 20), "kinetics400": kinetics, "activitynet_trim": (3e5, 20), "activitynet_untrim": (3e5, 20)}
         found = {dataset: paper_settings("ewc", dataset=dataset, preset=preset) for dataset in wanted}
         assert {d: (one["method"]["strength"], one["schedule"]["epochs"]) for d, one in found.items()} == wanted
-    assert paper_settings("mas", dataset="ucf101")["method"]["strength"] == 3e5
-    assert paper_settings("er", dataset="ucf101")["method"]["predict"] == "head"
+    assert paper_settings("mas", dataset="ucf101", preset="as_released")["method"]["strength"] == 3e5
+    assert paper_settings("er", dataset="ucf101", preset="as_released")["method"]["predict"] == "head"
     assert paper_settings("er", dataset="ucf101", preset="as_written")["method"]["predict"] == "nearest_mean"
-    assert paper_settings("bic", dataset="ucf101")["method"] == {"share": 0.9, "temperature": 2.0}
+    assert paper_settings("bic", dataset="ucf101", preset="as_released")["method"] == {"share": 0.9, "temperature": 2.0}
+    with pytest.raises(TypeError, match="preset"):  # neither is the default
+        paper_settings("er", dataset="ucf101")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="no method 'gem'"):
-        paper_settings("gem", dataset="ucf101")
+        paper_settings("gem", dataset="ucf101", preset="as_released")
     with pytest.raises(ValueError, match="data set 'ucf102'"):
-        paper_settings("er", dataset="ucf102")
+        paper_settings("er", dataset="ucf102", preset="as_released")
 
 
 @pytest.mark.parametrize("preset", ["as_released", "as_written"])
@@ -578,12 +580,14 @@ def test_names_of_before_are_read_as_those_of_today():
     assert [present_name(name) for name in ("naive", "naive+tc", "replay", "er", "own.py:naive")] == [
         "er", "er+tc", "er", "er", "own.py:naive"
     ]  # fmt: skip
-    assert paper_settings("naive+tc", dataset="ucf101") == paper_settings("er+tc", dataset="ucf101")
+    assert paper_settings("naive+tc", dataset="ucf101", preset="as_released") == paper_settings(
+        "er+tc", dataset="ucf101", preset="as_released"
+    )
 
 
 def test_all_baselines_can_be_made():
     for name in paper_methods():
-        settings = paper_settings(name + "+tc", dataset="ucf101", frames=8)
+        settings = paper_settings(name + "+tc", dataset="ucf101", frames=8, preset="as_released")
         parts = parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
         assert isinstance(Learner(parts, sample=CLIP, seed=0), Learner)
     for table, says in (

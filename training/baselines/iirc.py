@@ -16,8 +16,13 @@ def paper_methods() -> list[str]:
 
 
 def ours(name: str, *, dataset: str) -> str:
-    """Why a method's settings for a data set are not the paper's; "" if they are those of the paper's released code."""
-    return _facts()["ours"][dataset].get(name, "")
+    """Why a method's settings for a data set are not the paper's; "" if they are those of the paper's released code.
+
+    Args:
+        name: see ``paper_settings``.
+        dataset: "cifar100", "imagenet"; or "imagenet_lite" or "imagenet_full", for what differs between the two.
+    """
+    return _facts()["ours"].get(dataset, {}).get(name, "")
 
 
 def paper_settings(name: str, *, dataset: str) -> tuple[str, dict[str, Any]]:

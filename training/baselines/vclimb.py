@@ -20,8 +20,8 @@ CONSISTENT = "+tc"
 MODEL = "tsn"
 """Name of the paper's model."""
 
-GROUPS = ("table2", "table3", "table4", "supplement")
-"""Names that stand for the rows of the paper's tables of results; ``supplement``: of its Table 1."""
+GROUPS = ("table2", "table3", "table4", "supplement_table1")
+"""Names that stand for the rows of the paper's tables of results."""
 
 _PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "er", "iCaRL": "icarl", "BiC": "bic"}
 
@@ -61,7 +61,7 @@ def present_name(name: str) -> str:
 
 
 def paper_settings(
-    name: str, *, dataset: str, preset: Preset = "as_released", frames: FrameCount = "all", variant: Preset | None = None
+    name: str, *, dataset: str, preset: Preset, frames: FrameCount = "all", variant: Preset | None = None
 ) -> dict[str, Any]:
     """All settings of one baseline as JSON values, to be changed by a user's own where wanted.
 

@@ -33,7 +33,8 @@ def er(
     batches: Batches = "mixed",
     memory: Sampler = "random",
 ) -> Method:
-    """Experience replay: classification loss on new and stored samples. The defaults are vCLIMB's naive replay.
+    """Experience replay: classification loss on new and stored samples. The defaults are naive replay as
+    vCLIMB's released code has it.
 
     Args:
         predict: "head" (vCLIMB ``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says

@@ -13,7 +13,7 @@ def paper_settings() -> dict[str, dict[str, Any]]:
     >>> paper_settings()["ann"]["epochs"]
     1
     """
-    return {name: table for name, table in package_toml(__package__, "kowl.toml").items() if name != "start"}
+    return {name: table for name, table in package_toml(__package__, "kowl.toml").items() if name not in ("start", "released")}
 
 
 def start_settings() -> dict[str, dict[str, Any]]:
@@ -23,3 +23,13 @@ def start_settings() -> dict[str, dict[str, Any]]:
     {'ann': {'validation_error': 0}}
     """
     return package_toml(__package__, "kowl.toml")["start"]
+
+
+def released_settings() -> dict[str, dict[str, dict[str, Any]]]:
+    """``[released]`` of ``kowl.toml``: predictor -> backbone, "TSF" or "X3D" -> values of the released configurations that
+    differ from the text's.
+
+    >>> released_settings()["ann"]["X3D"]
+    {'hidden': 2048, 'dropout': 0.75}
+    """
+    return package_toml(__package__, "kowl.toml")["released"]

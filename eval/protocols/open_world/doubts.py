@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...results import Line, lines
-from .measures import TESTING
+from .measures import TEST_SET
 
 LEAST_STEPS = 50
 """Minimum number of optimiser steps for increment 0; with fewer, nothing is learned. At the paper's size one epoch has 219."""
@@ -48,7 +48,7 @@ def _of_line(line: Line) -> Iterator[str]:
                 f"{who}: increment 0 was learned in {steps} optimiser steps ({rows:,.0f} samples in batches of {batch}, "
                 f"epochs: {settings['epochs']}): raise {where['epochs']}"
             )
-    count, said, novel = (_mean(line, f"pre.{name}", split=TESTING) for name in ("samples", "said_unknown", "novel"))
+    count, said, novel = (_mean(line, f"pre.{name}", split=TEST_SET) for name in ("samples", "said_unknown", "novel"))
     if not count or not novel:
         return
     text = f"before feedback it called {said:,.0f} of {count:,.0f} samples unknown, {novel:,.0f} were of new classes"

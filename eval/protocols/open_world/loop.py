@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 
 from ....curation.checkpoint import Checkpoint
 from ...metrics.confusion import top_labels
-from .measures import TOP, is_testing, matrices, ordered_measures
+from .measures import TOP, in_test_set, matrices, ordered_measures
 from .predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
@@ -383,7 +383,7 @@ def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str, t
 def _sets(increment: Increment, t: int) -> list[dict[str, SplitSamples]]:
     """The splits by name that are predicted in one call, in the order of the calls."""
     splits = increment.splits
-    test = {name: splits.pop(name) for name in list(splits) if t > 0 and is_testing(t, name)}
+    test = {name: splits.pop(name) for name in list(splits) if t > 0 and in_test_set(t, name)}
     return [*({name: samples} for name, samples in splits.items()), *([test] if test else [])]
 
 

@@ -42,7 +42,7 @@ from .predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
 TOP = 5
-TESTING = "testing"
+TEST_SET = "test_set"
 """The paper's test set (its Table 1): the test rows of increment 0; from increment 1 on the validation and test rows together.
 Thresholds are found on the validation rows of increment 0, which therefore belong to no measure of it."""
 CUMULATIVE, FROM_START = "cumulative.", "from_start."
@@ -51,7 +51,7 @@ COLUMNS = pa.schema(
         "increment": pa.int64(),
         "at": pa.float64(),  # place in plots: t before feedback, t + 0.5 after it
         "phase": pa.string(),  # "pre" or "post"
-        "split": pa.string(),  # "train", "validate", "test", "testing"
+        "split": pa.string(),  # "train", "validate", "test", "test_set"
         "feedback": pa.float64(),
         "cumulative": pa.bool_(),  # over this increment and the earlier ones
         "from_start": pa.bool_(),  # for sums: increment 0 included, as in the released code; only for "post"
@@ -184,7 +184,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
             if phase == "post":
                 clusters = int(np.count_nonzero(part.columns < UNKNOWN))
                 yield measured("recognised_clusters", clusters, position=increment, split=part.split)
-        tops = _with_testing(increment, tops)
+        tops = _with_test_set(increment, tops)
         for split, (truth, top) in tops.items():
             yield measured(f"{phase}.samples", len(truth), position=increment, split=split)
             if phase == "pre":
@@ -206,26 +206,26 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
         yield measured(f"pre.{name}", number, split=split)
 
 
-def is_testing(increment: int, split: str) -> bool:
-    """Whether a split belongs to an increment's ``TESTING``.
+def in_test_set(increment: int, split: str) -> bool:
+    """Whether a split belongs to an increment's ``TEST_SET``.
 
-    >>> [is_testing(increment, "validate") for increment in (0, 1)], is_testing(0, "test"), is_testing(1, "train")
+    >>> [in_test_set(increment, "validate") for increment in (0, 1)], in_test_set(0, "test"), in_test_set(1, "train")
     ([False, True], True, False)
     """
     return split == "test" or (split == "validate" and increment > 0)
 
 
-def _with_testing(increment: int, tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
-    """The splits, and additionally ``TESTING``: validation rows, then test rows."""
-    both = [tops[split] for split in ("validate", "test") if split in tops and is_testing(increment, split)]
+def _with_test_set(increment: int, tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
+    """The splits, and additionally ``TEST_SET``: validation rows, then test rows."""
+    both = [tops[split] for split in ("validate", "test") if split in tops and in_test_set(increment, split)]
     if not both:
         return dict(tops)
     truth, top = (np.concatenate(each) for each in zip(*both, strict=True))
-    return {**tops, TESTING: (truth, top)}
+    return {**tops, TEST_SET: (truth, top)}
 
 
 def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
-    """Measures of the classification task for each stratum, on ``TESTING``, in the order of increments.
+    """Measures of the classification task for each stratum, on ``TEST_SET``, in the order of increments.
 
     These are the paper's ablation. Confusion matrices are summed for each stratum: if every sample belongs to exactly one
     stratum of a stratification, they add up to the matrix of all samples.
@@ -240,7 +240,7 @@ def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
         values.
     """
     wanted = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
-    parts = (part for part in OpenWorldPredictions(predictions) if is_testing(part.increment, part.split))
+    parts = (part for part in OpenWorldPredictions(predictions) if in_test_set(part.increment, part.split))
     phases = itertools.groupby(parts, lambda part: (part.increment, part.phase))
     yield from _measures_of_strata((phase, _summed_by_stratum(some, wanted)) for phase, some in phases)
 
@@ -294,7 +294,7 @@ def measure_nuisances(*, predictions: Rows) -> Iterator[Value]:
         predictions: predictions stored by the training; no rows if it diverged.
 
     Yields:
-        Values of the classification task and of unreduced classes, for training samples and for ``TESTING``, whose stratum is
+        Values of the classification task and of unreduced classes, for training samples and for ``TEST_SET``, whose stratum is
         named ``nuisance=rotation``, or ``nuisance=none``.
     """
     if predictions.num_rows:
@@ -312,9 +312,9 @@ _OF_NUISANCES: tuple[tuple[str, OpenWorldTask], ...] = (("", "none"), ("predicto
 def _summed_by_transform(parts: Iterable[Predicted]) -> Mapping[tuple[int, str], _Strata]:
     found: dict[tuple[int, str], dict[tuple[str, str], dict[tuple[str, OpenWorldTask], Ordered]]] = {}
     for part in parts:
-        if part.split != "train" and not is_testing(part.increment, part.split):
+        if part.split != "train" and not in_test_set(part.increment, part.split):
             continue
-        split = "train" if part.split == "train" else TESTING
+        split = "train" if part.split == "train" else TEST_SET
         strata = found.setdefault((part.increment, part.phase), {})
         mine = strata.setdefault((split, f"{NUISANCE}={part.transform or 'none'}"), {})
         top = top_labels(part.columns, part.probabilities, TOP)
@@ -336,7 +336,7 @@ def _summed_by_stratum(parts: Iterable[Predicted], strata: pl.DataFrame) -> _Str
             at = row[names == name]
             ordered = Ordered.of(part.truth[at], top[at], part.known["predictor"], "classification")
             found[name] = found[name] + ordered if name in found else ordered
-    return {(TESTING, name): {("predictor", "classification"): found[name]} for name in sorted(found)}
+    return {(TEST_SET, name): {("predictor", "classification"): found[name]} for name in sorted(found)}
 
 
 def tidy(results: pa.Table) -> pa.Table:
