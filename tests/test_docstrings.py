@@ -62,7 +62,6 @@ EVERY_FUNCTION = [
     "datasets/ucf101/lists",
     "datasets/vclimb/splits",
     "datasets/videos/rows",
-    "training/core/capacity",
     "training/core/criteria",
     "training/core/exemplars",
     "training/illuminants/pictures",
