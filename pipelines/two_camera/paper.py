@@ -78,7 +78,7 @@ def told_digests(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> list[
         return []
     stages = (["folded"] if data_differs(config, made) else []) + (["augmented"] if released_rows_differ(config, made) else [])
     digests = {f"published.{stage}": made[stage].digest for stage in stages if stage in made}
-    known = "these pairs, of the published number, and their re-illuminated rows are the paper's"
+    known = "these data, which have the published number of pairs, are the paper's"
     return [digests_to_state(known, digests)] if digests else []
 
 

@@ -66,8 +66,8 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
 _LEFT_OUT = "Training rows with the illuminant of a test pair are left out, unless a result says otherwise"
 
 _TARGETS = {
-    "any": "Each picture is re-illuminated with the illuminants of any {} others, as in the release; the paper does not say whose. "
-    f"{_LEFT_OUT}, so that fewer are left.",
+    "any": "Each picture is re-illuminated with the illuminants of any {} others, as in the release; the paper does not say "
+    f"whose. {_LEFT_OUT}, so that fewer are left.",
     "training_folds": "Each picture is re-illuminated, for each test fold, with the illuminants of {} others of the training "
     f"folds; the paper does not say whose. {_LEFT_OUT}.",
     "same_fold": "Each picture is re-illuminated with the illuminants of at most {} others of its own fold: a rule of ours.",
