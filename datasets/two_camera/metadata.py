@@ -224,7 +224,7 @@ def _pair(entry: Any) -> MeasuredPair:
 def _numbers(entry: Any) -> dict[str, list[float] | None]:
     """The lights and transforms of an entry, by the names of our columns."""
     fields = cast("Mapping[str, Any]", entry)
-    if missing := [name for name in FIELDS[2:6] if name not in fields]:
+    if missing := [name for name in FIELDS[2:6] if fields.get(name) is None]:
         raise Reject("missing_field", missing[0])
     matrices = {name: checked_matrix(fields[name], name) for name in FIELDS[4:] if fields.get(name) is not None}
     return {

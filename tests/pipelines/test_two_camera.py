@@ -33,7 +33,7 @@ from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.report import ReportedRun
-from benchwright.pipelines.two_camera import baselines, learning
+from benchwright.pipelines.two_camera import baselines, learning, report
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
 from benchwright.pipelines.two_camera.paper import data_differs, told_digests, why_not_the_papers
@@ -449,6 +449,41 @@ def test_augmentation_can_be_off(raw: Path) -> None:
     assert "augmented" not in [stage.name for stage in two_camera.plan(c, "out").stages]
     assert "relit_pictures" not in baselines.settings_of(c, "corrected_moments").settings
     assert baselines.settings_of(raw_settings(raw), "corrected_moments").settings["relit_pictures"] == 99
+
+
+def test_an_exported_model_learns_from_as_many_re_illuminated_rows_as_in_the_folds(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    c = raw_settings(
+        raw,
+        "augmentation={ count = 2, targets = 'training_folds' }",
+        "evaluation.networks={}",
+        "evaluation.baselines=['linear_regression']",
+    )
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
+    train(c, out)
+    assert len(learning.read_pairs(str(out / "dataset"))) > 9 * (1 + 2)
+    file = two_camera.BENCHMARK.export(c, str(out), str(tmp_path / "model"))
+    told = json.loads(file.with_name("model.json").read_text())
+    assert (told["pairs"], told["rows"]) == (9, 9 * (1 + 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "told"),
+    [
+        ("s20", [], "for each test fold, with the illuminants of 99 others of the training folds"),
+        ("s20", ["augmentation.targets=any"], "of any 99 others, as in the release; the paper does not say whose"),
+        ("s20", ["augmentation.targets=same_fold"], "a rule of ours"),
+        ("table3", [], "has 99 re-illuminated rows, read from the same place. They do not say whose illuminant"),
+        ("table1", ["evaluation.direction=both"], "no transforms from the second camera to the first"),
+        ("table1", [], ""),
+    ],
+)
+def test_reports_say_whose_illuminants_pictures_get_and_which_transforms_are_inverses(
+    name: str, overrides: list[str], told: str
+) -> None:
+    notes = " ".join(report._notes(settings(f"two_camera/{name}.toml", *overrides)))
+    assert told in notes
+    assert ("inverses" in notes) == (overrides == ["evaluation.direction=both"])
 
 
 def test_averaging_down_keeps_means_and_invalidates_mixed_squares() -> None:
