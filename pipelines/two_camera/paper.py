@@ -134,9 +134,7 @@ def other_augmentation(config: TwoCameraConfig, line: Line, made: Mapping[str, A
     if kind == "none":
         return "it was trained without the re-illuminated rows of the dataset"
     if config.augmentation is not None and config.augmentation.targets == "same_fold":
-        return (
-            "pictures are re-illuminated with illuminants of their own fold, and in the paper with those of any other picture"
-        )
+        return "pictures are re-illuminated with illuminants of their own fold alone, a rule of ours"
     if learns(line) and own.get("relit_pictures") != targets:
         return f"it was trained without the paper's {targets} re-illuminated copies of each picture"
     if not own["lights_of_test"] and own.get("relit_rows") != targets:
