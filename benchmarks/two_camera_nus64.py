@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--sensitivities", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--cameras", nargs="*", default=CAMERAS)
-    parser.add_argument("--fast", action="store_true", help="minutes in place of hours: see above")
+    parser.add_argument("--fast", action="store_true", help="minutes in place of days: see above")
     parser.add_argument("--methods", nargs="*", default=[], help="these alone; what was trained before is shown, too")
     parser.add_argument("--set", nargs="*", default=[], help="further settings, as of benchwright run")
     given = parser.parse_args()

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 import reprlib
 import tomllib
 import typing
@@ -14,7 +15,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import is_pydantic_dataclass, rebuild_dataclass
 
 from ..curation.keys import where
@@ -53,6 +54,16 @@ _LARGEST = 10**18
 
 Rejects = Annotated[float, Field(ge=0)]
 """How many rows may be rejected: a number, or a share if below 1."""
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise ValueError("a digest has 64 digits from 0 to f")
+    return text
+
+
+Digest = Annotated[str, AfterValidator(_digest)]
+"""Content digest of a stage, as reports and `benchwright show` print it."""
 
 
 @settings_type

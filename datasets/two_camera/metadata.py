@@ -50,7 +50,8 @@ def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPa
 
     Yields:
         Pairs in order; their key is the name of the first picture without ``_CAM_0``. Rejects: ``unreadable``,
-        ``missing_field``, ``bad_name`` (not valid text), ``bad_numbers``, ``different_pair``, ``duplicate_key``.
+        ``missing_field``, ``bad_name`` (not valid text), ``bad_numbers``, ``different_pair``, ``duplicate_key``; also for a
+        pair with a derived row that is ``unreadable`` or has a ``missing_field`` or ``bad_numbers``, which the detail names.
 
     Raises:
         FileNotFoundError: the path does not exist.
@@ -58,13 +59,14 @@ def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPa
             not a multiple of ``augmented + 1``. In a folder such a file is rejected instead.
     """
     seen: set[str] = set()
-    for number, (entry, *_) in _groups(path, augmented):
-        named = posixpath.basename(entry) if isinstance(entry, str) else f"row-{number + 1}"
+    for number, (entry, *others) in _groups(path, augmented):
+        named = _named(entry, number)
         try:
             pair = _pair(_opened(path, entry))
             if pair.key in seen:
                 raise Reject("duplicate_key", f"{pair.key!r} came before")
             seen.add(pair.key)
+            _copies(path, number, others)
             yield pair
         except Reject as reject:
             yield Rejected(named, reject.reason, reject.detail)
@@ -84,23 +86,21 @@ def with_released_rows(rows: Rows, *, path: str, augmented: int) -> Iterator[pa.
         Columns of ``rows.Augmented``; the copies' keys are ``<pair>-as-<other>-<number>``, and they have the fold of the pair.
 
     Raises:
-        ValueError: a re-illuminated row cannot be read.
+        ValueError: a re-illuminated row cannot be read any more.
     """
     table = rows.table()
     keys = table["key"].to_pylist()
-    at = {key: row for row, key in enumerate(keys)}
+    rest = {key: row for row, key in enumerate(keys)}
     known = [_unit(numbers(table[f"gt_{n}"], 3)) for n in (1, 2)]
     for number, (first, *others) in _groups(path, augmented):
         try:
-            row = at[_pair(_opened(path, first)).key]
+            row = rest.pop(_pair(_opened(path, first)).key)
         except (Reject, KeyError):  # rejected by the source
             continue
-        copies: list[dict[str, list[float] | None]] = []
-        for more, entry in enumerate(others, 1):
-            try:
-                copies.append(_numbers(_opened(path, entry)))
-            except Reject as reject:
-                raise ValueError(f"{path}: row {number + more + 1}: {reject.reason}: {reject.detail}") from None
+        try:
+            copies = _copies(path, number, others)
+        except Reject as reject:
+            raise ValueError(f"{path}: {reject.detail}: changed since the source was read") from None
         cosines = np.stack([_unit([copy[f"gt_{n}"] for copy in copies]) @ known[n - 1].T for n in (1, 2)])
         angles = np.arccos(np.clip(cosines, -1, 1)).sum(axis=0)
         angles[:, row] = np.inf
@@ -117,6 +117,22 @@ def with_released_rows(rows: Rows, *, path: str, augmented: int) -> Iterator[pa.
         found = with_column(found, "source_key", pa.array([key] * found.num_rows))
         found = with_column(found, "target_key", pa.array(["", *lights]))
         yield with_column(found, "original", pa.array([True] + [False] * len(copies)))
+
+
+def _named(entry: Any, number: int) -> str:
+    """Name of entry ``number``, counted from 0: that of its file, or of its row."""
+    return posixpath.basename(entry) if isinstance(entry, str) else f"row-{number + 1}"
+
+
+def _copies(path: str, number: int, others: Sequence[Any]) -> list[dict[str, list[float] | None]]:
+    """The numbers of the rows derived from measured row ``number``; ``Reject`` with the name of one that is bad."""
+    found: list[dict[str, list[float] | None]] = []
+    for at, entry in enumerate(others, number + 1):
+        try:
+            found.append(_numbers(_opened(path, entry)))
+        except Reject as reject:
+            raise Reject(reject.reason, f"{_named(entry, at)}: {reject.detail}") from None
+    return found
 
 
 def _unit(lights: Any) -> np.ndarray:
@@ -208,7 +224,7 @@ def _pair(entry: Any) -> MeasuredPair:
 def _numbers(entry: Any) -> dict[str, list[float] | None]:
     """The lights and transforms of an entry, by the names of our columns."""
     fields = cast("Mapping[str, Any]", entry)
-    if missing := [name for name in FIELDS[2:6] if name not in fields]:
+    if missing := [name for name in FIELDS[2:6] if fields.get(name) is None]:
         raise Reject("missing_field", missing[0])
     matrices = {name: checked_matrix(fields[name], name) for name in FIELDS[4:] if fields.get(name) is not None}
     return {

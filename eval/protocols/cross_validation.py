@@ -154,13 +154,14 @@ def fixed_parts(rows: PairExamples, *, reveal_test: bool = False, lights_of_test
     return [_fold("test part", rows, train, rows.fold == 1, rows.fold == 2, reveal_test)]
 
 
-def all_pairs(rows: PairExamples, *, validated: bool = False) -> list[Fold]:
+def all_pairs(rows: PairExamples, *, validated: bool = False, relit_rows: int | None = None) -> list[Fold]:
     """One fold that trains on all rows, for a model to be deployed; it is tested on the same pairs, so that the errors are
     meaningless.
 
     Args:
         rows: measured and re-illuminated rows.
         validated: whether part 1 of ``fixed_parts`` is used for validation instead of training.
+        relit_rows: see ``rotating_folds``.
 
     >>> pairs = np.array(["a", "b", "c"])
     >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
@@ -169,7 +170,8 @@ def all_pairs(rows: PairExamples, *, validated: bool = False) -> list[Fold]:
     (['a', 'b', 'c'], ['a', 'b', 'c'])
     """
     validate = (rows.fold == 1) & validated
-    return [_fold("all pairs", rows, ~validate, validate, np.ones(len(validate), dtype=bool), False)]
+    train = _at_most(relit_rows, rows, ~validate, "all pairs")
+    return [_fold("all pairs", rows, train, validate, np.ones(len(validate), dtype=bool), False)]
 
 
 def _at_most(count: int | None, rows: PairExamples, train: NDArray[np.bool_], name: str) -> NDArray[np.bool_]:
@@ -259,7 +261,7 @@ def estimate_folds(
     """
     reveal = bool(getattr(estimator, "looks_at_test", False))
     if parts in ("all pairs", "all pairs, validated"):
-        folds = all_pairs(rows, validated=parts != "all pairs")
+        folds = all_pairs(rows, validated=parts != "all pairs", relit_rows=relit_rows)
     elif parts == "fixed":
         folds = fixed_parts(rows, reveal_test=reveal, lights_of_test=lights_of_test)
     else:

@@ -215,6 +215,24 @@ def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str
     return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
 
 
+def digests_to_state(known: str, digests: Mapping[str, str], figures: str = "the paper's figures are") -> Text:
+    """How to state that the data of a run are a paper's, which only its user can know.
+
+    Args:
+        known: what the user has to know.
+        digests: setting -> digest of this run to state there.
+        figures: what is then shown, with its verb.
+
+    >>> digests_to_state("this is the authors' archive", {"source.published.dataset": "3f2a"}).paragraphs[1]
+    '--set source.published.dataset=3f2a'
+    """
+    text = (
+        f"If you know that {known}, run it again with the settings below, which state digests and recompute nothing: {figures} "
+        "then shown next to your results, on the strength of your settings."
+    )
+    return Text([text, *(f"--set {name}={digest}" for name, digest in digests.items())], tone="note")
+
+
 # ---------------------------------------------------------------------------------------------------- over positions
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from ...curation.nested import flat
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
-from ...eval.report.blocks import Block, Cell, CellValue, Table, Text
-from ...eval.report.trainings import PublishedRow, changed_settings
+from ...eval.report.blocks import Block, Cell, CellValue, Table
+from ...eval.report.trainings import PublishedRow, changed_settings, digests_to_state
 from ...eval.results import Line
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS, stage_of
@@ -70,13 +70,8 @@ def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list
     if not isinstance(s, ReleaseSource) or shards is None or not has_published_counts(table):
         return []
     digests = {"dataset": shards.digest} | {name: run.made[stage_of(name)].digest for name in s.features}
-    sets = [f"--set source.published.{name}={digest}" for name, digest in digests.items()]
-    text = (
-        "This release has the published counts, but this does not show that it is the authors' archive. If you know that it "
-        "is, run it again with the settings below, which state its digests and recompute nothing: the paper's figures are then "
-        "shown next to yours, on the strength of your settings."
-    )
-    return [Text([text, *sets], tone="note")]
+    known = "this release, which has the published counts, is the authors' archive"
+    return [digests_to_state(known, {f"source.published.{name}": digest for name, digest in digests.items()})]
 
 
 def data_differs(digest: str, known: str) -> str:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...datasets.yfcc100m.fields import EXTRA
-from ..config import Location
+from ..config import Digest, Location
 from ..feature_sets import checked_names
 from ..settings_type import settings_type
-
-
-def _digest(text: str) -> str:
-    if not re.fullmatch("[0-9a-f]{64}", text):
-        raise ValueError("a digest has 64 digits from 0 to f")
-    return text
 
 
 @settings_type
@@ -124,7 +117,7 @@ class ReleaseSource:
     kind: Literal["release"]
     root: Location
     features: Annotated[list[str], AfterValidator(checked_names)] = Field(default_factory=list[str])
-    published: dict[str, Annotated[str, AfterValidator(_digest)]] = Field(default_factory=dict[str, str])
+    published: dict[str, Digest] = Field(default_factory=dict[str, str])
     images: bool = True
     buckets: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
     classes: Annotated[list[str], Field(min_length=1)] | None = None

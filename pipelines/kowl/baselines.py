@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import itertools
 import posixpath
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -239,11 +238,6 @@ def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
     ]:
         if name not in sets:
             raise WrongUse(f"evaluation.{place}: no feature set {name!r}: there are {', '.join(sets)}")
-    for backbone, own in e.published.items():
-        for name, digest in own.items():
-            if not re.fullmatch("[0-9a-f]{64}", digest):
-                rule = "a digest has 64 characters 0-9 and a-f; reports print that of the run"
-                raise WrongUse(f"evaluation.published.{backbone}.{name} = {digest!r}: {rule}")
     tables: dict[str, Mapping[str, Any]] = {f"settings_of_sets.{name}": table for name, table in e.settings_of_sets.items()}
     for place in ("settings", "settings_of_start", "sets_of_predictors", "feedback_of_predictors"):
         tables[place] = getattr(e, place)

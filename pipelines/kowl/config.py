@@ -18,7 +18,7 @@ from ...datasets.kowl.splits import Turn
 from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
-from ..config import Location, Rejects, ShardSizes
+from ..config import Digest, Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..settings_type import settings_type
 from ..sources import SOURCES
@@ -372,7 +372,9 @@ class KowlEvaluation:
     feedback_of_predictors: dict[str, Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]] = Field(
         default_factory=dict[str, list[float]]
     )
-    published: dict[Literal["TSF", "X3D"], dict[str, str]] = Field(default_factory=dict[Literal["TSF", "X3D"], dict[str, str]])
+    published: dict[Literal["TSF", "X3D"], dict[str, Digest]] = Field(
+        default_factory=dict[Literal["TSF", "X3D"], dict[str, str]]
+    )
     scores: bool = False
     people: People | None = None
     keep_states: bool = False

@@ -10,7 +10,7 @@ from ...curation.nested import flat
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import increment_table, published_table
 from ...eval.report.blocks import Block, Text
-from ...eval.report.trainings import PublishedRow, changed_settings
+from ...eval.report.trainings import PublishedRow, changed_settings, digests_to_state
 from ...eval.results import Line
 from ...training.predictors.paper import paper_settings, released_settings, start_settings
 from ..report import ReportedRun
@@ -57,13 +57,9 @@ def table_3_rows(
         notes.append(Text([f"{others}: {'; '.join(reasons)}."], tone="note"))
     unstated = {name: digest for name, digest in digests.items() if not _stated(config, name, digest)}
     if not data and unstated:
-        sets = [f"--set evaluation.published.TSF.{name}={digest}" for name, digest in unstated.items()]
-        text = (
-            "If you know that features come from the paper's weights, state their digests, with TSF for TimeSformer or X3D for "
-            "X3D-M, and run it again, which recomputes nothing: Table 3 is then shown next to your results, on the strength of "
-            "your settings."
-        )
-        notes.append(Text([text, *sets], tone="note"))
+        known = "features come from the paper's weights of TimeSformer (for X3D-M write X3D instead of TSF)"
+        sets = {f"evaluation.published.TSF.{name}": digest for name, digest in unstated.items()}
+        notes.append(digests_to_state(known, sets, "rows of Table 3 are"))
     return rows, notes
 
 

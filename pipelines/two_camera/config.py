@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
 from ...training.two_camera.shapes import ActivationName
-from ..config import Location, Rejects, ShardSizes
+from ..config import Digest, Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..settings_type import settings_type
 from ..sources import SOURCES
@@ -326,6 +326,9 @@ class TwoCameraConfig:
         transform: how the colour transform between the cameras is fitted.
         augmentation: re-illuminated copies of pictures with charts; None: none are made.
         compare_with: dataset whose published table is shown next to the results; None: none.
+        published: digests of stages, stating that their rows are the paper's: ``folded`` for the pairs and folds (those of the
+            released S20 metadata are known), ``augmented`` for released re-illuminated rows. The paper's figures are then shown
+            next to a run with these digests, which reports print.
     """
 
     seed: int
@@ -338,6 +341,7 @@ class TwoCameraConfig:
     transform: Transform = Transform()
     augmentation: Annotated[Augmentation | None, AfterValidator(_or_off)] = None
     compare_with: Literal["radiometric", "nus", "s20"] | None = None
+    published: dict[Literal["folded", "augmented"], Digest] = Field(default_factory=dict[Literal["folded", "augmented"], str])
 
     @property
     def pictured(self) -> bool:

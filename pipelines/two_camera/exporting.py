@@ -23,7 +23,7 @@ from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.two_camera.facts import STATISTICS
 from ...eval.metrics.light_dependence import light_dependence
-from ...eval.protocols.cross_validation import AVERAGE, Direction, PairExamples
+from ...eval.protocols.cross_validation import AVERAGE, Direction, PairExamples, all_pairs
 from ...eval.results import Line, lines
 from ...training.two_camera.linear import linear_ratios, load_linear
 from ...training.two_camera.networks import load_networks
@@ -124,6 +124,7 @@ def export(
     run_trainings([training], out, progress=progress)
     learned = (_learned_regression if name == LINEAR else _learned_networks)(_artifact(out, training))
     rows = _rows(out, trained.settings)
+    [fold] = all_pairs(rows, relit_rows=trained.settings.get("relit_rows"))
     about = {
         "input": f"T {way}, 3 x 3 row by row, colour_{way[-1]} = colour_{way[0]} @ T",
         "output": f"R/G and B/G of the light in camera {way[0]}",
@@ -138,10 +139,10 @@ def export(
         direction=way,
         transform=config.transform,
         reading=_reading(config, out),
-        low=rows.X.min(axis=0).astype(float).tolist(),
-        high=rows.X.max(axis=0).astype(float).tolist(),
+        low=fold.X_train.min(axis=0).astype(float).tolist(),
+        high=fold.X_train.max(axis=0).astype(float).tolist(),
         pairs=int(rows.original.sum()),
-        rows=len(rows.X),
+        rows=len(fold.X_train),
         source=shown(config.source.kind),
         dataset=about["dataset"],
         validated=bool(trained.settings["estimator"].get("hyper", {}).get("keep") == "validation"),

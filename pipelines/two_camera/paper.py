@@ -9,15 +9,13 @@ from ...curation.artifact import Artifact
 from ...curation.nested import flat
 from ...curation.registry import BUILT_IN
 from ...datasets.two_camera.facts import facts
-from ...eval.report.trainings import (
-    changed_settings,
-    record_differences,
-)
+from ...eval.report.blocks import Block
+from ...eval.report.trainings import changed_settings, digests_to_state, record_differences
 from ...eval.results import Line
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import settings
 from .baselines import LINEAR
-from .config import Evaluation, LitPictures, Metadata, TwoCameraConfig
+from .config import Evaluation, LitPictures, Metadata, Radiometric, TwoCameraConfig
 from .network_costs import shape_in
 
 SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
@@ -54,38 +52,55 @@ def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
     """Why the published figures are for other data than this run's; "" if the record shows that the data are the same."""
     if config.compare_with is None:
         return "the settings do not name a published dataset"
-    known = facts().sets[config.compare_with].get("folded_sha256")
     if isinstance(config.source, LitPictures):
         return "pictures are thumbnails, and the second camera's are computed from spectra instead of charts"
+    known = known_digests(config).get("folded")
     if known is None:
         return "no digest of the paper's illuminants and transforms is known, so this run's cannot be shown to be the same"
-    found = made["folded"].digest if "folded" in made else ""
-    return "" if found == known else "the illuminants, transforms or folds of this run are not the released ones"
+    return "" if has_digest(made, "folded", known) else "the illuminants, transforms or folds of this run are not the paper's"
 
 
-def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
-    """Why a training differs from the paper's, by its record; "" if it does not."""
+def known_digests(config: TwoCameraConfig) -> dict[str, str]:
+    """Stage -> digest of the paper's rows: from the facts, and as stated in the settings."""
+    released = facts().sets[config.compare_with or "s20"].get("folded_sha256")
+    return ({} if released is None else {"folded": released}) | {str(name): each for name, each in config.published.items()}
+
+
+def has_digest(made: Mapping[str, Artifact], stage: str, digest: str) -> bool:
+    return stage in made and made[stage].digest == digest
+
+
+def told_digests(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> list[Block]:
+    """For data with the published number of pairs that are not computed here: how to state that they are the paper's."""
+    if config.compare_with is None or isinstance(config.source, LitPictures | Radiometric) or "folded" not in made:
+        return []
+    if made["folded"].rows != facts().sets[config.compare_with]["pairs"]:
+        return []
+    stages = (["folded"] if data_differs(config, made) else []) + (["augmented"] if released_rows_differ(config, made) else [])
+    digests = {f"published.{stage}": made[stage].digest for stage in stages if stage in made}
+    known = "these data, which have the published number of pairs, are the paper's"
+    return [digests_to_state(known, digests)] if digests else []
+
+
+def why_not_the_papers(config: TwoCameraConfig, line: Line, made: Mapping[str, Artifact]) -> str:
+    """Why a training differs from the paper's, by its record and that of the rows; "" if it does not."""
     own = line.settings
     if different := record_differences(own, {"direction": "1to2"}):
         return different[0]
     if line.model == "network":
-        return other_augmentation(config, line) or other_training(config, own)
+        return other_augmentation(config, line, made) or other_training(config, own)
     ours: dict[str, tuple[str, dict[str, Any]]] = {LINEAR: (LINEAR, {}), **candidates()}
     if line.method not in ours or paper_name(line) not in facts().tables[config.compare_with or "s20"]:
         return "the method is not in the paper's table"
     model, choices = ours[line.method]
     if line.model != model:
         return f"the estimator is {line.model}"
-    usual = flat({"estimator": choices}) | ({"longest_px": Evaluation.longest_px} if "longest_px" in own else {})
+    usual = flat({"estimator": choices})
+    if "longest_px" in own:
+        usual["longest_px"] = own["longest_px"] and Evaluation.longest_px  # None: patches, which are not averaged
     if changed := [name for name in changed_settings(line, [usual]) if name in usual or name.startswith("estimator")]:
         return f"settings were changed: {', '.join(changed)}"
-    if line.model == LINEAR:
-        return other_augmentation(config, line)
-    if learns(line):
-        if own.get("relit_pictures") != facts().targets:
-            return f"it was trained without the paper's {facts().targets} re-illuminated copies of each picture"
-        return other_augmentation(config, line)
-    return ""
+    return other_augmentation(config, line, made) if line.model == LINEAR or learns(line) else ""
 
 
 def other_training(config: TwoCameraConfig, own: Mapping[str, Any]) -> str:
@@ -105,25 +120,45 @@ def other_training(config: TwoCameraConfig, own: Mapping[str, Any]) -> str:
     return next(iter(record_differences(own, {**wanted, "estimator.measured_times": 1})), "")
 
 
-def other_augmentation(config: TwoCameraConfig, line: Line) -> str:
+def other_augmentation(config: TwoCameraConfig, line: Line, made: Mapping[str, Artifact]) -> str:
     """Why a method was not trained on re-illuminated rows as in the paper; "" if it was. The radiometric set has none there."""
-    kind, targets = augmentation_of(config, line), facts().targets
+    kind, targets, own = augmentation_of(config, line), facts().targets, line.settings
     if config.compare_with == "radiometric":
         return (
             "" if kind == "none" else f"it was trained on re-illuminated rows {kind}, and the paper's radiometric set has none"
         )
-    if kind != "of pictures" or relit_count(config) != targets:
+    if kind == "of transforms":
+        return "re-illuminated rows are computed from transforms, and in the paper from pictures"
+    if relit_count(config) != targets:
         return f"the dataset does not have {targets} re-illuminated copies of each picture"
-    if not line.settings["lights_of_test"] and line.settings.get("relit_rows") != targets:
+    if kind == "none":
+        return "it was trained without the re-illuminated rows of the dataset"
+    if config.augmentation is not None and config.augmentation.targets == "same_fold":
+        return "pictures are re-illuminated with illuminants of their own fold alone, a rule of ours"
+    if learns(line) and own.get("relit_pictures") != targets:
+        return f"it was trained without the paper's {targets} re-illuminated copies of each picture"
+    if not own["lights_of_test"] and own.get("relit_rows") != targets:
         return f"of the {targets} re-illuminated copies of each picture, those with the light of a test pair were left out"
-    return ""
+    return released_rows_differ(config, made)
+
+
+def released_rows_differ(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
+    """Why re-illuminated rows that a run read cannot be shown to be the paper's; "" if they can, or if it made its own."""
+    if not isinstance(config.source, Metadata) or not config.source.augmented:
+        return ""
+    known = known_digests(config).get("augmented")
+    if known is None:
+        return "no digest of the released re-illuminated rows is known, so this run's cannot be shown to be the same"
+    return "" if has_digest(made, "augmented", known) else "the re-illuminated rows of this run are not the released ones"
 
 
 def augmentation_of(config: TwoCameraConfig, line: Line) -> str:
     """Kind of re-illuminated rows that a method was trained on: ``none``, ``of pictures`` or ``of transforms``."""
-    if line.settings["reilluminated"]:
+    own = line.settings
+    if own["reilluminated"]:
         return "of transforms"
-    return "none" if not relit_count(config) or line.settings.get("augmented") is False else "of pictures"
+    without = own.get("augmented") is False or ("longest_px" in own and not own.get("relit_pictures"))
+    return "none" if without or not relit_count(config) else "of pictures"
 
 
 def relit_count(config: TwoCameraConfig) -> int:

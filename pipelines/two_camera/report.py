@@ -63,6 +63,17 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
     )
 
 
+_LEFT_OUT = "Training rows with the illuminant of a test pair are left out, unless a result says otherwise"
+
+_TARGETS = {
+    "any": "Each picture is re-illuminated with the illuminants of any {} others, as in the release; the paper does not say "
+    f"whose. {_LEFT_OUT}, so that fewer are left.",
+    "training_folds": "Each picture is re-illuminated, for each test fold, with the illuminants of {} others of the training "
+    f"folds; the paper does not say whose. {_LEFT_OUT}.",
+    "same_fold": "Each picture is re-illuminated with the illuminants of at most {} others of its own fold: a rule of ours.",
+}
+
+
 def _notes(config: TwoCameraConfig) -> list[str]:
     lines: list[str] = []
     if isinstance(config.source, Radiometric):
@@ -79,10 +90,16 @@ def _notes(config: TwoCameraConfig) -> list[str]:
         )
     if isinstance(config.source, Metadata | RadiometricFile):
         lines.append("Illuminants and transforms are the released ones. Baselines that need pictures cannot run.")
-    if config.augmentation is not None and config.augmentation.targets == "any":
+    if isinstance(config.source, RadiometricFile) and config.evaluation.direction != "1to2":
         lines.append(
-            "Re-illumination uses any other picture, as in the paper. Nevertheless, training rows re-lit with the illuminant "
-            "of a test pair are left out, unless a result says otherwise."
+            "The file has no transforms from the second camera to the first: those of this run are inverses, not fits."
+        )
+    if config.augmentation is not None:
+        lines.append(_TARGETS[config.augmentation.targets].format(config.augmentation.count))
+    if isinstance(config.source, Metadata) and config.source.augmented:
+        lines.append(
+            f"Each pair has {config.source.augmented} re-illuminated rows, read from the same place. They do not say whose "
+            f"illuminant a row has: it is taken as that of the pair with the nearest ones. {_LEFT_OUT}, so that fewer are left."
         )
     return lines
 
@@ -103,7 +120,7 @@ def _alignment(rows: Rows) -> Section:
 
 
 def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: TransformPairs, index: DatasetIndex) -> Section:
-    published = facts().sets["s20"] if not data_differs(config, made) else {}
+    published = facts().sets["s20"] if config.compare_with == "s20" and not data_differs(config, made) else {}
     lines: list[Sequence[CellValue]] = []
     for name, told in (("", "image_error_deg"), ("chart_", "chart_error_deg")):
         for way in ("1to2", "2to1"):

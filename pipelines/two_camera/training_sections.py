@@ -39,6 +39,7 @@ from .paper import (
     other_training,
     paper_name,
     row_of,
+    told_digests,
     warnings_of,
     why_not_the_papers,
 )
@@ -76,7 +77,10 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
         **whole_columns(dict(zip(STATISTICS, SHOWN, strict=True))),
     }
     same = _SAME.get(config.compare_with or "", "illuminants, transforms, folds and settings of the paper")
-    fair, verdict = comparable(found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line), same)
+    same += ", by the digests in the settings" if config.published else ""
+    fair, verdict = comparable(
+        found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line, run.made), same
+    )
     rows: list[PublishedRow] = []
     beside: list[Sequence[CellValue]] = []
     if config.compare_with is not None and fair:
@@ -91,6 +95,7 @@ def beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[
     return [
         lines_table(found, columns, caption, times=1, decimals=2, published=rows),
         verdict,
+        *told_digests(config, run.made),
         *([Table(columns_beside, beside, "Side by side", decimals=2), _not_here(config, found)] if beside else []),
         *_of_other_pictures(config, found),
         *_with_and_without(config, run, found),
@@ -151,7 +156,7 @@ def _with_and_without(config: TwoCameraConfig, run: ReportedRun, found: Sequence
     def why(line: Line) -> str:
         if line.settings["direction"] != "1to2" or line.settings.get("estimator.parameters") != facts().parameters[0]:
             return f"Table 4 is for {facts().parameters[0]} parameters and direction 1to2"
-        other = "" if kinds[line.label] == "none" else other_augmentation(config, line)
+        other = "" if kinds[line.label] == "none" else other_augmentation(config, line, run.made)
         return other or other_training(config, line.settings)
 
     fair, _ = comparable(lines, data, why, "")

@@ -195,6 +195,36 @@ def test_pickled_metadata_is_read_as_json_is(tmp_path):
         list(read_released_pairs(path=str(tmp_path / "folder"), augmented=3))
 
 
+def test_a_bad_or_repeated_pair_of_the_augmented_set_is_turned_away_with_its_rows(tmp_path):
+    """Groups of one pair and two rows: good, with a bad row, the first again, with a file that is no metadata, good."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for group, pair in enumerate((0, 1, 0, 3, 4)):
+        for more in range(3):
+            bad = {"wb_gt_1": [0.0, 1, 1]} if (group, more) == (1, 2) else {}
+            np.save(folder / f"{group}{more}.npy", np.array(entry(pair, **bad), dtype=object))
+    (folder / "31.npy").write_bytes(b"")
+    path = where(str(folder))
+    flow = source("measured", step(read_released_pairs, path=path, augmented=2), gives=MeasuredPair, max_rejects=3)
+    flow = flow.whole("folded", step(assign_folds, folds=2, seed=0), gives=Folded)
+    flow = flow.whole("augmented", step(with_released_rows, path=path, augmented=2), gives=Augmented, expands=True)
+    table = run(flow, str(tmp_path / "run"), scheduler="sync").rows().table()
+    assert table["source_key"].to_pylist() == ["RAW_0000"] * 3 + ["RAW_0004"] * 3
+    rejects = [each for each in read_released_pairs(path=str(folder), augmented=2) if isinstance(each, Rejected)]
+    assert [(each.key, each.reason) for each in rejects] == [
+        ("10.npy", "bad_numbers"),
+        ("20.npy", "duplicate_key"),
+        ("30.npy", "unreadable"),
+    ]
+    assert rejects[0].detail.startswith("12.npy: wb_gt_1")
+    assert rejects[2].detail.startswith("31.npy: ")
+    entries = [entry(0), entry(0), entry(1), entry(1, transform_image_2to1=None)]
+    (tmp_path / "list.json").write_text(json.dumps(entries))
+    [good, bad] = read_released_pairs(path=str(tmp_path / "list.json"), augmented=1)
+    assert isinstance(good, MeasuredPair)
+    assert (bad.key, bad.detail.partition(":")[0]) == ("row-3", "row-4")
+
+
 class Hostile:
     """Would write a file where it was unpickled."""
 

@@ -21,6 +21,7 @@ from benchwright.eval.protocols.cross_validation import (
     Estimates,
     NotFitted,
     PairExamples,
+    all_pairs,
     estimate_folds,
     estimates_of,
     examples,
@@ -142,6 +143,12 @@ def test_as_many_re_illuminated_rows_of_a_pair_are_learned_from_as_asked_for_wit
             relit = fold.pair_train[~fold.measured_train]
             assert np.unique(relit, return_counts=True)[1].tolist() == [left] * (8 if left else 0)
             assert fold.measured_train.sum() == 8
+    for count, left in ((5, 5), (None, 11)):
+        [fold] = all_pairs(rows, relit_rows=count)
+        assert np.unique(fold.pair_train[~fold.measured_train], return_counts=True)[1].tolist() == [left] * 12
+        estimator = Constant({0: [1.0, 1.0, 1.0]})
+        list(estimate_folds(estimator, rows, parts="all pairs", relit_rows=count))
+        assert len(estimator.seen[0].X_train) == len(fold.X_train) == 12 * (1 + left)
     one, again = (rotating_folds(rows, relit_rows=5)[0].light_train.tolist() for _ in range(2))
     assert one == again
     assert len({tuple(fold.light_train[~fold.measured_train][:5]) for fold in rotating_folds(rows, relit_rows=5)}) > 1

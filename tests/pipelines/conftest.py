@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from benchwright.pipelines.cli import main as cli
 
@@ -32,6 +34,22 @@ def bw(capfd: pytest.CaptureFixture[str]) -> Cli:
         return Told(code, *capfd.readouterr())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def drawn_release(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In the layout of the released augmented set: after each pair of S20, 99 rows with lights and charts of others."""
+    pairs = json.loads((shared_data / "two_camera" / "s20_metadata_162_pairs.json").read_text())
+    rows, draw = [], np.random.default_rng(0)
+    for number, pair in enumerate(pairs):
+        rows.append(pair)
+        for other in draw.permutation(np.delete(np.arange(len(pairs)), number))[:99]:
+            light = {name: pairs[other][name] for name in ("wb_gt_1", "wb_gt_2")}
+            fits = {f"transform_image_{way}": pairs[other][f"transform_chart_{way}"] for way in ("1to2", "2to1")}
+            rows.append({**pair, **light, **fits})
+    path = tmp_path_factory.mktemp("release") / "augmented.json"
+    path.write_text(json.dumps(rows))
+    return path
 
 
 @pytest.fixture(scope="session")

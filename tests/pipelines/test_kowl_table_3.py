@@ -256,7 +256,7 @@ def test_settings_of_one_feature_set_and_transforms_with_kept_states(run: Path, 
             f"evaluation.published.TSF.third={'0' * 64}",
             "published.TSF.third: no feature set 'third': there are features, second",
         ),
-        (f"evaluation.published.X3D.second={'0' * 63}x", "a digest has 64 characters 0-9 and a-f"),
+        (f"evaluation.published.X3D.second={'0' * 63}x", "a digest has 64 digits from 0 to f"),
     ):
         told = bw("train", out, "--set", given, "--quiet")
         assert (told.code, says in told.err) == (2, True), told.err

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchwright.curation.artifact import Artifact
 from benchwright.curation.checkpoint import Checkpoint
 from benchwright.curation.flow import PlanError, Step
 from benchwright.curation.keys import codes_in
@@ -31,10 +32,11 @@ from benchwright.pipelines import api, config, experiments, training_results
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.experiments import Diverged
-from benchwright.pipelines.two_camera import baselines, learning, paper
+from benchwright.pipelines.report import ReportedRun
+from benchwright.pipelines.two_camera import baselines, learning, report
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
-from benchwright.pipelines.two_camera.paper import why_not_the_papers
+from benchwright.pipelines.two_camera.paper import data_differs, told_digests, why_not_the_papers
 from benchwright.training.illuminants.choice import PictureEstimator
 from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
@@ -137,7 +139,8 @@ def test_tables_2_and_3_have_the_papers_three_networks_at_its_rate_and_for_all_e
     shown = {
         name: Line("rotating", name, "network", told(c, name), name, RESULTS.empty_table()) for name in c.evaluation.networks
     }
-    papers = [method for method, line in shown.items() if not why_not_the_papers(c, line)]
+    c, made = stated(c, augmented="a" * 64)
+    papers = [method for method, line in shown.items() if not why_not_the_papers(c, line, made)]
     assert {shown[method].settings["estimator.parameters"] for method in papers} == set(facts().parameters)
     assert "network-200-without" in shown
     assert "network-200-without" not in papers
@@ -146,6 +149,12 @@ def test_tables_2_and_3_have_the_papers_three_networks_at_its_rate_and_for_all_e
     assert {(one.learning_rate, one.schedule, one.epochs, one.patience_epochs) for one in hyper} == {
         (1e-3, "constant", 500_000, None)
     }
+
+
+def stated(c: TwoCameraConfig, **digests: str) -> tuple[TwoCameraConfig, dict[str, Artifact]]:
+    """Settings that state digests of stages as the paper's, and stages with these digests."""
+    made = {stage: Artifact(stage, "whole", "", digest, "", {}, 0, 0, {}, ()) for stage, digest in digests.items()}
+    return dataclasses.replace(c, published=digests), made
 
 
 def told(c: TwoCameraConfig, method: str) -> dict[str, object]:
@@ -169,8 +178,33 @@ def test_networks_of_the_radiometric_set_are_the_papers_by_its_own_settings_and_
 ) -> None:
     c = settings("two_camera/published.toml", *(f"evaluation.networks.network-470.{each}" for each in changes))
     line = Line("fixed", "network-470", "network", told(c, "network-470"), "", RESULTS.empty_table())
-    assert why in why_not_the_papers(c, line)
-    assert bool(why_not_the_papers(c, line)) == bool(why)
+    assert why in why_not_the_papers(c, line, {})
+    assert bool(why_not_the_papers(c, line, {})) == bool(why)
+
+
+@pytest.mark.parametrize("method", ["gray_world", "gamut_pixel", "gamut_edge"])
+def test_baselines_of_table_1_see_patches_and_need_no_re_illuminated_copies(method: str) -> None:
+    c = settings("two_camera/published.toml")
+    line = Line("fixed", method, method.partition("_")[0], told(c, method), "", RESULTS.empty_table())
+    line = dataclasses.replace(line, model=baselines.settings_of(c, method).model)
+    assert why_not_the_papers(c, line, {}) == ""
+
+
+@pytest.mark.parametrize(("name", "known"), [("nus", ""), ("table1", ""), ("metadata", facts().sets["s20"]["folded_sha256"])])
+def test_each_dataset_is_the_papers_by_a_known_or_stated_digest(name: str, known: str) -> None:
+    c = settings(f"two_camera/{name}.toml")
+    _, made = stated(c, folded=known or "b" * 64)
+    _, others = stated(c, folded="c" * 64)
+    why = "are not the paper's" if known else "no digest of the paper's"
+    assert why in data_differs(c, others)
+    assert data_differs(c, made) == "" if known else why in data_differs(c, made)
+    mine, _ = stated(c, folded=made["folded"].digest)
+    assert data_differs(mine, made) == ""
+    assert "are not the paper's" in data_differs(mine, others)
+    rows = {stage: dataclasses.replace(each, rows=facts().sets[c.compare_with]["pairs"]) for stage, each in others.items()}
+    [text] = told_digests(c, rows)
+    assert text.paragraphs[1:] == [f"--set published.folded={'c' * 64}"]
+    assert told_digests(c, others) == [], "another number of pairs"
 
 
 def s20_line(method: str, model: str, *overrides: str) -> tuple[TwoCameraConfig, Line]:
@@ -184,7 +218,8 @@ def s20_line(method: str, model: str, *overrides: str) -> tuple[TwoCameraConfig,
         ([], ""),
         (["augmentation.targets=any"], "those with the light of a test pair were left out"),
         (["augmentation.targets=any", "evaluation.lights_of_test=true"], ""),
-        (["augmentation.targets=same_fold"], "those with the light of a test pair were left out"),
+        (["augmentation.targets=same_fold"], "illuminants of their own fold"),
+        (["augmentation.targets=same_fold", "evaluation.lights_of_test=true"], "illuminants of their own fold"),
         (["augmentation.count=9"], "does not have 99 re-illuminated copies"),
         (["augmentation.count=0"], "99 re-illuminated copies"),
     ],
@@ -194,8 +229,23 @@ def test_ninety_nine_are_those_that_are_left_for_the_training(method: str, overr
     place = f"evaluation.networks.{method}." if method.startswith("network") else "evaluation."
     changes = [each.replace("evaluation.", place) for each in overrides]
     c, line = s20_line(method, {"network-200": "network"}.get(method, method), *changes)
-    assert why in why_not_the_papers(c, line)
-    assert bool(why_not_the_papers(c, line)) == bool(why)
+    assert why in why_not_the_papers(c, line, {})
+    assert bool(why_not_the_papers(c, line, {})) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides", "why"),
+    [
+        ("network-200-without", [], "it was trained without the re-illuminated rows of the dataset"),
+        ("network-200", ["evaluation.networks.network-200.reilluminated=true"], "rows are computed from transforms"),
+        ("linear_regression", ["evaluation.reilluminated=true"], "rows are computed from transforms"),
+        ("ffcc", ["evaluation.relit_pictures=0"], "it was trained without the re-illuminated rows of the dataset"),
+        ("ffcc", ["evaluation.relit_pictures=9"], "it was trained without the paper's 99 re-illuminated copies"),
+    ],
+)
+def test_other_re_illuminated_rows_are_told_by_their_kind(method: str, overrides: list[str], why: str) -> None:
+    c, line = s20_line(method, "network" if method.startswith("network") else method, *overrides)
+    assert why in why_not_the_papers(c, line, {})
 
 
 @pytest.mark.parametrize(
@@ -211,8 +261,8 @@ def test_ninety_nine_are_those_that_are_left_for_the_training(method: str, overr
 )
 def test_a_network_of_table_3_stands_beside_it_by_its_whole_training(change: str, why: str) -> None:
     c, line = s20_line("network-470", "network", f"evaluation.networks.network-470.{change}")
-    assert why in why_not_the_papers(c, line)
-    assert bool(why_not_the_papers(c, line)) == bool(why)
+    assert why in why_not_the_papers(c, line, {})
+    assert bool(why_not_the_papers(c, line, {})) == bool(why)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +385,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     )
     for told in parts + figures:
         assert told in page, told
-    assert "Not a fair comparison: the illuminants, transforms or folds of this run are not the released ones" in page
+    assert "Not a fair comparison: the illuminants, transforms or folds of this run are not the paper&#39;s" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
     assert training_results.stale_trainings(str(out)) == {}
@@ -401,6 +451,41 @@ def test_augmentation_can_be_off(raw: Path) -> None:
     assert baselines.settings_of(raw_settings(raw), "corrected_moments").settings["relit_pictures"] == 99
 
 
+def test_an_exported_model_learns_from_as_many_re_illuminated_rows_as_in_the_folds(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    c = raw_settings(
+        raw,
+        "augmentation={ count = 2, targets = 'training_folds' }",
+        "evaluation.networks={}",
+        "evaluation.baselines=['linear_regression']",
+    )
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
+    train(c, out)
+    assert len(learning.read_pairs(str(out / "dataset"))) > 9 * (1 + 2)
+    file = two_camera.BENCHMARK.export(c, str(out), str(tmp_path / "model"))
+    told = json.loads(file.with_name("model.json").read_text())
+    assert (told["pairs"], told["rows"]) == (9, 9 * (1 + 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "told"),
+    [
+        ("s20", [], "for each test fold, with the illuminants of 99 others of the training folds"),
+        ("s20", ["augmentation.targets=any"], "of any 99 others, as in the release; the paper does not say whose"),
+        ("s20", ["augmentation.targets=same_fold"], "a rule of ours"),
+        ("table3", [], "has 99 re-illuminated rows, read from the same place. They do not say whose illuminant"),
+        ("table1", ["evaluation.direction=both"], "no transforms from the second camera to the first"),
+        ("table1", [], ""),
+    ],
+)
+def test_reports_say_whose_illuminants_pictures_get_and_which_transforms_are_inverses(
+    name: str, overrides: list[str], told: str
+) -> None:
+    notes = " ".join(report._notes(settings(f"two_camera/{name}.toml", *overrides)))
+    assert told in notes
+    assert ("inverses" in notes) == (overrides == ["evaluation.direction=both"])
+
+
 def test_averaging_down_keeps_means_and_invalidates_mixed_squares() -> None:
     picture = np.arange(6 * 9 * 3, dtype=np.uint16).reshape(6, 9, 3)
     small = learning.averaged(picture, 3)
@@ -442,24 +527,23 @@ def test_linear_regression_on_the_released_pairs_is_nearly_that_of_table_3_and_n
     assert rows == {"false": 162, "true": 162 * 162}
 
 
-def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_beside_table_3(
-    shared_data: Path, tmp_path: Path
+def augmented(drawn_release: Path, out: Path, *overrides: str) -> TwoCameraConfig:
+    """A trained run of ``drawn_release`` whose settings state that its re-illuminated rows are the paper's."""
+    c = settings("two_camera/table3.toml", f"source.path={drawn_release}", *(overrides or ["evaluation.networks={}"]))
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
+    train(c, out)
+    return dataclasses.replace(c, published={"augmented": ReportedRun.of(str(out)).made["augmented"].digest})
+
+
+def report_of(c: TwoCameraConfig, out: Path) -> str:
+    return Path(two_camera.BENCHMARK.report(c, str(out))).read_text("utf-8")
+
+
+def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_beside_table_3_if_they_are_stated_to_be_its(
+    drawn_release: Path, tmp_path: Path
 ) -> None:
-    """Drawn: after each pair 99 rows with the lights and charts of others, in the layout of the augmented set."""
-    pairs = json.loads((shared_data / "two_camera" / "s20_metadata_162_pairs.json").read_text())
-    rows, draw = [], np.random.default_rng(0)
-    for number, pair in enumerate(pairs):
-        rows.append(pair)
-        for other in draw.permutation(np.delete(np.arange(len(pairs)), number))[:99]:
-            light = {name: pairs[other][name] for name in ("wb_gt_1", "wb_gt_2")}
-            fits = {f"transform_image_{way}": pairs[other][f"transform_chart_{way}"] for way in ("1to2", "2to1")}
-            rows.append({**pair, **light, **fits})
-    path = tmp_path / "augmented.json"
-    path.write_text(json.dumps(rows))
-    quick = ["evaluation.networks={}", f"source.path={path}"]
-    c = settings("two_camera/table3.toml", *quick)
-    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path / "run"), scheduler="sync")
-    found = learning.read_pairs(str(tmp_path / "run/dataset"))
+    c = augmented(drawn_release, tmp_path)
+    found = learning.read_pairs(str(tmp_path / "dataset"))
     assert (len(found), int(found.original.sum())) == (16_200, 162)
     copies = found.take(~found.original)
     at = {key: row for row, key in enumerate(found.key.tolist())}
@@ -467,28 +551,35 @@ def test_released_rows_of_re_illuminated_pictures_are_learned_from_and_stand_bes
     np.testing.assert_allclose(copies.gt_1 / copies.gt_1[:, 1:2], of.gt_1 / of.gt_1[:, 1:2], rtol=1e-6)
     assert (copies.source_key != copies.target_key).all()
     assert (copies.fold == found.fold[[at[key] for key in copies.source_key.tolist()]]).all()
-    train(c, tmp_path / "run", ["linear_regression"])
-    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path / "run"))).read_text("utf-8")
+    page = report_of(c, tmp_path)
     for told in (
         "Table 3 of the paper",
         "Side by side",
         "162 pairs; the paper says 156",
+        "by the digests in the settings",
         "re-lit with the illuminants of test",
+        "Each pair has 99 re-illuminated rows",
     ):
         assert told in page, told
+    for published, why in (
+        ({}, "no digest of the released re-illuminated rows is known"),
+        ({"augmented": "0" * 64}, "the re-illuminated rows of this run are not the released ones"),
+    ):
+        page = report_of(dataclasses.replace(c, published=published), tmp_path)
+        assert f"Not a fair comparison: {why}" in page
+        assert f"--set published.augmented={c.published['augmented']}" in page
+        for figures in ("Table 3 of the paper", "Side by side", "2.49"):
+            assert figures not in page
 
 
-@pytest.mark.parametrize("other", ["folds.seed=998", "evaluation.direction=2to1"])
+@pytest.mark.parametrize("other", ["", "folds.seed=998", "evaluation.direction=2to1"])
 def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
-    other: str, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: str, drawn_release: Path, tmp_path: Path
 ) -> None:
-    c = released(shared_data, tmp_path, other)
-    monkeypatch.setattr(paper, "other_augmentation", lambda *_: "")
-    train(c, tmp_path, ["linear_regression"])
-    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
-    assert "Side by side" not in page
-    assert "2.49" not in page
+    page = report_of(augmented(drawn_release, tmp_path, "evaluation.networks={}", *([other] if other else [])), tmp_path)
+    assert ("Side by side" in page, "2.49" in page) == (not other, not other)
     assert ("direction is 2to1, but 1to2 in the paper" in page) == other.startswith("evaluation")
+    assert ("folds of this run are not the paper&#39;s" in page) == other.startswith("folds")
 
 
 @pytest.mark.parametrize(
@@ -510,17 +601,13 @@ def test_baselines_of_other_settings_than_ours_stand_beside_no_figure(changed: d
     own |= {"estimator.order": [0], "estimator.p": [1], "estimator.sigma": [0]}
     own |= {name: value for name, value in changed.items() if name not in ("method", "model")}
     line = Line("rotating", method, model, own, method, RESULTS.empty_table())
-    assert why_not_the_papers(settings("two_camera/s20.toml", "source.root=x"), line) == why
+    assert why_not_the_papers(settings("two_camera/s20.toml", "source.root=x"), line, {}) == why
 
 
-def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(
-    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paper, "other_augmentation", lambda *_: "")
-    quick = "evaluation.networks={ network-200 = { parameters=200, preset='decayed', seeds=[0], settings={ iterations=2 } } }"
-    c = released(shared_data, tmp_path, quick)
-    train(c, tmp_path)
-    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
+def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(drawn_release: Path, tmp_path: Path) -> None:
+    decayed = "parameters=200, preset='decayed', seeds=[0], settings={ iterations=2 }, lights_of_test=true"
+    c = augmented(drawn_release, tmp_path, f"evaluation.networks={{ network-200 = {{ {decayed} }} }}")
+    page = report_of(c, tmp_path)
     side_by_side = page[page.index("Side by side") :].partition("</table>")[0]
     assert "linear_regression" in side_by_side
     assert "network-200" not in side_by_side
