@@ -306,6 +306,35 @@ def test_what_a_memory_policy_may_keep(policy: Callable[[Candidates], RowNumbers
         learn(a_learner(memory=Capacity(8), exemplars=policy), 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "policy"), [("er", "random"), ("er", "reservoir"), ("gdumb", "greedy"), ("gdumb", "balanced_reservoir")]
+)
+def test_a_size_per_class_is_that_of_every_memory_policy(name: str, policy: str) -> None:
+    learner = learn(a_learner(name, memory=Capacity(3, per_class=True), exemplars=policy), 2)
+    assert len(learner.buffer) == 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "memory", "message"),
+    [
+        ("gdumb", {}, {"unit": "parts"}, "memory policy 'greedy' counts samples: memory.unit is 'parts': set it to 'samples'"),
+        (
+            "agem",
+            {"memory": "each_position"},
+            {"per_class": True},
+            "memory policy 'each_position' stores memory.size samples of every domain or task: memory.per_class is true",
+        ),
+    ],
+)
+def test_a_memory_policy_refuses_what_it_cannot_count(
+    name: str, own: dict[str, Any], memory: dict[str, Any], message: str
+) -> None:
+    settings = {**paper_settings("icarl", dataset="ucf101", preset="as_released"), "method": own}
+    settings["memory"] = {"size": 8, **memory}
+    with pytest.raises(ValueError, match=message):
+        parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
+
+
 def test_exemplars_chosen_before_the_training_cannot_use_the_model() -> None:
     learner = a_learner("gdumb", memory=Capacity(8), exemplars=lambda c: c.new[c.outputs(c.new).argmax(0)])
     with pytest.raises(ValueError, match="method 'gdumb': its exemplars are chosen before the training, without a model"):
