@@ -19,12 +19,7 @@ from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_origin
 from ...datasets.two_camera.linear_pairs import LinearPair, check_pair
 from ...datasets.two_camera.metadata import with_released_rows
 from ...datasets.two_camera.pair_files import ListedPair
-from ...datasets.two_camera.pictures import (
-    WithHomography,
-    estimate_homographies,
-    measure_pictures,
-    photograph,
-)
+from ...datasets.two_camera.pictures import WithHomography, estimate_homographies, measure_pictures, photograph
 from ...datasets.two_camera.quasi_real import MatchedPair, simulate
 from ...datasets.two_camera.radiometric import Rendered, measure_drawn, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair

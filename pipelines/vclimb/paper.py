@@ -10,11 +10,7 @@ from typing import Any
 from ...curation.artifact import Artifact
 from ...curation.nested import flat
 from ...datasets.vclimb.facts import facts, published_figures
-from ...eval.report.trainings import (
-    PublishedRow,
-    changed_settings,
-    record_differences,
-)
+from ...eval.report.trainings import PublishedRow, changed_settings, record_differences
 from ...eval.results import Line
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights, row_of
 from .baselines import split_file

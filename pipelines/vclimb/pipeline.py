@@ -43,15 +43,7 @@ from ..near_duplicates import with_near_duplicates
 from ..sources import SOURCES
 from ..user_code import source_of
 from . import card
-from .config import (
-    ActivityNetSource,
-    DrawnVideos,
-    KineticsSource,
-    SplitFileSource,
-    TspSource,
-    VclimbConfig,
-    VideoFolder,
-)
+from .config import ActivityNetSource, DrawnVideos, KineticsSource, SplitFileSource, TspSource, VclimbConfig, VideoFolder
 
 _NO_VIDEOS = ("hidden", "not_a_video", "not_a_frame")
 """Reject reasons of files that are not expected to be videos."""

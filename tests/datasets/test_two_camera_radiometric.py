@@ -20,12 +20,7 @@ from benchwright.datasets.spectra.files import (
 )
 from benchwright.datasets.two_camera.facts import STATISTICS, facts
 from benchwright.datasets.two_camera.folds import assign_parts, mark_originals, released_parts
-from benchwright.datasets.two_camera.radiometric import (
-    Rendered,
-    draw_pairs,
-    measure_drawn,
-    pieces,
-)
+from benchwright.datasets.two_camera.radiometric import Rendered, draw_pairs, measure_drawn, pieces
 from benchwright.datasets.two_camera.radiometric_file import read_radiometric_file
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
 from benchwright.datasets.two_camera.samples import patch_picture, patch_sample

@@ -12,14 +12,7 @@ from benchwright.curation.rng import uniform
 from benchwright.eval.report.blocks import Figure, Heats, Sheet, Table
 from benchwright.pipelines.clear.bucket_names import Bucket, time_buckets
 from benchwright.pipelines.clear.config import ClearConfig
-from benchwright.pipelines.clear.report import (
-    _bucket_section,
-    _class_section,
-    _contacts,
-    _prompts_section,
-    _samples,
-    _vectors,
-)
+from benchwright.pipelines.clear.report import _bucket_section, _class_section, _contacts, _prompts_section, _samples, _vectors
 from benchwright.pipelines.clear.training_sections import results_sections
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.report import ReportedRun

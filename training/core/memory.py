@@ -10,17 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .capacity import Capacity
-from .exemplars import (
-    Labels,
-    RowNumbers,
-    drawn_share,
-    given,
-    greedily_balanced,
-    herding,
-    reservoir,
-    rows_by_class,
-    shuffled,
-)
+from .exemplars import Labels, RowNumbers, drawn_share, given, greedily_balanced, herding, reservoir, rows_by_class, shuffled
 
 if TYPE_CHECKING:
     from ..data.examples import Examples
