@@ -56,14 +56,14 @@ class ClipEncoder:
             part = list(prepared[start : start + block])
             filled = part + part[:1] * (block - len(part))
             with one_thread():
-                blocks.append(vectors_of(normalise(filled, self._mean, self._std))[: len(part)])
+                blocks.append(vectors_of(normalise(filled, self._mean, self._std, self._device))[: len(part)])
         return unit_rows(np.concatenate(blocks))
 
     def _images(self) -> ImageTower:
         """The image tower, built on first use, so that encoding only texts does not wait for it."""
         with self._making:
             if self._tower is None:
-                self._tower = image_tower(self._spec, self._model, self._device, self._crop.side_px)
+                self._tower = image_tower(self._spec, self._model, self._crop.side_px)
             return self._tower
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:

@@ -23,28 +23,29 @@ if TYPE_CHECKING:
     import torch
 
 ImageTower = Callable[["torch.Tensor"], np.ndarray]
-"""Maps normalised pixels, float32 (block, 3, side, side), to vectors, float32 (block, width). Thread-safe."""
+"""Maps normalised pixels on the model's device, float32 (block, 3, side, side), to vectors, float32 (block, width).
+Thread-safe."""
 
 _OPSET = 17
 
 
-def image_tower(spec: OpenClip, model: Any, device: str, side_px: int) -> ImageTower:
-    """Image tower in ``spec.backend``, of an open_clip model that is on the device and takes squares of ``side_px``.
+def image_tower(spec: OpenClip, model: Any, side_px: int) -> ImageTower:
+    """Image tower in ``spec.backend``, of an open_clip model that takes squares of ``side_px``.
 
     Raises:
         ValueError: the model cannot be exported.
     """
-    return _in_torch(model, device) if spec.backend == "torch" else _in_onnxruntime(spec, model, side_px)
+    return _in_torch(model) if spec.backend == "torch" else _in_onnxruntime(spec, model, side_px)
 
 
-def _in_torch(model: Any, device: str) -> ImageTower:
+def _in_torch(model: Any) -> ImageTower:
     import torch
 
     model.visual.to(memory_format=torch.channels_last)  # makes convolutions a quarter faster
     dtype = next(model.visual.parameters()).dtype
 
     def vectors(pixels: torch.Tensor) -> np.ndarray:
-        given = pixels.to(device=device, dtype=dtype, memory_format=torch.channels_last)
+        given = pixels.to(dtype=dtype, memory_format=torch.channels_last)
         with torch.inference_mode():
             return model.encode_image(given).float().cpu().numpy()
 

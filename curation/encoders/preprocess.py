@@ -144,18 +144,22 @@ def _cut_at(pixels: np.ndarray, side: int, chosen: Sequence[int]) -> np.ndarray:
     return made
 
 
-def normalise(prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+def normalise(
+    prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], device: str = "cpu"
+) -> torch.Tensor:
     """(x / 255 - mean) / std by channel, equal to ToTensor and Normalize up to the last bit or two.
 
     Args:
         prepared: n arrays, uint8 of shape (3, side, side).
         mean: means of red, green and blue, in units in which white is 1.
         std: standard deviations of the channels, in the same units.
+        device: torch device that computes, and to which pixels are sent as bytes.
 
     Returns:
-        float32 of shape (n, 3, side, side).
+        float32 of shape (n, 3, side, side), on the device.
     """
     import torch
 
-    pixels = torch.from_numpy(np.stack(prepared)).to(torch.float32)
-    return pixels.sub_(255 * torch.tensor(mean).view(1, 3, 1, 1)).div_(255 * torch.tensor(std).view(1, 3, 1, 1))
+    pixels = torch.from_numpy(np.stack(prepared)).to(device).to(torch.float32)
+    shift, scale = (255 * torch.tensor(each, device=device).view(1, 3, 1, 1) for each in (mean, std))
+    return pixels.sub_(shift).div_(scale)

@@ -203,7 +203,7 @@ def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarra
     from ...curation.encoders.one_thread import one_thread
 
     with torch.inference_mode(), one_thread():
-        pixels = normalise(frames, backbone.mean, backbone.std).to(device)
+        pixels = normalise(frames, backbone.mean, backbone.std, device)
         given = pixels if backbone.takes == "frames" else pixels.transpose(0, 1)[None]
         try:
             return model(given).float().flatten(1).mean(dim=0).cpu().numpy()

@@ -97,8 +97,7 @@ class NetworkEncoder:
             part = list(prepared[start : start + spec.block])
             filled = part + part[:1] * (spec.block - len(part))
             with one_thread(), torch.inference_mode():
-                pixels = normalise(filled, spec.mean, spec.std)
-                given = pixels.to(device=self._device, memory_format=torch.channels_last)
+                given = normalise(filled, spec.mean, spec.std, self._device).to(memory_format=torch.channels_last)
                 found.append(self._model(given).float().flatten(1).cpu().numpy()[: len(part)])
         vectors = np.concatenate(found) if found else np.zeros((0, self.width), np.float32)
         if not np.isfinite(vectors).all():

@@ -393,8 +393,9 @@ def test_the_size_of_a_gradient_has_the_gradient_that_differences_say(data: Grap
     exact = dataclasses.replace(streams.train, inputs=net.inputs(torch.from_numpy(wide.x[:14]).double()))
     exact = dataclasses.replace(exact, weights=exact.weights.double())
     found = streams.gradients(lambda step: step.gradient_size(), exact, twice=True)["flat"]
-    along = torch.randn(found.shape, generator=generator(3, "along"), dtype=torch.float64)
-    along[:, net.parameters.used :] = 0
+    along = torch.zeros_like(found)
+    for view in net.parameters.views(along).values():
+        view.normal_(generator=generator(3, "along"))
     ends: list[float] = []
     for step in (1e-6, -1e-6):
         with torch.no_grad():

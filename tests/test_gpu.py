@@ -1,0 +1,106 @@
+"""What a GPU gives beside what the processor gives; skipped where there is none.
+
+``benchmarks/bench_gpu.py`` has the rates. Trainings on a GPU are tested beside those on processors: ``training/test_moco.py``,
+``training/test_graph_bodies.py`` and ``pipelines/test_clear_pixels.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
+from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, vector_pairs
+from benchwright.curation.stages.nominate import gpu_knn
+from benchwright.curation.stages.topk import TopK
+from benchwright.curation.video.decoders import DECODERS
+from benchwright.curation.video.index import read_index
+from benchwright.curation.video.limits import CpuBudget, VideoLimits
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
+BUDGET = CpuBudget(VideoLimits())
+
+
+def unit(count: int, seed: int) -> np.ndarray:
+    drawn = np.random.default_rng(seed).standard_normal((count, 64), dtype=np.float32)
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def faiss_on_gpu() -> Any:
+    knn = gpu_knn()
+    if knn is None:
+        pytest.skip("faiss has no GPU, or is built without support for one")
+    return knn
+
+
+def test_faiss_on_a_gpu_retrieves_the_same_rows(faiss_on_gpu: Any) -> None:
+    vectors, queries = unit(50_000, 0), unit(7, 1)
+    found: list[tuple[np.ndarray, ...]] = []
+    for knn in (None, faiss_on_gpu):
+        top = TopK(queries, 200, knn)
+        for start in range(0, len(vectors), 20_000):
+            top.add(vectors[start : start + 20_000].astype(np.float16), np.arange(start, min(start + 20_000, len(vectors))))
+        found.append(top.result())
+    for one, other in zip(*found, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["flat", "ivf"])
+def test_faiss_on_a_gpu_finds_the_same_near_pairs(kind: Any, faiss_on_gpu: Any) -> None:
+    vectors = unit(20_000, 0)
+    vectors[10_000:10_500] = vectors[:500] + np.random.default_rng(1).normal(0, 0.02, (500, 64))
+    vectors[15_000:15_200] = vectors[7]  # more neighbours than a GPU returns
+    rows, keys = np.arange(len(vectors)), [str(row) for row in range(len(vectors))]
+    found: list[set[tuple[int, int]]] = []
+    for device in ("cpu", "cuda"):
+        pairs = vector_pairs(Stacked([vectors]), rows, keys, 0.9, VectorSearch(kind=kind), device=device)
+        found.append({(int(a), int(b)) for part in pairs for a, b in zip(part.left, part.right, strict=True)})
+    assert len(found[0]) > 500 + 200 * 199 // 2 - 10
+    assert found[0] == found[1]
+
+
+@needs_gpu
+def test_nvidias_decoder_gives_the_frames_of_the_processor(tmp_path: Path) -> None:
+    import av
+
+    draw = np.random.default_rng(0)
+    for codec, name in (("libx264", "h264"), ("libx265", "hevc"), ("libvpx-vp9", "vp9"), ("mpeg4", "mpeg4")):
+        path = tmp_path / f"{name}.mp4"
+        with av.open(str(path), "w") as container:
+            stream: Any = container.add_stream(codec, rate=25)
+            stream.width, stream.height, stream.pix_fmt, stream.gop_size = 322, 242, "yuv420p", 20
+            for number in range(50):
+                picture = np.roll(np.kron(draw.integers(0, 256, (22, 23, 3)), np.ones((11, 14, 1))), number * 3, axis=1)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture[:242, :322], np.uint8))))
+            container.mux(stream.encode(None))
+        index = read_index(str(path), budget=BUDGET)
+        assert index.codec == name
+        for wanted in ([0, 7, 21, 22, 49], list(range(50))):
+            one, other = (
+                {at: frame.to_ndarray() for at, frame in DECODERS[decoder](index, wanted, budget=BUDGET)}
+                for decoder in ("pyav", "nvdec")
+            )
+            assert sorted(one) == sorted(other) == wanted
+            assert all(np.array_equal(one[at], other[at]) for at in wanted)
+
+
+@needs_gpu
+def test_vectors_of_a_gpu_are_those_of_the_processor_to_rounding(tmp_path: Path) -> None:
+    from benchwright.datasets.features.networks import network
+
+    ensure_torchvision()
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    torch.save(resnet18().state_dict(), tmp_path / "weights.pth")
+    pictures = list(np.random.default_rng(0).integers(0, 256, (40, 3, 224, 224)).astype(np.uint8))
+    how: dict[str, Any] = {"checkpoint": str(tmp_path / "weights.pth"), "model": "resnet18"}
+    cpu, gpu = (network(device=device, block=16, **how).encode_prepared(pictures) for device in ("cpu", "cuda"))
+    again = network(device="cuda", block=16, **how).encode_prepared(pictures[5:])
+    assert np.array_equal(gpu[5:], again)
+    cosine = (cpu * gpu).sum(1) / np.linalg.norm(cpu, axis=1) / np.linalg.norm(gpu, axis=1)
+    assert cosine.min() > 0.99999
