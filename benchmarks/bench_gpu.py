@@ -75,7 +75,7 @@ def embed(quick: bool) -> None:
     from benchwright.curation.rows import Blob
     from benchwright.curation.stages.embed import Embedded, Pictured, embed_images
 
-    some = squares(64 if quick else 2048)
+    some = squares(64 if quick else 1024)
     few = some[:8]
     with tempfile.TemporaryDirectory() as folder:
         for model in ("ViT-B-32", "RN50"):
@@ -90,7 +90,7 @@ def embed(quick: bool) -> None:
                     told(model, slow, 0, "images/s")
                     break
                 gpu = load_encoder(OpenClip(model, precision=precision, block=block), checkpoint=path, device="cuda")
-                fast = rate(lambda gpu=gpu: gpu.encode_prepared(some), len(some), rounds=3)
+                fast = rate(lambda gpu=gpu: gpu.encode_prepared(some), len(some), rounds=1)
                 one, other, part = gpu.encode_prepared(some), gpu.encode_prepared(some), gpu.encode_prepared(some[3:40])
                 same = (one == other).all() and (one[3:40] == part).all()
                 result = (
@@ -226,7 +226,7 @@ def trainings(quick: bool) -> None:
 
     def epochs(name: str, settings: dict[str, Any], shape: tuple[int, ...], count: int, many: int, how: dict[str, Any]) -> Any:
         """The weights after so many epochs, and the seconds."""
-        changes = {"epochs": many, "batch_size": min(64, count), "mixed_precision": how["half"], "compile": how["compiled"]}
+        changes = {"epochs": many, "batch_size": min(64, count), "mixed_precision": how["half"]}
         given = {**settings, "schedule": {**settings["schedule"], **changes}}
         shown, begin = examples(count, shape), time.perf_counter()
         learner = learned(name, given, shown, 11, device=how["device"])
@@ -244,7 +244,7 @@ def trainings(quick: bool) -> None:
             """Samples a second, without what a learner's start takes."""
             return 2 * count / (epochs(*case, count, 3, how)[1] - epochs(*case, count, 1, how)[1])
 
-        plain = {"device": "cpu", "half": False, "compiled": False}
+        plain = {"device": "cpu", "half": False}
         slow = speed(few, plain)
         if not CUDA:
             told(title, slow, 0, "samples/s")
@@ -253,12 +253,10 @@ def trainings(quick: bool) -> None:
         at_gpu, again = (epochs(name, settings, shape, few, 1, plain | {"device": "cuda"})[0] for _ in range(2))
         same = "same" if all(torch.equal(at_gpu[key], again[key]) for key in at_gpu) else "OTHER"
         apart = max(float((at_cpu[key] - at_gpu[key]).abs().max()) for key in at_cpu)
-        for half, compiled in ((False, False), (True, False), (True, True)):
-            fast = speed(32 if quick else many, {"device": "cuda", "half": half, "compiled": compiled})
-            words = f"{title}, {'float16' if half else 'float32'}{', compiled' if compiled else ''}"
-            told(words, slow, fast, "samples/s", "" if half else f"a step: weights within {apart:.1e}, {same} bytes by run")
-            if quick:
-                break
+        for half in (False, True):
+            fast = speed(32 if quick else many, {"device": "cuda", "half": half})
+            result = "" if half else f"a step: weights within {apart:.1e}, {same} bytes by run"
+            told(f"{title}, {'float16' if half else 'float32'}", slow, fast, "samples/s", result)
 
 
 def moco(quick: bool) -> None:
