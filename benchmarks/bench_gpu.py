@@ -11,7 +11,9 @@ one thread, as a worker process has it, if not said otherwise. Weights and data 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import functools
 import itertools
 import os
 import subprocess
@@ -324,26 +326,28 @@ def graphs(quick: bool) -> None:
 
 
 def frames(quick: bool) -> None:
-    """Eight exact frames of a video, and every frame of it, on one thread; and sixteen videos at once."""
-    from benchwright.curation.video.decoders import Decoder, nvdec_frames, pyav_frames
+    """Frames of a video: eight, or all; on one thread, and of sixteen videos at once. Ours offers only the processor."""
+    from benchwright.curation.video.decoders import pyav_frames
     from benchwright.curation.video.frame_plans import FramePlan, choose_frames
     from benchwright.curation.video.index import VideoIndex, read_index
     from benchwright.curation.video.limits import CpuBudget, VideoLimits
 
     budget = CpuBudget(VideoLimits(cpu_limit_s=3600))
 
-    def decoded(decoder: Decoder, index: VideoIndex, wanted: Sequence[int]) -> dict[int, bytes]:
+    def decoded(index: VideoIndex, wanted: Sequence[int]) -> dict[int, bytes]:
+        """Digests of the frames' pixels; NVIDIA's decoder interleaves the chroma."""
         found: dict[int, bytes] = {}
-        for at, frame in decoder(index, wanted, budget=budget):
+        for at, frame in pyav_frames(index, wanted, budget=budget):
             planes = [
-                np.frombuffer(each, np.uint8).reshape(-1, each.line_size)[: each.height, : each.width] for each in frame.planes
+                np.frombuffer(each, np.uint8).reshape(-1, each.line_size)[: each.height, : each.width]
+                for each in frame.reformat(format="yuv420p").planes
             ]
             found[at] = blake3(b"".join(plane.tobytes() for plane in planes)).digest()
         return found
 
-    def seconds(decoder: Decoder, index: VideoIndex, wanted: Sequence[int], at_once: int = 1) -> float:
+    def seconds(index: VideoIndex, wanted: Sequence[int], at_once: int = 1) -> float:
         """The least of three times."""
-        call = lambda _: deque(decoder(index, wanted, budget=budget), maxlen=0)  # noqa: E731
+        call = lambda _: deque(pyav_frames(index, wanted, budget=budget), maxlen=0)  # noqa: E731
         times: list[float] = []
         with ThreadPoolExecutor(at_once) as pool:
             for _ in range(3):
@@ -359,19 +363,38 @@ def frames(quick: bool) -> None:
             eight, _ = choose_frames(FramePlan("uniform", n=8), index.times_s, fps=index.fps)
             result = ""
             if CUDA:
-                truth, found = decoded(pyav_frames, index, every), decoded(nvdec_frames, index, every)
-                few = decoded(nvdec_frames, index, eight)
+                truth = decoded(index, every)
+                with by_nvidia():
+                    found, few = decoded(index, every), decoded(index, eight)
                 wrong = sum(truth[at] != found.get(at) for at in truth) + sum(truth[at] != few.get(at) for at in eight)
                 result = f"{wrong} OF {len(truth)} FRAMES DIFFER" if wrong else "all frames equal"
             for what, wanted, at_once, count in (
                 ("eight frames", eight, 1, 1),
                 ("all frames", every, 1, len(every)),
-                ("all frames, 16 videos at once", every, 16, 16 * len(every)),
+                ("all frames, 16 at once", every, 16, 16 * len(every)),
             ):
-                slow = count / seconds(pyav_frames, index, wanted, at_once)
-                fast = count / seconds(nvdec_frames, index, wanted, at_once) if CUDA else 0
+                slow, fast = count / seconds(index, wanted, at_once), 0.0
+                if CUDA:
+                    with by_nvidia():
+                        fast = count / seconds(index, wanted, at_once)
                 told(f"{path.stem}, {what}", slow, fast, "videos/s" if count == 1 else "frames/s", result)
                 result = ""
+
+
+@contextlib.contextmanager
+def by_nvidia() -> Iterator[None]:
+    """PyAV opens videos for the GPU's decoder; without torch's use of the GPU in the process its context stays open."""
+    import av
+    from av.codec.hwaccel import HWAccel
+
+    hardware, plain = HWAccel("cuda", options={"primary_ctx": "1"}, allow_software_fallback=False), av.open
+    held = av.CodecContext.create("h264", "r", hwaccel=hardware)
+    av.open = functools.partial(plain, hwaccel=hardware)
+    try:
+        yield
+    finally:
+        av.open = plain
+        del held
 
 
 def videos(folder: Path, quick: bool) -> Iterator[Path]:

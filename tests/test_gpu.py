@@ -16,12 +16,8 @@ from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, vector_pairs
 from benchwright.curation.stages.nominate import gpu_knn
 from benchwright.curation.stages.topk import TopK
-from benchwright.curation.video.decoders import DECODERS
-from benchwright.curation.video.index import read_index
-from benchwright.curation.video.limits import CpuBudget, VideoLimits
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU")
-BUDGET = CpuBudget(VideoLimits())
 
 
 def unit(count: int, seed: int) -> np.ndarray:
@@ -61,31 +57,6 @@ def test_faiss_on_a_gpu_finds_the_same_near_pairs(kind: Any, faiss_on_gpu: Any) 
         found.append({(int(a), int(b)) for part in pairs for a, b in zip(part.left, part.right, strict=True)})
     assert len(found[0]) > 500 + 200 * 199 // 2 - 10
     assert found[0] == found[1]
-
-
-@needs_gpu
-def test_nvidias_decoder_gives_the_frames_of_the_processor(tmp_path: Path) -> None:
-    import av
-
-    draw = np.random.default_rng(0)
-    for codec, name in (("libx264", "h264"), ("libx265", "hevc"), ("libvpx-vp9", "vp9"), ("mpeg4", "mpeg4")):
-        path = tmp_path / f"{name}.mp4"
-        with av.open(str(path), "w") as container:
-            stream: Any = container.add_stream(codec, rate=25)
-            stream.width, stream.height, stream.pix_fmt, stream.gop_size = 322, 242, "yuv420p", 20
-            for number in range(50):
-                picture = np.roll(np.kron(draw.integers(0, 256, (22, 23, 3)), np.ones((11, 14, 1))), number * 3, axis=1)
-                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture[:242, :322], np.uint8))))
-            container.mux(stream.encode(None))
-        index = read_index(str(path), budget=BUDGET)
-        assert index.codec == name
-        for wanted in ([0, 7, 21, 22, 49], list(range(50))):
-            one, other = (
-                {at: frame.to_ndarray() for at, frame in DECODERS[decoder](index, wanted, budget=BUDGET)}
-                for decoder in ("pyav", "nvdec")
-            )
-            assert sorted(one) == sorted(other) == wanted
-            assert all(np.array_equal(one[at], other[at]) for at in wanted)
 
 
 @needs_gpu

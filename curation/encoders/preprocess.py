@@ -144,9 +144,7 @@ def _cut_at(pixels: np.ndarray, side: int, chosen: Sequence[int]) -> np.ndarray:
     return made
 
 
-def normalise(
-    prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], device: str = "cpu"
-) -> torch.Tensor:
+def normalise(prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float], device: str = "cpu") -> torch.Tensor:
     """(x / 255 - mean) / std by channel, equal to ToTensor and Normalize up to the last bit or two.
 
     Args:

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..rng import uniform
+from .nominate import faiss_uses_gpu
 from .topk import UNIT_ROUNDOFF
 
 _BITS = 64
@@ -284,10 +285,10 @@ def _index(vectors: Stacked, rows: np.ndarray, keys: Sequence[str], search: Vect
 
 
 def _on_gpu(index: Any, device: str) -> Any:
-    """A copy of an empty index on the GPU; None without a GPU or without GPU support in faiss."""
+    """A copy of an empty index on the GPU; None where faiss can use no GPU."""
     import faiss
 
-    if not device.startswith("cuda") or not getattr(faiss, "get_num_gpus", int)():
+    if not device.startswith("cuda") or not faiss_uses_gpu():
         return None
     number = int(device.partition(":")[2] or 0)
     return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), number, index)

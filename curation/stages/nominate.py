@@ -6,10 +6,16 @@ not been measured, and may be small.
 
 from __future__ import annotations
 
+import functools
+import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+_LOGGER = logging.getLogger(__name__)
 
 Knn = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """Queries (q, d), vectors (n, d) and k -> inner products (q, k), descending, and row numbers (q, k), -1 for none."""
@@ -21,13 +27,43 @@ TF32 = 2.0**-10
 """Maximum relative error of a float32 number that a tensor core cuts or rounds to ten bits after the leading one."""
 
 
-def gpu_knn() -> Knn | None:
-    """The search of faiss on the first GPU; None without a GPU or without GPU support in faiss."""
+_TRIAL = """
+import faiss, numpy
+vectors = numpy.eye(8, dtype=numpy.float32)
+faiss.knn_gpu(faiss.StandardGpuResources(), vectors, vectors, 2, metric=faiss.METRIC_INNER_PRODUCT)
+"""
+_TRIAL_LIMIT_S = 120
+
+
+@functools.cache
+def faiss_uses_gpu() -> bool:
+    """Whether this build of faiss can use this machine's GPUs, tried once per process.
+
+    A build for GPUs of other kinds (PyPI's ``faiss-gpu-cu12`` 1.14 on an H100) ends its process at the first search, so a small
+    search is tried in another one.
+    """
     import faiss
 
-    found: Any = faiss
-    if not hasattr(found, "knn_gpu") or not found.get_num_gpus():
+    if not getattr(faiss, "get_num_gpus", int)():
+        return False
+    try:
+        trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, timeout=_TRIAL_LIMIT_S, check=False)
+        told = f"exit code {trial.returncode}"
+    except subprocess.TimeoutExpired:
+        told = f"no answer within {_TRIAL_LIMIT_S} s"
+    if told == "exit code 0":
+        return True
+    _LOGGER.warning("faiss %s cannot search on this machine's GPU (%s): searching on the CPU", faiss.__version__, told)
+    return False
+
+
+def gpu_knn() -> Knn | None:
+    """The search of faiss on the first GPU; None where faiss can use no GPU."""
+    import faiss
+
+    if not faiss_uses_gpu():
         return None
+    found: Any = faiss
     resources = found.StandardGpuResources()
 
     def search(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

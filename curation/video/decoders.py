@@ -26,8 +26,7 @@ from .limits import CONTAINERS, CpuBudget, VideoLimits
 from .nal import NalError
 
 if TYPE_CHECKING:
-    from av import CodecContext, Packet, VideoFrame
-    from av.codec.hwaccel import HWAccel
+    from av import Packet, VideoFrame
     from av.container import InputContainer
     from av.video.stream import VideoStream
 
@@ -59,54 +58,17 @@ class _Surprise(Exception):
     """Packets or decoder do not behave as predicted from the index."""
 
 
-def pyav_frames(
-    index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget, hardware: HWAccel | None = None
-) -> Iterator[tuple[int, VideoFrame]]:
+def pyav_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
     """Decode by PyAV in this process, on one thread: only what the frames depend on if the index permits, otherwise all."""
     left = set(wanted)
     if not index.sequential:
-        opened = open_video(index.path, budget, index.stream, to_seek=True, hardware=hardware)
-        with contextlib.suppress(_Surprise), opened as (container, stream):
+        with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream, to_seek=True) as (container, stream):
             for place, frame in _sought(container, stream, index, sorted(left), budget):
                 left.discard(place)
                 yield place, frame
         if not left:
             return
-    yield from _sequential(index, left, budget, hardware)
-
-
-def nvdec_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
-    """Like ``pyav_frames``, on the video decoder of the first NVIDIA GPU; what that cannot decode, on the processor.
-
-    H.264, HEVC and VP9 of 8 bits and 4:2:0 are decoded there: these standards define every bit of a frame.
-
-    Raises:
-        RuntimeError: FFmpeg finds no GPU with a decoder.
-    """
-    hardware = _nvidia()[0] if index.codec in _NVDEC_CODECS and index.pix_fmt in _NVDEC_PIXELS else None
-    for place, frame in pyav_frames(index, wanted, budget=budget, hardware=hardware):
-        yield place, frame.reformat(format="yuv420p") if frame.format.name == "nv12" else frame
-
-
-_NVDEC_CODECS = ("h264", "hevc", "vp9")
-_NVDEC_PIXELS = ("yuv420p", "yuvj420p")
-
-
-@functools.cache
-def _nvidia() -> tuple[HWAccel, CodecContext]:
-    """How to open a file for the GPU's decoder, and a decoder that keeps the GPU's context alive between files."""
-    from av import CodecContext
-    from av.codec.hwaccel import HWAccel
-    from av.error import FFmpegError
-
-    told: Exception | None = None
-    for options in ({"primary_ctx": "1"}, {}):  # the former is refused where torch uses the GPU in this process
-        hardware = HWAccel("cuda", options=options)
-        try:
-            return hardware, CodecContext.create("h264", "r", hwaccel=hardware)
-        except (FFmpegError, NotImplementedError) as error:
-            told = error
-    raise RuntimeError(f"decoder 'nvdec': FFmpeg can use no NVIDIA GPU here: {told}; decoder 'pyav' needs none")
+    yield from _sequential(index, left, budget)
 
 
 def _sought(
@@ -234,26 +196,24 @@ def _chosen(frames: Sequence[VideoFrame], frame_of: dict[int, int]) -> Iterator[
             yield place, frame
 
 
-def _sequential(
-    index: VideoIndex, wanted: set[int], budget: CpuBudget, hardware: HWAccel | None
-) -> Iterator[tuple[int, VideoFrame]]:
+def _sequential(index: VideoIndex, wanted: set[int], budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
     number = -1
-    for number, frame in enumerate(all_frames(index, budget=budget, hardware=hardware)):
+    for number, frame in enumerate(all_frames(index, budget=budget)):
         if number in wanted:
             yield number, frame
     if number + 1 != index.n_frames:
         raise Miscounted(number + 1)
 
 
-def all_frames(index: VideoIndex, *, budget: CpuBudget, hardware: HWAccel | None = None) -> Iterator[VideoFrame]:
-    """Decode every frame of the file from the start: on the processor, the reference for all decoders.
+def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
+    """Decode every frame of the file from the start: the reference for all decoders.
 
     Raises:
         Reject: ``corrupt`` if a packet does not decode.
     """
     from av.error import InvalidDataError, PatchWelcomeError
 
-    with open_video(index.path, budget, index.stream, hardware=hardware) as (container, stream):
+    with open_video(index.path, budget, index.stream) as (container, stream):
         for count, packet in enumerate(container.demux(stream)):
             if count % 16 == 0:
                 budget.left_s()
@@ -380,5 +340,5 @@ class _Pipe:
         self.read = cast("io.BufferedReader", pipe).read
 
 
-DECODERS: dict[str, Decoder] = {"pyav": pyav_frames, "ffmpeg": ffmpeg_frames, "nvdec": nvdec_frames}
-"""Decoders by name. They return the same frames; ``nvdec`` differs where a file is damaged."""
+DECODERS: dict[str, Decoder] = {"pyav": pyav_frames, "ffmpeg": ffmpeg_frames}
+"""Decoders by name. Both return the same frames."""

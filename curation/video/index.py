@@ -26,7 +26,6 @@ from .tables import TO_THE_END, SampleTables, box_sizes, read_samples
 
 if TYPE_CHECKING:
     from av import Packet
-    from av.codec.hwaccel import HWAccel
     from av.container import InputContainer
     from av.error import FFmpegError
     from av.video.stream import VideoStream
@@ -116,7 +115,7 @@ _left_open: WeakKeyDictionary[CpuBudget, InputContainer] = WeakKeyDictionary()
 
 @contextlib.contextmanager
 def open_video(
-    path: str, budget: CpuBudget, choice: StreamChoice, *, to_seek: bool = False, hardware: HWAccel | None = None
+    path: str, budget: CpuBudget, choice: StreamChoice, *, to_seek: bool = False
 ) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its video stream, with one decoder thread.
 
@@ -125,7 +124,6 @@ def open_video(
         budget: processor time for the work on the file.
         choice: stream to use.
         to_seek: whether the caller seeks first, so that the container opened by ``read_index`` can be reused.
-        hardware: decoder of a GPU; codecs that it lacks are decoded on the processor.
 
     Raises:
         Reject: ``empty_file``, ``not_a_video``, ``truncated``, ``corrupt``, ``no_video_stream``, ``unsupported_codec``,
@@ -142,10 +140,8 @@ def open_video(
     name, container = f"file:{path}", _left_open.pop(budget, None)
     try:
         with contextlib.ExitStack() as closing:
-            if container is None or not to_seek or hardware is not None or container.name != name:
-                container = av.open(
-                    name, options=options, container_options=allowed, metadata_errors="replace", hwaccel=hardware
-                )
+            if container is None or not to_seek or container.name != name:
+                container = av.open(name, options=options, container_options=allowed, metadata_errors="replace")
             closing.push(lambda *_: None if _left_open.get(budget) is container else container.close())
             stream = next((one for one in _ranked(container) if choice in ("best", one.index)), None)
             if stream is None:

@@ -154,7 +154,24 @@ def test_a_search_that_fails_is_done_without() -> None:
     state = TopK(queries, 5, full)
     state.add(vectors, np.arange(500))
     np.testing.assert_array_equal(state.result()[1], top_k([vectors], queries, 5)[1])
+
+
+def test_a_build_of_faiss_for_other_gpus_is_not_used(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    nominate.faiss_uses_gpu.cache_clear()
     assert gpu_knn() is None or faiss.get_num_gpus() > 0
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1, raising=False)
+    abort, hang = "import os; os.abort()", "import time; time.sleep(60)"
+    for trial, limit_s, told in ((abort, 60, "exit code -6"), (hang, 1, "no answer within 1 s")):
+        nominate.faiss_uses_gpu.cache_clear()
+        monkeypatch.setattr(nominate, "_TRIAL", trial)
+        monkeypatch.setattr(nominate, "_TRIAL_LIMIT_S", limit_s)
+        assert gpu_knn() is None
+        assert f"cannot search on this machine's GPU ({told})" in caplog.records[-1].getMessage()
+    monkeypatch.setattr(nominate, "_TRIAL_LIMIT_S", 60)
+    monkeypatch.setattr(nominate, "_TRIAL", "")
+    nominate.faiss_uses_gpu.cache_clear()
+    assert nominate.faiss_uses_gpu()
+    nominate.faiss_uses_gpu.cache_clear()
 
 
 @pytest.mark.usefixtures("small_chunks")
