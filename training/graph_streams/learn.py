@@ -37,7 +37,7 @@ def learn_next(
             parent.
         tasks: the classes that each stream learns next, all of them new to it.
         draws: name of each stream's draw of initial weights, memories and batches, equal to its parent's.
-        device: "cpu" or "cuda". Not tested on "cuda", where a step uses torch's own operations and gradient: bits differ.
+        device: "cpu" or "cuda", where a step uses torch's own operations and gradient: bits differ.
         streams_at_once: maximum number of streams in one tensor program, among those that learn from the same rows. One step
             fills a processor core and its cache, so more than 1 pays only on an accelerator.
 
