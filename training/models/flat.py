@@ -34,8 +34,8 @@ class Piece:
 class Pieces:
     """Positions of the pieces in a row.
 
-    Each piece begins at a multiple of 16 bytes, which products and convolutions on GPUs need, and rows are padded to a multiple
-    of the vector registers: fused optimisers round differently in the remainder, and a stream's results must not depend on other
+    Each piece begins at a multiple of 16 bytes, which products and convolutions on GPUs need. Rows are padded to a multiple of
+    the vector registers: fused optimisers round differently in the remainder, and a stream's results must not depend on other
     streams. Gaps are zeros.
     """
 
