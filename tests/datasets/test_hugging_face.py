@@ -227,9 +227,9 @@ def stopped(_: str) -> None:
     raise KeyboardInterrupt
 
 
-def bitmaps(folder: Path, *, first: int) -> Path:
+def bitmaps(folder: Path, *, first: int, **card: Any) -> Path:
     """A dataset of nine pictures whose shard has the same size for every ``first``."""
-    return published(folder, {f"k{n}": {"bmp": picture("BMP", first + n)} for n in range(9)})
+    return published(folder, {f"k{n}": {"bmp": picture("BMP", first + n)} for n in range(9)}, **card)
 
 
 def pixels(hub: Path) -> list[tuple[int, int, int]]:
@@ -255,6 +255,14 @@ def test_an_interrupted_push_over_another_dataset_keeps_none_of_its_files(tmp_pa
         write_parquet(str(now), hub, file_bytes=4000, progress=stopped)
     write_parquet(str(now), hub, file_bytes=4000)
     assert pixels(tmp_path / "hub") == [(100 + n, 0, 0) for n in range(9)]
+
+
+def test_other_splits_of_the_same_rows_are_written_anew(tmp_path: Path) -> None:
+    keys, hub = [f"k{n}" for n in range(9)], Store(str(tmp_path / "hub"))
+    for count in (3, 6):
+        splits = {"train": {"key": keys[:count]}, "test": {"key": keys[count:]}}
+        write_parquet(str(bitmaps(tmp_path / str(count), first=0, configurations={"default": splits})), hub)
+        assert pq.read_table(tmp_path / "hub/data/000-00000.parquet")["key"].to_pylist() == keys[:count]
 
 
 def test_a_file_of_the_right_size_with_other_bytes_is_pushed_again(tmp_path: Path) -> None:
