@@ -188,9 +188,9 @@ class PartWriter:
     def _file(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file that is hashed while it is written, and added to the part's files when it is complete."""
         with self._store.writing(name, later=self._written) as stream:
-            hashing = _Hashing(stream)
+            hashing = Hashing(stream)
             yield typing.cast("IO[bytes]", hashing)
-        self._files[posixpath.basename(name)] = {"sha256": hashing.digest.hexdigest(), "size": hashing.size}
+        self._files[posixpath.basename(name)] = hashing.facts
 
     def _failed(self, told: str) -> StepFailed:
         return StepFailed(f"stage {self._stage!r}, part {self._number}: {told}")
@@ -313,25 +313,30 @@ class PartWriter:
         return conform(table, self._schema, self._stage)
 
 
-class _Hashing(io.RawIOBase):
+class Hashing(io.RawIOBase):
     """Hashes bytes and passes them on to a stream, which the caller closes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self.digest = hashlib.sha256()
-        self.size = 0
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """``size`` and ``sha256`` of the bytes so far."""
+        return {"sha256": self._digest.hexdigest(), "size": self._size}
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self.digest.update(data)
+        self._digest.update(data)
         self._stream.write(data)
-        self.size += memoryview(data).nbytes
+        self._size += memoryview(data).nbytes
         return memoryview(data).nbytes
 
     def tell(self) -> int:
-        return self.size
+        return self._size
 
 
 class _Inexact(ValueError):

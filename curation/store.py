@@ -128,22 +128,31 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether a file or folder of that name exists."""
-        if self.local:
-            return os.path.exists(self.path(name))
-        try:
-            with self._told(name):
-                _filesystem(self.url)[0].info(self.path(name))  # ``exists`` of some file systems returns False for any error
-        except FileNotFoundError:
-            return False
-        return True
+        # ``exists`` of some file systems returns False for any error.
+        return os.path.exists(self.path(name)) if self.local else self._info(name) is not None
 
     def size(self, name: str) -> int | None:
         """Size of a file in bytes; None if it does not exist."""
+        info = self._info(name)
+        return None if info is None else int(info["size"])
+
+    def holds(self, name: str, facts: Mapping[str, Any]) -> bool:
+        """Whether a file has the ``size`` and ``sha256`` in ``facts``. A file of the right size is read, unless the file system
+        states its SHA-256, as the Hugging Face Hub does for files in LFS.
+        """
+        info = self._info(name)
+        if info is None or info["size"] != facts.get("size"):
+            return False
+        stated = info.get("lfs")
+        return (stated["sha256"] if stated else file_sha256(self, name)) == facts.get("sha256")
+
+    def _info(self, name: str) -> Mapping[str, Any] | None:
+        """What the file system says of a file, ``size`` among it; None if it does not exist."""
         try:
             if self.local:
-                return os.stat(self.path(name)).st_size
+                return {"size": os.stat(self.path(name)).st_size}
             with self._told(name):
-                return int(_filesystem(self.url)[0].info(self.path(name))["size"])
+                return _filesystem(self.url)[0].info(self.path(name))
         except FileNotFoundError:
             return None
 
@@ -374,6 +383,15 @@ class Store:
                 "was written; remove that file and run again to regenerate it"
             )
         return data
+
+
+def file_sha256(store: Store, name: str) -> str:
+    """SHA-256 of a file, read in chunks."""
+    digest = hashlib.sha256()
+    with store.open(name) as stream:
+        while chunk := stream.read(1 << 22):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

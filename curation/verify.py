@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from .records import PUBLISHED, Problem, check_records, runs_within
 from .rows import is_array, is_blob
 from .run import run
 from .stage_maker import payload_layout
-from .store import Store, StoreError
+from .store import Store, StoreError, file_sha256
 
 DATASET, UNLABELLED = PUBLISHED
 """Folders of a run that are published."""
@@ -220,15 +219,6 @@ def _check_files(store: Store, files: Mapping[str, Mapping[str, Any]]) -> Iterat
             yield Problem(name, f"{size} bytes", f"{facts['size']} bytes", name)
         elif (found := file_sha256(store, name)) != facts["sha256"]:
             yield Problem(name, f"SHA-256 {found[:12]}", str(facts["sha256"])[:12], name)
-
-
-def file_sha256(store: Store, name: str) -> str:
-    """SHA-256 of a file, read in chunks."""
-    digest = hashlib.sha256()
-    with store.open(name) as stream:
-        while chunk := stream.read(1 << 22):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _check_published(store: Store, within: str, published: str) -> Iterator[Problem]:

@@ -22,8 +22,8 @@ from ..curation.reachable_code import one_look
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
 from ..curation.requirements import check_packages
-from ..curation.store import Store, StoreError
-from ..curation.verify import DATASET, compare, file_sha256, made_again, verify
+from ..curation.store import Store, StoreError, file_sha256
+from ..curation.verify import DATASET, compare, made_again, verify
 from .cluster import cluster
 from .errors import WrongUse
 from .inspection import describe_differences, kept_stages, rejects, show

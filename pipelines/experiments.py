@@ -28,8 +28,8 @@ from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, how, sha256
 from ..curation.publish import parquet_bytes
 from ..curation.rows import REJECTS, Sifted, without_addresses
-from ..curation.store import Store, StoreError
-from ..curation.verify import DATASET, file_sha256
+from ..curation.store import Store, StoreError, file_sha256
+from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Value
 from .tracking import Track, logging_to
 from .training_results import FOLDER, LEARNED, MEASURED, NOT_FITTED, dataset_digest, forget, reject_details, results

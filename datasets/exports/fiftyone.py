@@ -7,6 +7,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...curation.publish import fact_of
 from ...curation.store import Store
 from .columns import pictures_in
 from .published import Published
@@ -24,7 +25,7 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
     Each picture is a sample of FiftyOne, with the columns of the index as fields, and the split of the first configuration as
     its tag. Columns of classes become ``Classification``; dates and times become texts. The frames of a clip share its key, and
     ``frame`` is their position: ``dataset.group_by("key", order_by="frame")``. A sample without a picture is represented by its
-    first member. Media that exist with the same size are not written again, and ``samples.json`` appears after all media.
+    first member. Media with the same bytes are not written again, and ``samples.json`` appears after all media.
 
     Raises:
         ShardError: a shard is missing or broken.
@@ -37,7 +38,8 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
     (['train'], {'_cls': 'Classification', 'label': 'BACKGROUND'})
     """
     of = Published.open(dataset)
-    done, same = list[str](), _same(of, target)
+    _begin(of, target)
+    done = list[str]()
     first = next(iter(of.configurations))
     masks = {name.partition("/")[2]: mask for name, mask in of.masks().items() if name.startswith(f"{first}/")}
     splits = [[name for name in masks if masks[name][row]] for row in range(len(of.index))]
@@ -50,7 +52,7 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
             pictured = pictured and bool(shown)
             for frame, extension in enumerate(shown or sorted(members)[:1]):
                 name = f"data/{row['key']}.{extension}"
-                if not same or target.size(name) != len(members[extension]):
+                if not target.holds(name, fact_of(members[extension])):
                     target.write(name, members[extension])
                 told = fields | {"filepath": name} | ({"frame": frame} if len(shown) > 1 else {})
                 stream.write(b"%s\n%s" % (b"," * bool(done), json.dumps(told, allow_nan=False).encode()))
@@ -70,14 +72,12 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
     return len(of.index)
 
 
-def _same(of: Published, target: Store) -> bool:
-    """Whether the media in the target belong to the same dataset."""
+def _begin(of: Published, target: Store) -> None:
+    """Mark the target as that of a push, so that an interrupted one is recognised, unless an earlier one has marked it."""
     if not target.exists(METADATA):
-        # Written first, so that an interrupted push can be recognised.
         target.write_json(METADATA, {"info": {"benchwright": of.facts["digest"]}})
-        return True
     try:
-        return target.read_json(METADATA)["info"]["benchwright"] == of.facts["digest"]
+        target.read_json(METADATA)["info"]["benchwright"]
     except (LookupError, TypeError):
         raise ValueError(f"{target.url}/{METADATA} is not the record of a push: remove it, or name another place") from None
 

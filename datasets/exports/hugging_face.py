@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ...curation.part_writer import Hashing
 from ...curation.store import Store, told_of
 from .columns import Feature, MemberColumn, feature_of, member_columns
 from .published import PLACES, Published, cut
@@ -25,7 +26,7 @@ FILE_BYTES = 256 << 20
 """Maximum payload of a file, unless a single sample is larger."""
 
 EXPORTED = "export.json"
-"""Record of an export: the files written, name -> size, and the version of the dataset."""
+"""Record of an export: what it was made of, and its files, name -> size and SHA-256, or null if of an earlier export."""
 
 
 def write_parquet(
@@ -33,7 +34,7 @@ def write_parquet(
 ) -> int:
     """Write a published dataset as Parquet with a card for the Hugging Face Hub, and return the number of rows.
 
-    A file that exists with the size in ``export.json`` is not written again, so a repeated call continues where one was
+    A file with the size and SHA-256 in ``export.json`` is not written again, so a repeated call continues where one was
     interrupted. Memory holds one row group and the index.
 
     Args:
@@ -65,22 +66,23 @@ def write_parquet(
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     masks = of.masks()
     files: dict[str, list[str]] = {}
-    done, sizes = _Done(target, of.version), dict[str, int]()
+    done = _Done(target, {**of.version, "file_bytes": file_bytes})
     for number, (splits, rows) in enumerate(_atoms(masks)):
         for part, some in enumerate(cut(rows, table["size"].to_numpy(), file_bytes)):
             name = f"data/{number:03d}-{part:05d}.parquet"
             if not done.has(name):
-                with target.writing(name) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-                    for group in _tables(of, some, members, schema):
-                        writer.write_table(group)
-                done.add(name)
+                with target.writing(name) as stream:
+                    hashing = Hashing(stream)
+                    with pq.ParquetWriter(hashing, schema, compression="zstd") as writer:
+                        for group in _tables(of, some, members, schema):
+                            writer.write_table(group)
+                done.add(name, hashing.facts)
                 progress(f"{name}: {len(some):,} rows")
-            sizes[name] = target.size(name) or 0
             for split in splits:
                 files.setdefault(split, []).append(name)
     counts = {split: int(mask.sum()) for split, mask in masks.items()}
-    target.write("README.md", _card(of, features, files, sizes, counts))
-    done.close([*sizes, "README.md"])
+    target.write("README.md", _card(of, features, files, done.files, counts))
+    done.close()
     return len(of.index)
 
 
@@ -104,38 +106,41 @@ def make_repository(url: str) -> bool:
 
 
 class _Done:
-    """Files that an earlier export of the same dataset to the same place has written."""
+    """Files that an earlier export to the same place has written.
 
-    def __init__(self, target: Store, version: str) -> None:
+    Attributes:
+        files: those made of the same dataset with the same settings, with their size and SHA-256.
+    """
+
+    def __init__(self, target: Store, of: Mapping[str, Any]) -> None:
         self._target = target
-        self._digest = version
-        held = target.read_json(EXPORTED) if target.exists(EXPORTED) else {}
-        try:
-            before: dict[str, int] = {str(name): int(size) for name, size in held.get("files", {}).items()}
-        except (AttributeError, TypeError, ValueError):
-            raise ValueError(
-                f"{target.url}/{EXPORTED} is not the record of an export: remove it, or name another place"
-            ) from None
-        same = held.get("of") == self._digest
-        self._sizes = before if same else {}
-        self._held = {} if same else before
+        self._of = of
+        held: Any = target.read_json(EXPORTED) if target.exists(EXPORTED) else {}
+        before: Any = held.get("files", {}) if isinstance(held, dict) else None
+        # Records of an earlier form have only the sizes.
+        if not isinstance(before, dict) or not all(isinstance(facts, dict | int | None) for facts in before.values()):
+            raise ValueError(f"{target.url}/{EXPORTED} is not the record of an export: remove it, or name another place")
+        same = held.get("of") == of
+        self.files: dict[str, dict[str, Any]] = {
+            name: facts for name, facts in before.items() if same and isinstance(facts, dict)
+        }
+        self._earlier = [name for name in before if name not in self.files]
 
     def has(self, name: str) -> bool:
-        return name in self._sizes and self._target.size(name) == self._sizes[name]
+        return name in self.files and self._target.holds(name, self.files[name])
 
-    def add(self, name: str) -> None:
-        self._sizes[name] = self._target.size(name) or 0
+    def add(self, name: str, facts: dict[str, Any]) -> None:
+        self.files[name] = facts
         self._write()
 
-    def close(self, names: Sequence[str]) -> None:
+    def close(self) -> None:
         """Remove the files that remain from an earlier export of other content."""
-        self._target.remove([name for name in self._held if name not in names])
-        self._sizes = {name: size for name, size in self._sizes.items() if name in names}
-        self._held = {}
+        self._target.remove([name for name in self._earlier if name not in self.files])
+        self._earlier = []
         self._write()
 
     def _write(self) -> None:
-        self._target.write_json(EXPORTED, {"of": self._digest, "files": {**self._held, **self._sizes}})
+        self._target.write_json(EXPORTED, {"of": self._of, "files": {**dict.fromkeys(self._earlier), **self.files}})
 
 
 def _labelled(field: pa.Field, labels: Mapping[str, Sequence[str]]) -> Feature:
@@ -176,7 +181,7 @@ def _card(
     of: Published,
     features: Mapping[str, Feature],
     files: Mapping[str, Sequence[str]],
-    sizes: Mapping[str, int],
+    written: Mapping[str, Mapping[str, Any]],
     counts: Mapping[str, int],
 ) -> bytes:
     """The dataset's card, with the Hub's description of configurations and columns in its head."""
@@ -188,7 +193,7 @@ def _card(
         there = {split: files[f"{name}/{split}"] for split in splits if f"{name}/{split}" in files}
         data = [{"split": split, "path": list(paths)} for split, paths in there.items()]
         texts.append({"config_name": name, "data_files": data, **({} if number else {"default": True})})
-        spans = {split: sum(sizes[path] for path in paths) for split, paths in there.items()}
+        spans = {split: sum(written[path]["size"] for path in paths) for split, paths in there.items()}
         held = [{"name": each, "num_bytes": size, "num_examples": counts[f"{name}/{each}"]} for each, size in spans.items()]
         size = sum(spans.values())
         info = {"features": columns, "splits": held, "download_size": size, "dataset_size": size}

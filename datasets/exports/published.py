@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...curation.keys import canonical, sha256
 from ...curation.shards import read_sample
 from ...curation.store import Store
 from ..reader.index import DatasetIndex, ShardFiles
@@ -66,9 +67,10 @@ class Published:
         return cls(facts, index, found or {"default": {"train": {}}}, labels)
 
     @property
-    def version(self) -> str:
-        """Text that changes with the rows, the payloads and the columns."""
-        return json.dumps({"digest": self.facts["digest"], "files": self.facts["files"]["index.parquet"]["sha256"]})
+    def version(self) -> dict[str, str]:
+        """Digests that change with the rows, the payloads, the columns, the classes and the splits."""
+        index = self.facts["files"]["index.parquet"]["sha256"]
+        return {"rows": self.facts["digest"], "index": index, "splits": sha256(canonical([self.configurations, self.labels]))}
 
     def masks(self) -> dict[str, NDArray[np.bool_]]:
         """``configuration/split`` -> (n,) whether each row is in the split; splits without rows are left out.

@@ -9,7 +9,7 @@ from ...curation.store import Store
 
 
 def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None] = lambda _: None) -> int:
-    """Copy the files of a published dataset, and return the number of its samples. Files that exist with the same size stay.
+    """Copy the files of a published dataset, and return the number of its samples. Files with the right SHA-256 stay.
 
     Raises:
         StoreError: a file is missing.
@@ -20,7 +20,7 @@ def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None]
     source = Store(dataset)
     described = source.read_json("dataset.json")
     for name, facts in described["files"].items():
-        if target.size(name) != facts["size"]:
+        if not target.holds(name, facts):
             with source.open(name) as stream, target.writing(name) as out:
                 shutil.copyfileobj(stream, out, 1 << 22)
             progress(f"{name}: {facts['size']:,} bytes")

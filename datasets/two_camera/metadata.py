@@ -7,10 +7,11 @@ The augmented set has 99 re-illuminated rows after each pair, in the order of th
 
 from __future__ import annotations
 
+import functools
 import io
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import fsspec
@@ -39,6 +40,9 @@ FIELDS = (
 
 _SUFFIX = re.compile(r"_CAM_[0-9]+\Z")
 
+_Entry = tuple[str, Callable[[], Any]]
+"""Name of a pair's file or row, and a function that reads it, or raises ``Reject``."""
+
 
 def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | Rejected]:
     """Source step: the measured pairs in a folder of ``.npy`` files, one per pair as released, or in one ``.npy`` or ``.json``.
@@ -59,14 +63,13 @@ def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPa
             not a multiple of ``augmented + 1``. In a folder such a file is rejected instead.
     """
     seen: set[str] = set()
-    for number, (entry, *others) in _groups(path, augmented):
-        named = _named(entry, number)
+    for (named, read), *others in _groups(path, augmented):
         try:
-            pair = _pair(_opened(path, entry))
+            pair = _pair(read())
             if pair.key in seen:
                 raise Reject("duplicate_key", f"{pair.key!r} came before")
             seen.add(pair.key)
-            _copies(path, number, others)
+            _copies(others)
             yield pair
         except Reject as reject:
             yield Rejected(named, reject.reason, reject.detail)
@@ -92,13 +95,13 @@ def with_released_rows(rows: Rows, *, path: str, augmented: int) -> Iterator[pa.
     keys = table["key"].to_pylist()
     rest = {key: row for row, key in enumerate(keys)}
     known = [_unit(numbers(table[f"gt_{n}"], 3)) for n in (1, 2)]
-    for number, (first, *others) in _groups(path, augmented):
+    for (_, read), *others in _groups(path, augmented):
         try:
-            row = rest.pop(_pair(_opened(path, first)).key)
+            row = rest.pop(_pair(read()).key)
         except (Reject, KeyError):  # rejected by the source
             continue
         try:
-            copies = _copies(path, number, others)
+            copies = _copies(others)
         except Reject as reject:
             raise ValueError(f"{path}: {reject.detail}: changed since the source was read") from None
         cosines = np.stack([_unit([copy[f"gt_{n}"] for copy in copies]) @ known[n - 1].T for n in (1, 2)])
@@ -119,19 +122,14 @@ def with_released_rows(rows: Rows, *, path: str, augmented: int) -> Iterator[pa.
         yield with_column(found, "original", pa.array([True] + [False] * len(copies)))
 
 
-def _named(entry: Any, number: int) -> str:
-    """Name of entry ``number``, counted from 0: that of its file, or of its row."""
-    return posixpath.basename(entry) if isinstance(entry, str) else f"row-{number + 1}"
-
-
-def _copies(path: str, number: int, others: Sequence[Any]) -> list[dict[str, list[float] | None]]:
-    """The numbers of the rows derived from measured row ``number``; ``Reject`` with the name of one that is bad."""
+def _copies(others: Sequence[_Entry]) -> list[dict[str, list[float] | None]]:
+    """The numbers of the rows derived from a measured row; ``Reject`` with the name of one that is bad."""
     found: list[dict[str, list[float] | None]] = []
-    for at, entry in enumerate(others, number + 1):
+    for name, read in others:
         try:
-            found.append(_numbers(_opened(path, entry)))
+            found.append(_numbers(read()))
         except Reject as reject:
-            raise Reject(reject.reason, f"{_named(entry, at)}: {reject.detail}") from None
+            raise Reject(reject.reason, f"{name}: {reject.detail}") from None
     return found
 
 
@@ -140,25 +138,20 @@ def _unit(lights: Any) -> np.ndarray:
     return values / np.linalg.norm(values, axis=1, keepdims=True)
 
 
-def _groups(path: str, augmented: int) -> Iterator[tuple[int, Sequence[Any]]]:
-    """The number of each measured row in the file or folder, and its entries: itself and the rows derived from it."""
+def _groups(path: str, augmented: int) -> Iterator[list[_Entry]]:
+    """The entries of each measured row in the file or folder: itself and the rows derived from it."""
     fs, place = fsspec.core.url_to_fs(path)
     if fs.isdir(place):
         names = sorted(name for name in fs.ls(place, detail=False) if name.endswith(".npy"))
-        entries: Sequence[Any] = names
+        entries: list[_Entry] = [(posixpath.basename(name), functools.partial(_in_folder, fs, name)) for name in names]
     elif fs.isfile(place):
-        entries = _entries(fs, place)
+        entries = [(f"row-{number}", lambda pair=pair: pair) for number, pair in enumerate(_entries(fs, place), 1)]
     else:
         raise FileNotFoundError(f"metadata {path} is not there")
     if not entries or len(entries) % (augmented + 1):
         raise ValueError(f"{path}: {len(entries)} rows are not groups of one pair and {augmented} augmented ones")
     for number in range(0, len(entries), augmented + 1):
-        yield number, entries[number : number + augmented + 1]
-
-
-def _opened(path: str, entry: Any) -> Any:
-    """An entry of ``_groups``; a file of a folder is read."""
-    return _in_folder(fsspec.core.url_to_fs(path)[0], entry) if isinstance(entry, str) else entry
+        yield entries[number : number + augmented + 1]
 
 
 def _in_folder(fs: Any, place: str) -> Any:
@@ -173,9 +166,10 @@ def _in_folder(fs: Any, place: str) -> Any:
 
 def _entries(fs: Any, place: str) -> Sequence[Any]:
     """All pairs of one file, unchecked."""
-    if fs.size(place) > MAX_BYTES:
+    with fs.open(place, "rb") as stream:
+        data = cast(bytes, stream.read(MAX_BYTES + 1))
+    if len(data) > MAX_BYTES:
         raise ValueError(f"{place}: {fs.size(place)} bytes, limit {MAX_BYTES}")
-    data = cast(bytes, fs.cat_file(place))
     if place.endswith(".json"):
         try:
             found = parse_json(data)

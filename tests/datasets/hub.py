@@ -20,7 +20,8 @@ REVISION = r"(?P<revision>[^/]+)"
 
 
 class Hub(ThreadingHTTPServer):
-    """``files``: repository -> path -> bytes; ``private``: of each; ``commits``: paths of each commit; ``objects``: of LFS."""
+    """``files``: repository -> path -> bytes; ``private``: of each; ``commits``: paths of each commit; ``objects``: of LFS;
+    ``read``: paths of the files read."""
 
     daemon_threads = True
 
@@ -30,6 +31,7 @@ class Hub(ThreadingHTTPServer):
         self.private: dict[str, bool] = {}
         self.commits: list[list[str]] = []
         self.objects: dict[str, bytes] = {}
+        self.read: list[str] = []
 
     @property
     def url(self) -> str:
@@ -123,12 +125,15 @@ class _Handler(BaseHTTPRequestHandler):
             if parent := posixpath.dirname(path):
                 found[parent] = {"type": "directory", "path": parent, "size": 0, "oid": self.server.head}
             found[path] = {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+            if self._mode(path)["uploadMode"] == "lfs":
+                found[path]["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
         return found
 
     def _resolve(self, name: str, file: str) -> None:
         if file not in self.server.files.get(name, {}):
             self._missing("EntryNotFound")
             return
+        self.server.read.append(file)
         data = self.server.files[name][file]
         headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": self.server.head}
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))

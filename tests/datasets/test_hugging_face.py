@@ -22,6 +22,7 @@ from benchwright.curation.shards import write_shard_file
 from benchwright.curation.store import Store
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.exports.hugging_face import write_parquet
+from benchwright.datasets.exports.shards import copy_dataset
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
@@ -222,6 +223,88 @@ def test_files_of_a_split_are_cut_by_size_and_an_interrupted_push_goes_on(tmp_pa
     assert pq.read_table(tmp_path / "hub" / "data")["key"].to_pylist() == ["k"]
 
 
+def stopped(_: str) -> None:
+    raise KeyboardInterrupt
+
+
+def bitmaps(folder: Path, *, first: int, **card: Any) -> Path:
+    """A dataset of nine pictures whose shard has the same size for every ``first``."""
+    return published(folder, {f"k{n}": {"bmp": picture("BMP", first + n)} for n in range(9)}, **card)
+
+
+def pixels(hub: Path) -> list[tuple[int, int, int]]:
+    """The first pixel of each row's picture."""
+    rows = pq.read_table(hub / "data")["image"].to_pylist()
+    return [Image.open(io.BytesIO(row["bytes"])).getpixel((0, 0)) for row in rows]
+
+
+@pytest.mark.parametrize("then", [4000, 1 << 20])
+def test_a_push_goes_on_with_files_of_another_size(tmp_path: Path, then: int) -> None:
+    folder, hub = bitmaps(tmp_path / "data", first=0), Store(str(tmp_path / "hub"))
+    with pytest.raises(KeyboardInterrupt):
+        write_parquet(str(folder), hub, file_bytes=8000, progress=stopped)
+    write_parquet(str(folder), hub, file_bytes=then)
+    assert pixels(tmp_path / "hub") == [(n, 0, 0) for n in range(9)]
+
+
+def test_an_interrupted_push_over_another_dataset_keeps_none_of_its_files(tmp_path: Path) -> None:
+    before, now = bitmaps(tmp_path / "before", first=0), bitmaps(tmp_path / "now", first=100)
+    hub = Store(str(tmp_path / "hub"))
+    write_parquet(str(before), hub, file_bytes=2000)
+    with pytest.raises(KeyboardInterrupt):
+        write_parquet(str(now), hub, file_bytes=4000, progress=stopped)
+    write_parquet(str(now), hub, file_bytes=4000)
+    assert pixels(tmp_path / "hub") == [(100 + n, 0, 0) for n in range(9)]
+
+
+def test_other_splits_of_the_same_rows_are_written_anew(tmp_path: Path) -> None:
+    keys, hub = [f"k{n}" for n in range(9)], Store(str(tmp_path / "hub"))
+    for count in (3, 6):
+        splits = {"train": {"key": keys[:count]}, "test": {"key": keys[count:]}}
+        write_parquet(str(bitmaps(tmp_path / str(count), first=0, configurations={"default": splits})), hub)
+        assert pq.read_table(tmp_path / "hub/data/000-00000.parquet")["key"].to_pylist() == keys[:count]
+
+
+def test_a_file_of_the_right_size_with_other_bytes_is_pushed_again(tmp_path: Path) -> None:
+    folder, hub, told = bitmaps(tmp_path / "data", first=0), Store(str(tmp_path / "hub")), list[str]()
+    write_parquet(str(folder), hub, file_bytes=4000)
+    names = sorted(json.loads(hub.read("export.json"))["files"])
+    data = hub.read(names[1])
+    hub.write(names[1], bytes(len(data)))
+    write_parquet(str(folder), hub, file_bytes=4000, progress=told.append)
+    assert [line.partition(":")[0] for line in told] == [names[1]]
+    assert hub.read(names[1]) == data
+
+
+def test_shards_of_the_same_size_are_those_of_the_dataset(tmp_path: Path) -> None:
+    before, now = bitmaps(tmp_path / "before", first=0), bitmaps(tmp_path / "now", first=100)
+    target, told = Store(str(tmp_path / "copy")), list[str]()
+    assert copy_dataset(str(before), target) == 9
+    assert copy_dataset(str(now), target) == 9
+    assert target.size("s.tar") == len((before / "s.tar").read_bytes())
+    assert {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()} == {
+        path.name: path.read_bytes() for path in now.iterdir()
+    }
+    copy_dataset(str(now), target, progress=told.append)
+    assert not told
+
+
+def test_a_record_of_sizes_alone_is_replaced_with_its_files(tmp_path: Path) -> None:
+    folder, hub = bitmaps(tmp_path / "data", first=0), Store(str(tmp_path / "hub"))
+    files = dict.fromkeys(["data/000-00000.parquet", "data/000-00007.parquet"], 9)
+    for name in files:
+        hub.write(name, bytes(9))
+    hub.write_json("export.json", {"of": "an earlier form", "files": files})
+    with pytest.raises(KeyboardInterrupt):
+        write_parquet(str(folder), hub, file_bytes=4000, progress=stopped)
+    write_parquet(str(folder), hub, file_bytes=4000)
+    assert pixels(tmp_path / "hub") == [(n, 0, 0) for n in range(9)]
+    for record in ({"files": {"thesis.tex": "mine"}}, {"files": []}, []):
+        hub.write_json("export.json", record)
+        with pytest.raises(ValueError, match=r"hub/export\.json is not the record of an export"):
+            write_parquet(str(folder), hub)
+
+
 def test_what_cannot_be_pushed_is_told_in_one_line(tmp_path: Path) -> None:
     two = published(tmp_path / "two", {"k": {"png": picture("PNG", 0), "jpg": picture("JPEG", 0)}})
     with pytest.raises(ShardError, match=r"sample 'k' has the members .*, two of which would become its 'image'"):
@@ -303,6 +386,7 @@ def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str]
         assert "private" not in told
         paths = [path for paths in hub.commits for path in paths if path != "export.json"]
         assert paths == ["data/000-00000.parquet", "data/001-00000.parquet", "data/002-00000.parquet", "README.md"]
+        assert {*hub.read} == {"export.json"}  # the hub states the SHA-256 of the others
         [found] = loaded(["me/clips"], tmp_path, **plain)
     api.push(str(tiny("vclimb")), str(tmp_path / "folder"))
     assert [found] == loaded([tmp_path / "folder"], tmp_path)

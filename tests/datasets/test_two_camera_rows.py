@@ -275,6 +275,15 @@ def test_a_file_that_is_no_metadata_is_told_in_one_line(tmp_path, data):
             list(read_released_pairs(path=str(tmp_path / name)))
 
 
+def test_metadata_above_the_limit_are_told_with_their_size(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchwright.datasets.two_camera.metadata.MAX_BYTES", 100)
+    (tmp_path / "a.npy").write_bytes(bytes(101))
+    with pytest.raises(ValueError, match=r"a\.npy: 101 bytes, limit 100"):
+        list(read_released_pairs(path=str(tmp_path / "a.npy")))
+    [reject] = read_released_pairs(path=str(tmp_path))
+    assert (reject.key, reject.reason, reject.detail) == ("a.npy", "unreadable", f"{tmp_path}/a.npy: 101 bytes, limit 100")
+
+
 # ----------------------------------------------------------------------------------------- pictures of a source of one's own
 
 PICTURE = npy_blob(np.full((4, 5, 3), 20_000, dtype=np.uint16))

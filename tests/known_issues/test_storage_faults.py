@@ -19,8 +19,7 @@ from benchwright.curation.run import run
 from benchwright.curation.stages.folder import open_folder
 from benchwright.curation.stages.image_sources import folder_pieces, read_folder
 from benchwright.curation.stages.tar_sources import read_tar, tar_pieces
-from benchwright.curation.store import Store
-from benchwright.curation.verify import file_sha256
+from benchwright.curation.store import Store, file_sha256
 from benchwright.pipelines.cli import exits
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
