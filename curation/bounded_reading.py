@@ -41,6 +41,7 @@ MAX_JSON_VALUES = 1 << 23
 _CHUNK_BYTES = 1 << 20
 _DAMAGE = (EOFError, OSError, zlib.error, lzma.LZMAError)
 _ENDINGS = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz"}
+_HEADS = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
 _OTHER_ENDINGS = (".zip", ".zst", ".lz4", ".snappy", ".Z", ".7z")
 
 
@@ -53,6 +54,11 @@ def compression_by_name(name: str) -> str | None:
     if name.lower().endswith(_OTHER_ENDINGS):
         raise ValueError(f"{name!r}: unpack it first; plain files and those in {', '.join(sorted(_ENDINGS))} are read")
     return next((kind for ending, kind in _ENDINGS.items() if name.lower().endswith(ending)), None)
+
+
+def compression_by_head(head: bytes) -> str | None:
+    """``gzip``, ``bzip2`` or None, by the first three bytes of a file: some browsers decompress a file but keep its name."""
+    return next((kind for magic, kind in _HEADS.items() if head.startswith(magic)), None)
 
 
 def decompressed(stream: IO[bytes], kind: str | None) -> IO[bytes]:
@@ -261,16 +267,22 @@ def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def parse_json(data: bytes, *, hook: Any = unrepeated) -> Any:
+def parse_json(data: bytes, place: str | None = None, *, hook: Any = unrepeated) -> Any:
     """The value of a JSON file.
 
     Args:
         data: UTF-8, with or without a byte order mark.
+        place: what is read, for errors; None if the caller adds it.
         hook: ``object_pairs_hook`` of ``json.loads``.
 
     Raises:
         ValueError: not JSON, nested too deeply, more than ``MAX_JSON_VALUES`` values, or a repeated name in an object.
     """
+    if place is not None:
+        try:
+            return parse_json(data, hook=hook)
+        except ValueError as error:
+            raise ValueError(f"{place} is not JSON: {error}") from None
     values = data.count(b",") + data.count(b"[") + data.count(b"{")
     if values > MAX_JSON_VALUES:
         raise ValueError(f"JSON of up to {values:,} values: at most {MAX_JSON_VALUES:,} are read")

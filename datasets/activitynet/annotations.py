@@ -37,10 +37,7 @@ def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     Raises:
         ValueError: the file is not JSON with such a table.
     """
-    try:
-        raw: Any = parse_json(read_file(path))
-    except ValueError as error:
-        raise ValueError(f"{path!r} is not JSON: {error}") from None
+    raw: Any = parse_json(read_file(path), repr(path))
     database = cast("Any", raw).get("database", raw) if isinstance(raw, dict) else None
     if not isinstance(database, dict):
         raise ValueError(f"{path!r} has no table 'database' of videos and their annotations: is it ActivityNet's JSON?")

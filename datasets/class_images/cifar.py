@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 import fsspec
 import numpy as np
 
-from ...curation.bounded_reading import decompressed
+from ...curation.bounded_reading import compression_by_head, decompressed
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.png import stored_png
 from ...curation.records import naming
@@ -124,7 +124,7 @@ def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> lis
 
 
 def _unpacked(stream: IO[bytes]) -> IO[bytes]:
-    """Decompress by the first bytes: some browsers decompress a file but keep its name."""
+    """Decompress by the first bytes."""
     head = stream.read(3)
     stream.seek(0)
-    return decompressed(stream, "gzip" if head[:2] == b"\x1f\x8b" else "bzip2" if head == b"BZh" else None)
+    return decompressed(stream, compression_by_head(head))

@@ -61,10 +61,7 @@ class Part:
         text, place = self.text(name), posixpath.join(self.at, name)
         if text is None:
             return None
-        try:
-            value = parse_json(text.encode())
-        except ValueError as error:
-            raise ValueError(f"{place} is not JSON: {error}") from None
+        value = parse_json(text.encode(), place)
         if not isinstance(value, kind):
             raise ValueError(f"{place} holds {type(value).__name__}, expected {kind.__name__}")
         return value

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...curation.encoders.preprocess import normalise
+from .checkpoints import read_tables
 
 Embed = Callable[[Sequence[np.ndarray]], np.ndarray]
 """Function from frames, n of uint8 (3, side, side), to one vector, float32 (width,)."""
@@ -169,32 +170,16 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
     except AttributeError as error:
         raise ValueError(f"backbone head {backbone.head!r}: {backbone.model} has no such layer ({error})") from None
     try:
-        model.load_state_dict(_tensors(checkpoint))
+        model.load_state_dict(read_tables(checkpoint))
     except OSError:
         raise
-    except Exception as error:  # a damaged file can make torch's reader raise anything
-        told = " ".join(str(error).split())[:200] or type(error).__name__
+    except Exception as error:  # torch raises anything for tables of another form
+        told = " ".join(str(error).replace(checkpoint, "it", 1).split())[:200] or type(error).__name__
         raise ValueError(f"checkpoint {checkpoint} has no weights of {backbone.model}: {told}") from None
     if not backbone.classes:
         parent, _, name = backbone.head.rpartition(".")
         setattr(model.get_submodule(parent), name, torch.nn.Identity())
     return model.to(device).eval()
-
-
-def _tensors(checkpoint: str) -> Any:
-    import torch
-
-    if not checkpoint.endswith(".safetensors"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch suspects a program; with weights_only it runs none
-            return torch.load(checkpoint, map_location="cpu", weights_only=True)
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(checkpoint)
-    except SafetensorError as error:
-        raise ValueError(str(error)) from None
 
 
 def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarray]) -> np.ndarray:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...curation.rows import visible
-from .files import open_file
+from .files import open_file, stamp
 from .torch_files import load_tables, plain
 
 _NOT_TAKEN = re.compile(r"(^|[._])(encoder_k|target|student|momentum|ema)([._]|$)")
@@ -27,6 +27,9 @@ _COUNTER = "num_batches_tracked"
 """Counter of batch norms, unused in a frozen network; checkpoints from before 2018 do not have it."""
 
 _SHOWN, _LONGEST = 5, 120
+
+MAX_BYTES = 1 << 34
+"""Maximum size of a file of safetensors, which is read whole."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,24 @@ def read_checkpoint(place: str) -> dict[str, Any]:
     Raises:
         ValueError: the file has another form, or holds no tensor.
     """
-    tables = _safetensors(place) if place.endswith(".safetensors") else load_tables(place)
+    tables = read_tables(place)
     found = dict(_flat(tables))
     if not found:
         raise ValueError(f"weights {place}: no tensor in it, it is {type(tables).__name__}")
     return found
 
 
+def read_tables(place: str) -> Any:
+    """The tensors and tables of a file as they are in it. Raises ``ValueError`` if the file has another form."""
+    return _safetensors(place) if place.endswith(".safetensors") else load_tables(place)
+
+
 def _safetensors(place: str) -> Any:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
+    if (size := stamp(place)[0]) > MAX_BYTES:
+        raise ValueError(f"weights {place}: {size:,} bytes: at most {MAX_BYTES:,} are read")
     with open_file(place) as stream:
         data = stream.read()
     try:

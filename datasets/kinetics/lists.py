@@ -3,7 +3,7 @@
 Two kinds of files are read. CSV files have columns in any order, named by a header; or no header, with or without a label
 before the id and a split and ``is_cc`` after the times; fields may be quoted; CRLF and a byte order mark are accepted. JSON
 files are those of the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``, or
-have label and segment in the entry itself; a name ``<id>_<start>_<end>`` can replace a segment. Both may be gzipped.
+have label and segment in the entry itself; a name ``<id>_<start>_<end>`` can replace a segment. Both may be in gzip or bzip2.
 
 Every line (of a CSV file except its header) or entry (of a JSON file) becomes a row or a reject:
 
@@ -38,7 +38,14 @@ import fsspec
 import polars as pl
 import pyarrow as pa
 
-from ...curation.bounded_reading import check_columns, decompressed_head, line_blocks, parse_json, read_stream
+from ...curation.bounded_reading import (
+    check_columns,
+    compression_by_head,
+    decompressed_head,
+    line_blocks,
+    parse_json,
+    read_stream,
+)
 from ...curation.local_files import may_leave
 from ...curation.rows import Sifted, is_text, printable, sift
 
@@ -196,7 +203,7 @@ def _opened(root: str, path: str) -> Iterator[tuple[IO[bytes], str | None]]:
     """A file of the folder, and its compression."""
     fs, folder = fsspec.core.url_to_fs(root)
     with fs.open(posixpath.join(folder, path), "rb") as stream:
-        kind = "gzip" if stream.read(2) == b"\x1f\x8b" else None
+        kind = compression_by_head(stream.read(3))
         stream.seek(0)
         yield stream, kind
 
@@ -318,10 +325,7 @@ def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[s
 
 
 def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
-    try:
-        entries = parse_json(data, hook=_Pairs)
-    except ValueError as error:
-        raise ValueError(f"list {path!r} cannot be read as JSON: {error}") from None
+    entries = parse_json(data, f"list {path!r}", hook=_Pairs)
     columns: dict[str, list[str | None]] = {name: [] for name in _RAW}
     faults: list[str] = []
     named_entries = (

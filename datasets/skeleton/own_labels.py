@@ -100,7 +100,7 @@ def read_roles(path: str) -> dict[str, str]:
         ValueError: the file has another form, a role is unknown, or a sequence has two roles.
     """
     if path.endswith(".json"):
-        values: Any = parse_json(read_file(path))
+        values: Any = parse_json(read_file(path), f"split.roles {path!r}")
         if not isinstance(values, dict) or not all(
             isinstance(names, list) for names in cast("dict[str, Any]", values).values()
         ):

@@ -10,18 +10,17 @@ import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import fsspec
 import numpy as np
 
+from ...curation.bounded_reading import read_file
 from ...curation.matlab import read_mat
 
 _JIANG_HEAD = re.compile(r"([0-9]{1,5})nm-([0-9]{1,5})nm, step ([0-9]{1,5})nm")
 _SFU_NM = np.arange(380.0, 781.0, 4.0)
 _CAMERA_MAT = np.arange(400.0, 721.0, 10.0)
 MAX_TEXT_BYTES = 1 << 23
-MAX_BYTES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -75,20 +74,8 @@ def _checked(path: str, names: tuple[str, ...], wavelength_nm: np.ndarray, value
     return Spectra(names, wavelength_nm, values)
 
 
-def read_bytes(path: str) -> bytes:
-    """Read a file of at most ``MAX_BYTES`` from a path or URL. Raises ``FileNotFoundError``, ``ValueError``."""
-    fs, place = fsspec.core.url_to_fs(path)
-    if not fs.isfile(place):
-        raise FileNotFoundError(f"{path}: no such file")
-    if fs.size(place) > MAX_BYTES:
-        raise ValueError(f"{path}: {fs.size(place)} bytes, limit {MAX_BYTES}")
-    return cast(bytes, fs.cat_file(place))
-
-
-def _lines(path: str, data: bytes) -> list[str]:
-    if len(data) > MAX_TEXT_BYTES:
-        raise ValueError(f"{path}: {len(data)} bytes of text, limit {MAX_TEXT_BYTES}")
-    return data.decode("utf-8", "replace").splitlines()
+def _lines(path: str) -> list[str]:
+    return read_file(path, max_bytes=MAX_TEXT_BYTES).decode("utf-8", "replace").splitlines()
 
 
 def _row(path: str, number: int, text: str) -> list[float]:
@@ -110,10 +97,9 @@ def read_cameras(path: str) -> Spectra:
         FileNotFoundError: the file does not exist.
         ValueError: the file has another form; the message names the line.
     """
-    data = read_bytes(path)
     if path.endswith(".mat"):
-        return _camera_mat(path, data)
-    lines = _lines(path, data)
+        return _camera_mat(path)
+    lines = _lines(path)
     head = next((found for line in lines[:20] if (found := _JIANG_HEAD.search(line))), None)
     if head is None:
         raise ValueError(f"{path}: no line such as '400nm-720nm, step 10nm' among the first 20")
@@ -136,9 +122,9 @@ def read_cameras(path: str) -> Spectra:
     return _checked(path, tuple(names), grid, np.asarray(values).reshape(-1, 3, len(grid)).swapaxes(1, 2))
 
 
-def _camera_mat(path: str, data: bytes) -> Spectra:
+def _camera_mat(path: str) -> Spectra:
     try:
-        (found,) = read_mat(data, ["Estimated_CRF"])["Estimated_CRF"]
+        (found,) = read_mat(read_file(path), ["Estimated_CRF"])["Estimated_CRF"]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if found.shape != (3, len(_CAMERA_MAT)) or found.dtype.kind not in "iuf":
@@ -162,7 +148,7 @@ def read_spectra(path: str) -> Spectra:
         FileNotFoundError: the file does not exist.
         ValueError: the file has another form.
     """
-    lines = _lines(path, read_bytes(path))
+    lines = _lines(path)
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"]
     widths = {len(row) for row in rows}
     if widths == {1} and len(rows) % len(_SFU_NM) == 0:

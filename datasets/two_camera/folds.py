@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...curation.bounded_reading import read_file
 from ...curation.matlab import read_mat
 from ...curation.rng import rng
 from ...curation.rows import with_column
 from ...curation.stages.ranks import in_tables
-from ..spectra.files import read_bytes
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -103,7 +103,7 @@ def released_parts(rows: Rows, *, path: str) -> Iterator[pa.Table]:
     [0, 2, 0, 1]
     """
     try:
-        cells = read_mat(read_bytes(path), ["idx_parts"])["idx_parts"]
+        cells = read_mat(read_file(path), ["idx_parts"])["idx_parts"]
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     if len(cells) != 3 or any(part.dtype.kind not in "iuf" for part in cells):

@@ -11,9 +11,7 @@ known colour. Lights of the same colour but other spectra are not distinguished:
 
 from __future__ import annotations
 
-import io
 import posixpath
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 
 import fsspec
@@ -22,7 +20,8 @@ import numpy as np
 from ...curation.npy import npy_blob
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.raw import as_uint16
-from ..spectra.files import Spectra, read_bytes, read_cameras, shipped_lights, shipped_reflectances
+from ..features.arrays import open_arrays, strings
+from ..spectra.files import Spectra, read_cameras, shipped_lights, shipped_reflectances
 from .linear_pairs import LinearPair
 from .transforms import checked_light, fit
 
@@ -95,13 +94,13 @@ def _sensitivity(folder: str, sensors: Mapping[str, str], name: str) -> np.ndarr
 
 def _arrays(place: str) -> tuple[list[str], np.ndarray, np.ndarray]:
     try:
-        with np.load(io.BytesIO(read_bytes(place)), allow_pickle=False) as arrays:
-            names, views, lights = (arrays[name] for name in ("names", "pictures", "lights"))
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+        with open_arrays(place, by_rows=False) as arrays:
+            names, views, lights = (arrays.get(name).whole() for name in ("names", "pictures", "lights"))
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{place}: expected an .npz file with names, pictures and lights: {error}") from None
     if views.ndim != 4 or views.shape[3] != 3 or lights.shape != (len(views), 3) or names.shape != (len(views),):
         raise ValueError(f"{place}: names {names.shape}, pictures {views.shape} and lights {lights.shape} of n pictures")
-    return [str(name) for name in names], views, lights
+    return strings(names), views, lights
 
 
 def lit_by(light: np.ndarray, known: np.ndarray, camera: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 from ...curation.bounded_reading import check_columns
 from ...curation.local_files import may_leave
 from ...curation.rows import Reject, Rejected
+from ...curation.stages.folder import open_folder
 
 MAX_BYTES = 1 << 28
 _PLACES = {"{pair}": "(?P<pair>.+)", "*": "[A-Za-z0-9]+"}
@@ -73,7 +74,7 @@ def list_pairs(
         raise FileNotFoundError(f"folder of raw pairs {root} is not there")
     listed = read_charts(root, charts) if charts is not None else None
     seen: dict[str, str] = {}
-    found = _named(fs, folder, root, names) if pairs is None else _in_csv(fs, folder, root, pairs)
+    found = _named(fs, folder, root, names) if pairs is None else _in_csv(root, pairs)
     for number, (name, device, files) in enumerate(found):
         key = re.sub(r"[^A-Za-z0-9_-]", "_", name)
         corners = [(listed or {}).get(posixpath.splitext(each[0])[0]) for each in files if each]
@@ -118,11 +119,9 @@ def _pattern(name: str) -> re.Pattern[str]:
     return re.compile("".join(_PLACES.get(part, re.escape(part)) for part in re.split(r"(\{pair\}|\*)", name)))
 
 
-def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, str, _Files]]:
+def _in_csv(root: str, name: str) -> Iterator[tuple[str, str, _Files]]:
     """Name, device and files of each pair in a CSV file, in its order; a pair is named after its first file."""
-    if not fs.isfile(posixpath.join(folder, name)):
-        raise FileNotFoundError(f"list of pairs {posixpath.join(root, name)} is not there: see source.pairs")
-    rows = _read_csv(root, name, ("file_1", "file_2"))
+    rows = _read_csv(root, name, ("file_1", "file_2"), "source.pairs")
     if not rows:
         raise ValueError(f"{name}: it lists no pair")
     for number, line in rows:
@@ -132,9 +131,9 @@ def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, s
         yield posixpath.splitext(files[0])[0], (line.get("device") or "").strip(), ([files[0]], [files[1]])
 
 
-def _read_csv(root: str, name: str, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+def _read_csv(root: str, name: str, columns: Sequence[str], setting: str) -> list[tuple[int, dict[str, str]]]:
     """Lines of a CSV file in ``root`` with their numbers. Raises ``ValueError`` if it lacks a column."""
-    text = read_within(root, name).decode("utf-8-sig", "replace")
+    text = read_listed(root, name, setting).decode("utf-8-sig", "replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
         check_columns(reader.fieldnames or (), name)
@@ -149,7 +148,7 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
     """Corner patches by file name without extension, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
     columns = [f"{axis}{corner}" for corner in range(4) for axis in "xy"]
     charts: dict[str, list[float]] = {}
-    for number, line in _read_csv(root, name, ("name", *columns)):
+    for number, line in _read_csv(root, name, ("name", *columns), "source.charts"):
         try:
             corners = [float(line[column]) for column in columns]
         except (TypeError, ValueError):
@@ -160,13 +159,17 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
     return charts
 
 
+def read_listed(root: str, name: str, setting: str) -> bytes:
+    """Read a file that concerns all rows. Raises ``FileNotFoundError`` or ``ValueError``, which name ``setting``."""
+    try:
+        return read_within(root, name)
+    except Reject as reject:
+        place = posixpath.join(root, name)
+        if reject.reason == "missing_file":
+            raise FileNotFoundError(f"{place} is not there: see {setting}") from None
+        raise ValueError(f"{place} cannot be read: {reject.reason}: {reject.detail}: see {setting}") from None
+
+
 def read_within(root: str, name: str) -> bytes:
-    """Read a file within ``root``. Raises ``Reject`` ``too_large``, and ``ValueError`` for a path that leaves ``root``."""
-    if may_leave(name):
-        raise ValueError(f"{name!r}: expected a path within {root}")
-    fs, folder = fsspec.core.url_to_fs(root)
-    path = posixpath.join(folder, name)
-    size = fs.size(path)
-    if size is not None and size > MAX_BYTES:
-        raise Reject("too_large", f"{size} bytes, limit {MAX_BYTES}")
-    return fs.cat_file(path)
+    """Read a file within ``root`` of at most ``MAX_BYTES``. Raises ``Reject`` as ``Folder.read`` does."""
+    return open_folder(root).read(name, max_bytes=MAX_BYTES)

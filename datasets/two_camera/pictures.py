@@ -6,7 +6,6 @@ not say how pictures were reduced by a factor of 6: here by area averaging.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +28,7 @@ from ...curation.stages.alignment import (
 from ...curation.stages.colour_chart import Patches, find_chart, light, measure_patches, outline
 from ...curation.stages.ranks import coded, in_tables
 from ...curation.stages.raw import Bayer, Demosaic, Linear, as_uint16, read_linear
+from ..reader.decode import decode_npy
 from .pair_files import read_within
 from .transforms import TransformPreset, checked_fit
 
@@ -306,7 +306,7 @@ def photographed(
 
 def array_of(blob: Blob) -> np.ndarray:
     """The array of an .npy file."""
-    return np.load(io.BytesIO(blob.read()), allow_pickle=False)
+    return decode_npy(blob.read())
 
 
 def measure_pictures(row: PairToMeasure, *, preset: TransformPreset, max_condition: float, darkest: float) -> MeasuredPictures:

@@ -9,7 +9,6 @@ file, see ``pair_files.read_charts``, or are detected.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from ...curation.rows import Reject, Rejected
 from ...curation.stages.alignment import AlignedPictures, align
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
 from ...curation.stages.raw import MAX_PIXELS, Linear
-from .pair_files import MAX_BYTES, read_charts, read_within
+from .pair_files import MAX_BYTES, read_charts, read_listed, read_within
 from .pictures import Photographed, photographed
 from .transforms import MAX_CONDITION, checked_fit
 
@@ -90,11 +89,10 @@ def list_matches(*, root: str, main: str, second: str, charts: str | None) -> It
     fs, folder = fsspec.core.url_to_fs(root)
     cameras = [_camera(root, name) for name in (main, second)]
     matches = f"{main}/matched_with_{second}.txt"
-    if not fs.isfile(posixpath.join(folder, matches)):
-        raise FileNotFoundError(f"list of matches {posixpath.join(root, matches)} is not there")
+    text = read_listed(root, matches, "source.main and source.second").decode("utf-8-sig", "replace")
     listed = read_charts(root, charts) if charts is not None else {}
     seen: set[str] = set()
-    for number, line in enumerate(read_within(root, matches).decode("utf-8-sig", "replace").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         names = [re.sub(r"\.png\Z", "", word.strip(), flags=re.IGNORECASE) for word in line.split(",")]
@@ -143,8 +141,9 @@ def _match(
 def _camera(root: str, name: str) -> _Camera:
     place = f"{name}/{name}_gt.mat"
     wanted = ("darkness_level", "saturation_level", "groundtruth_illuminants", "all_image_names")
+    data = read_listed(root, place, "source.main and source.second")
     try:
-        found = read_mat(read_within(root, place), wanted)
+        found = read_mat(data, wanted)
         names = [str(item.ravel()[0]) for item in found["all_image_names"]]
         lights = found["groundtruth_illuminants"][0].astype(np.float64).reshape(-1, 3)
         black, white = (float(found[level][0].ravel()[0]) for level in wanted[:2])

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...curation.bounded_reading import read_file
 from ...curation.matlab import read_mat
 from ...curation.rows import Reject, Rejected
-from ..spectra.files import read_bytes
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
 
@@ -43,7 +43,7 @@ def read_radiometric_file(*, path: str) -> Iterator[MeasuredPair | Rejected]:
     [('radiometric_00000', [0.5, 1.0, 0.7]), ('radiometric_00001', [0.6, 1.0, 0.5])]
     """
     try:
-        found = read_mat(read_bytes(path), _NAMES)
+        found = read_mat(read_file(path), _NAMES)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     shapes = {name: [cell.shape for cell in found[name]] for name in _NAMES}

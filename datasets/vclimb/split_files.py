@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import fsspec
-
+from ...curation.bounded_reading import read_file
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.rows import Rejected
 from ..activitynet.annotations import segment
@@ -53,8 +52,7 @@ def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None
         ValueError: the SHA-256 or the number of tasks differs, the pickle is unsafe or damaged or has another structure, or
             classes differ between roles.
     """
-    with fsspec.open(path, "rb") as stream:
-        data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
+    data = read_file(path, max_bytes=MAX_BYTES)
     found = hashlib.sha256(data).hexdigest()
     if sha256 and found != sha256.lower():
         raise ValueError(f"split file {path!r} has SHA-256 {found}, expected {sha256}")

@@ -25,7 +25,6 @@ LINES_AT_ONCE = 1 << 16
 longer than 64 bytes, so that blocks are seldom cut because of this."""
 
 _NEWLINE = ord("\n")
-_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +39,6 @@ class Lines:
 
     data: memoryview
     size: int
-
-
-def compression(head: bytes) -> str | None:
-    """``gzip``, ``bzip2`` or None, by the first bytes of a file."""
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def start_of_first(stream: IO[bytes], start: int, end: int) -> int:

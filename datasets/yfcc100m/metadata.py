@@ -45,7 +45,7 @@ import fsspec
 import numpy as np
 import pyarrow as pa
 
-from ...curation.bounded_reading import decompressed
+from ...curation.bounded_reading import compression_by_head, decompressed
 from ...curation.extras import can_compile
 from ...curation.rows import REJECTS, Sifted
 from . import lines, sqlite
@@ -191,7 +191,7 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
         raise ValueError(f"{name}: the file is empty")
     if head == sqlite.MAGIC:
         return {"form": "sqlite"}
-    kind = lines.compression(head)
+    kind = compression_by_head(head)
     ending = posixpath.splitext(name)[1]
     claimed = {".gz": "gzip", ".bz2": "bzip2", ".sqlite": "SQLite", ".db": "SQLite"}.get(ending)
     if claimed is not None and claimed != kind:

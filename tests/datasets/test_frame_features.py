@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from benchwright.curation.run import run
 from benchwright.curation.shards import write_shard_file
 from benchwright.curation.stages.visual_transforms import our_ranges, transform_frames
 from benchwright.curation.store import Store
+from benchwright.datasets.features import checkpoints
 from benchwright.datasets.features.backbones import Backbone, describe, load_backbone
 from benchwright.datasets.features.extract import ClipPlace, Extracted, Nuisance, extract_features
 from benchwright.datasets.features.frames import (
@@ -32,6 +35,7 @@ from benchwright.datasets.features.frames import (
     read_clips,
     shards_below,
 )
+from benchwright.datasets.features.headless import torchvision_models
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.protocols.open_world.measures import tidy
 from benchwright.pipelines import api
@@ -299,6 +303,45 @@ def test_weights_in_safetensors(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="has no weights of resnet18") as told:
             load_backbone(resnet, checkpoint=str(tmp_path / "weights.safetensors"))
         assert "\n" not in str(told.value)
+
+
+class Room:
+    def __reduce__(self) -> Any:
+        return bytearray, (1 << 28,)
+
+
+@pytest.mark.parametrize("odd", ["bytearray", "packed", "longer"])
+def test_torch_files_of_weights_are_checked_as_those_of_features_are(odd: str, tmp_path: Path) -> None:
+    """They were given to torch unchecked: it unpacks members, and makes as much room as a pickle asks for."""
+    path = tmp_path / "weights.pt"
+    squeezenet = Backbone("state_dict", model="squeezenet1_1", head="classifier.1")
+    state = torchvision_models().squeezenet1_1(weights=None).state_dict()
+    torch.save(state, path)
+    load_backbone(squeezenet, checkpoint=str(path))
+    if odd == "bytearray":
+        torch.save({**state, "room": Room()}, path)
+    elif odd == "packed":
+        with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+            for name in old.namelist():
+                new.writestr(name, old.read(name))
+    else:
+        path.write_bytes(path.read_bytes() + b"behind")
+    told = {"bytearray": "it names bytearray", "packed": "is packed", "longer": "continues after the end of its zip"}[odd]
+    with pytest.raises(ValueError, match=rf"weights\.pt has no weights of squeezenet1_1: it.*{told}"):
+        load_backbone(squeezenet, checkpoint=str(path))
+
+
+def test_the_version_in_a_file_of_weights_is_kept(tmp_path: Path) -> None:
+    """MNASNet does not load without it."""
+    torch.save(torchvision_models().mnasnet0_5(weights=None).state_dict(), tmp_path / "weights.pt")
+    load_backbone(Backbone("state_dict", model="mnasnet0_5", head="classifier.1"), checkpoint=str(tmp_path / "weights.pt"))
+
+
+def test_safetensors_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "MAX_BYTES", 99)
+    (tmp_path / "weights.safetensors").write_bytes(bytes(100))
+    with pytest.raises(ValueError, match=r"weights\.safetensors: 100 bytes: at most 99 are read"):
+        checkpoints.read_checkpoint(str(tmp_path / "weights.safetensors"))
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 from pathlib import Path
@@ -43,8 +44,9 @@ GOLF = ("playing golf", ID, 59, 69, "train")
         f'"playing golf", {ID} ,059,0069 \n',
         json.dumps({ID: {"annotations": {"label": "playing golf", "segment": [59.0, 69.0]}, "subset": "train", "url": "u"}}),
         gzip.compress(f"label,youtube_id,time_start,time_end\nplaying golf,{ID},59,69\n".encode()),
+        bz2.compress(f"label,youtube_id,time_start,time_end\nplaying golf,{ID},59,69\n".encode()),
     ],
-    ids=["cvdf", "quoted", "other-order", "bom-and-crawler", "bare", "bare-short", "spaces", "json", "gzip"],
+    ids=["cvdf", "quoted", "other-order", "bom-and-crawler", "bare", "bare-short", "spaces", "json", "gzip", "bzip2"],
 )
 def test_every_form_gives_the_same_row(tmp_path: Path, data: str | bytes) -> None:
     table, rejects = read(tmp_path, data)

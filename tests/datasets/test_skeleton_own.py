@@ -621,6 +621,9 @@ def test_splits_by_performer_camera_source_and_list(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             roles(rows, **settings)
+    (tmp_path / "roles.json").write_text("{")
+    with pytest.raises(ValueError, match=r"split\.roles '.*roles\.json' is not JSON: "):
+        roles(rows, rule="list", roles=str(tmp_path / "roles.json"))
     (tmp_path / "roles.csv").write_text("sequence,role\nk0,testing\n")
     with pytest.raises(ValueError, match="'k0' has the role 'testing'"):
         roles(rows, rule="list", roles=str(tmp_path / "roles.csv"))

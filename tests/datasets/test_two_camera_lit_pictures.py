@@ -7,7 +7,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from benchwright.curation.rows import Reject, Rejected
+from benchwright.curation.npy import npy_blob
+from benchwright.curation.rows import Blob, Reject, Rejected
+from benchwright.datasets.features import arrays
 from benchwright.datasets.spectra.files import shipped_lights, shipped_reflectances
 from benchwright.datasets.two_camera.linear_pairs import check_pair
 from benchwright.datasets.two_camera.lit_pictures import lit_by, read_lit_pictures
@@ -115,10 +117,10 @@ def test_a_colour_that_no_smooth_spectrum_has_is_turned_away():
 
 
 def test_a_light_of_zero_is_a_reject_and_the_others_go_on(source, tmp_path):
-    with np.load(source / "all.npz") as arrays:
-        lights = arrays["lights"].copy()
+    with np.load(source / "all.npz") as held:
+        lights = held["lights"].copy()
         lights[2, 1] = 0
-        np.savez(tmp_path / "all.npz", pictures=arrays["pictures"], lights=lights, names=arrays["names"])
+        np.savez(tmp_path / "all.npz", pictures=held["pictures"], lights=lights, names=held["names"])
     (tmp_path / "sensors").symlink_to(source / "sensors")
     rows = read(tmp_path)
     assert [(row.key, row.reason) for row in rows if isinstance(row, Rejected)] == [("One_0002", "bad_numbers")]
@@ -147,6 +149,20 @@ def test_files_of_another_form_are_told(source, tmp_path):
     np.savez(tmp_path / "all.npz", pictures=np.ones((2, 4, 4)), lights=np.ones((2, 3)), names=np.array(["One_1", "One_2"]))
     with pytest.raises(ValueError, match=r"pictures \(2, 4, 4\)"):
         read(tmp_path)
+
+
+def test_pictures_that_unpack_to_more_than_the_limit(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrays, "MAX_BYTES_AT_ONCE", 1 << 20)
+    (tmp_path / "sensors").symlink_to(source / "sensors")
+    np.savez_compressed(tmp_path / "all.npz", pictures=np.zeros((1, 1024, 1024, 3)), lights=np.ones((1, 3)), names=["One_1"])
+    assert (tmp_path / "all.npz").stat().st_size < 1 << 16
+    with pytest.raises(ValueError, match=r"all\.npz, pictures: values .* take 25,165,824 bytes: 1,048,576 at most"):
+        read(tmp_path)
+
+
+def test_a_picture_with_more_bytes_than_its_head_says():
+    with pytest.raises(ValueError, match=r"are 4 bytes, and it holds 8"):
+        array_of(Blob(npy_blob(np.ones(1, np.float32)).read() + bytes(4)))
 
 
 def test_a_run_of_the_packaged_settings_learns_from_relit_pictures(source, tmp_path):

@@ -25,7 +25,7 @@ from benchwright.curation.stages.alignment import LEAST_AGREEMENT, AlignedPictur
 from benchwright.curation.stages.raw import as_uint16, read_linear
 from benchwright.datasets.two_camera.augment import Expanded, PairToRelight, expand, relight, to_light
 from benchwright.datasets.two_camera.folds import assign_folds
-from benchwright.datasets.two_camera.pair_files import ListedPair, list_pairs
+from benchwright.datasets.two_camera.pair_files import ListedPair, list_pairs, read_within
 from benchwright.datasets.two_camera.pictures import (
     WithHomography,
     array_of,
@@ -394,6 +394,24 @@ def test_pairs_are_listed_in_a_csv_file(tmp_path):
             listed_in(tmp_path, pairs="pairs.csv")
     with pytest.raises(FileNotFoundError, match=r"pears\.csv is not there: see source\.pairs"):
         listed_in(tmp_path, pairs="pears.csv")
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path):
+    touched(tmp_path, "in/main/1.dng", "in/wide/1.dng", "out/main/1.dng")
+    root = tmp_path / "in"
+    assert read_within(str(root), "main/1.dng") == (root / "main/1.dng").read_bytes()
+    (root / "main/1.dng").unlink()
+    (root / "main/1.dng").symlink_to(tmp_path / "out/main/1.dng")
+    (root / "again").symlink_to(tmp_path / "out/main")
+    for name in ("main/1.dng", "again/1.dng", "../out/main/1.dng"):
+        with pytest.raises(Reject, match="outside_folder"):
+            read_within(str(root), name)
+    (tmp_path / "out/pairs.csv").write_text("file_1,file_2\nmain/1.dng,wide/1.dng\n")
+    (root / "pairs.csv").symlink_to(tmp_path / "out/pairs.csv")
+    with pytest.raises(ValueError, match=r"pairs\.csv cannot be read: outside_folder: .*: see source\.pairs"):
+        listed_in(root, pairs="pairs.csv")
+    with pytest.raises(FileNotFoundError, match=r"charts\.csv is not there: see source\.charts"):
+        listed_in(root, names=["main/{pair}.*", "wide/{pair}.*"], charts="charts.csv")
 
 
 # --------------------------------------------------------------------------------------------------------- quasi-real

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from benchwright.curation.rows import Rejected
+from benchwright.datasets.vclimb import split_files
 from benchwright.datasets.vclimb.split_files import UnsafePickle, load_plain, read_split
 
 SMALL = {
@@ -133,6 +134,13 @@ def test_a_pinned_file_must_be_that_file(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL)
     with pytest.raises(ValueError, match=r"has SHA-256 [0-9a-f]{64}, expected 0{64}"):
         list(read_split(path=path, sha256="0" * 64))
+
+
+def test_a_file_that_is_too_large_is_not_called_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SHA-256 of its beginning was compared with that of the file."""
+    monkeypatch.setattr(split_files, "MAX_BYTES", 9)
+    with pytest.raises(ValueError, match="has more than 9 bytes"):
+        list(read_split(path=written(tmp_path, SMALL), sha256="0" * 64))
 
 
 def test_items_that_are_no_clips_are_turned_away(tmp_path: Path) -> None:
