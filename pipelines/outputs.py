@@ -347,9 +347,9 @@ def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str],
     dataset, target = dataset_of(out), Store(to)
     if not dataset:
         raise WrongUse(f"{out}: the run publishes no dataset")
-    mark, write = writer_of(form)
-    if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
-        raise WrongUse(f"{to}: it contains files, but no {mark} of an earlier push: choose a new or empty folder")
+    marks, write = writer_of(form)
+    if target.local and target.local.is_dir() and any(target.local.iterdir()) and not any(map(target.exists, marks)):
+        raise WrongUse(f"{to}: it contains files, but no {marks[0]} of an earlier push: choose a new or empty folder")
     if to.startswith("hf://") and make_repository(to):
         progress(f"{to}: created a private repository")
     return write(dataset, target, progress=progress)

@@ -125,6 +125,8 @@ class _Done:
             name: facts for name, facts in before.items() if same and isinstance(facts, dict)
         }
         self._earlier = [name for name in before if name not in self.files]
+        if target.local and not held:  # so that a folder is known as an export's before its first file is whole
+            self._write()
 
     def has(self, name: str) -> bool:
         return name in self.files and self._target.holds(name, self.files[name])

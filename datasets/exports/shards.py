@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from ...curation.store import Store
 
+UNFINISHED = "unfinished.json"
+"""Marks a copy that has no ``dataset.json`` yet, which is written last."""
+
 
 def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None] = lambda _: None) -> int:
     """Copy the files of a published dataset, and return the number of its samples. Files with the right SHA-256 stay.
@@ -19,10 +22,13 @@ def copy_dataset(dataset: str, target: Store, *, progress: Callable[[str], None]
     """
     source = Store(dataset)
     described = source.read_json("dataset.json")
+    if not target.exists("dataset.json"):
+        target.write_json(UNFINISHED, {"digest": described["digest"]})
     for name, facts in described["files"].items():
         if not target.holds(name, facts):
             with source.open(name) as stream, target.writing(name) as out:
                 shutil.copyfileobj(stream, out, 1 << 22)
             progress(f"{name}: {facts['size']:,} bytes")
     target.write("dataset.json", source.read("dataset.json"))
+    target.remove([UNFINISHED])
     return described["counts"]["samples"]

@@ -223,7 +223,7 @@ def test_files_of_a_split_are_cut_by_size_and_an_interrupted_push_goes_on(tmp_pa
     assert pq.read_table(tmp_path / "hub" / "data")["key"].to_pylist() == ["k"]
 
 
-def stopped(_: str) -> None:
+def stopped(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
@@ -325,6 +325,21 @@ def test_a_push_leaves_the_files_of_others_alone(tiny: Callable[[str], Path], tm
     assert api.push(str(out), str(tmp_path / "copy"), form="shards") == 200
     same = {path.name: path.read_bytes() for path in (out / "dataset").iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()} == same
+
+
+@pytest.mark.parametrize(
+    ("form", "work"), [("parquet", "benchwright.datasets.exports.hugging_face._tables"), ("shards", "shutil.copyfileobj")]
+)
+def test_a_push_that_ends_within_its_first_file_is_resumed(
+    form: Any, work: str, tiny: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, to = tiny("skeleton"), str(tmp_path / "to")
+    with monkeypatch.context() as patch:
+        patch.setattr(work, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            api.push(str(out), to, form=form)
+    assert api.push(str(out), to, form=form) == api.push(str(out), str(tmp_path / "whole"), form=form) == 200
+    assert {path.name for path in (tmp_path / "to").rglob("*")} == {path.name for path in (tmp_path / "whole").rglob("*")}
 
 
 def test_the_head_of_the_card_says_what_the_hub_asks_for(tiny: Callable[[str], Path], tmp_path: Path) -> None:
