@@ -20,15 +20,15 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import fsspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...curation.bounded_reading import bounded, check_columns, parse_json, read_file, read_lines, utf8_lines
+from ...curation.parquet_footer import opened
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, Sifted, is_text, printable, sift, with_column
 from ..kinetics.lists import SPLIT_NAMES, SPLITS, pieces
@@ -339,11 +339,7 @@ def _csv_rows(place: str, path: str, names: ListColumns, apart: str) -> Iterator
 
 def _parquet_rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
-    with fsspec.open(place, "rb") as stream:
-        try:
-            file = pq.ParquetFile(stream)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"list {path!r} is not a Parquet file: {error}") from None
+    with fsspec.open(place, "rb") as stream, opened(cast("IO[bytes]", stream), f"list {path!r}") as file:
         _check(file.schema_arrow.names, path, names)
         wanted = [name for name in asdict(names).values() if name is not None]
         for batch in file.iter_batches(columns=wanted):

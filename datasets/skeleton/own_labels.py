@@ -12,9 +12,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from ...curation.bounded_reading import parse_json, read_file
+from ...curation.parquet_footer import opened
 from ...curation.rows import Reject
 from .rows import ROLES
 
@@ -131,7 +131,8 @@ def read_small_table(path: str) -> pa.Table:
     data = read_file(path)
     try:
         if path.endswith(".parquet"):
-            table = pq.read_table(io.BytesIO(data))
+            with opened(io.BytesIO(data), "it") as file:
+                table = file.read()
         else:
             names = data.split(b"\n", 1)[0].decode("utf-8-sig").strip().split("\t" if ".tsv" in path else ",")
             options = pacsv.ConvertOptions(column_types={name.strip().strip('"'): pa.string() for name in names})

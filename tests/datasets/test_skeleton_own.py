@@ -317,7 +317,7 @@ def test_other_joints_can_be_left_out(tmp_path: Path) -> None:
         (HEADER + "s,wave,anna\n", "Expected 8 columns, got 3"),
         (HEADER + "s,wave,anna,0,a,\xff,1,1\n", "invalid UTF8|utf-8"),
         ("", "has no column 'x'"),
-        (b"PAR1 this is no Parquet PAR1", r"table '.*a\.parquet': its footer is damaged"),
+        (b"PAR1 this is no Parquet PAR1", r"table '.*a\.parquet' is not a valid Parquet file: its footer is damaged"),
     ],
 )
 def test_tables_that_are_none_are_told_in_one_line(tmp_path: Path, data: str | bytes, message: str) -> None:
