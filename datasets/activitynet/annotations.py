@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines
+from ...curation.csv_files import csv_rows
 from ...curation.rows import Rejected, is_text, printable
-from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
 SUBSETS = {"training": "train", "validation": "val", "testing": "test", "train": "train", "val": "val", "test": "test"}
@@ -96,25 +96,20 @@ def read_tsp_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip 
         files: role -> name of its file in ``root``, in reading order.
 
     Raises:
-        ValueError: a file lacks one of the columns.
+        ValueError: a file lacks one of the columns, or has a column twice.
     """
     for role, name in files.items():
         text = (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))
-        lines = csv_lines(text, name)
-        header = next(lines, (0, []))[1]
-        if missing := [column for column in _TSP if column not in header]:
-            raise ValueError(f"{name!r} has no column {missing[0]!r}: is it a file of TSP's ground truth?")
-        yield from bounded(_segments(_regions(lines, header, name, role)), name)
+        needed = dict.fromkeys(_TSP, f"source.files.{role}: is it a file of TSP's ground truth?")
+        rows = csv_rows(text, f"list {name!r}", needed)
+        yield from bounded(_segments(_regions(rows, name, role)), f"list {name!r}")
 
 
-def _regions(
-    lines: Iterable[tuple[int, list[str]]], header: Sequence[str], file: str, role: str
-) -> Iterator[_Segment | Rejected]:
-    for number, fields in lines:
+def _regions(rows: Iterable[tuple[int, Mapping[str, str] | str]], file: str, role: str) -> Iterator[_Segment | Rejected]:
+    for number, row in rows:
         listed = f"{file}:{number}"
-        row = dict(zip(header, fields, strict=False))
-        if len(fields) != len(header):
-            yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+        if isinstance(row, str):
+            yield Rejected(listed, "malformed_row", row)
         elif row["temporal-region-label"] != "Action":
             yield Rejected(listed, "background", row["temporal-region-label"])
         else:

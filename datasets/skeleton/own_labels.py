@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from ...curation.bounded_reading import parse_json, read_file
+from ...curation.csv_files import check_header
 from ...curation.parquet_footer import opened
 from ...curation.rows import Reject
 from .rows import ROLES
@@ -140,6 +141,7 @@ def read_small_table(path: str) -> pa.Table:
             table = pacsv.read_csv(io.BytesIO(data), parse_options=parsing, convert_options=options)
         table = table.rename_columns([name.strip() for name in table.column_names])
         trimmed = [pc.utf8_trim_whitespace(column.cast(pa.string())) for column in table.columns]
-        return pa.table(trimmed, names=table.column_names)
     except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"table {path!r}: {str(error)[:200]}") from None
+    check_header(table.column_names, f"table {path!r}")
+    return pa.table(trimmed, names=table.column_names)

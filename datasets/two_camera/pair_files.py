@@ -5,18 +5,16 @@ S20 is a folder with raw files ``<pair>_CAM_0`` and ``<pair>_CAM_1``; its sub-fo
 
 from __future__ import annotations
 
-import csv
-import io
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import fsspec
 import numpy as np
 
-from ...curation.bounded_reading import check_columns
+from ...curation.csv_files import whole_csv_rows
 from ...curation.local_files import may_leave
 from ...curation.rows import Reject, Rejected
 
@@ -122,37 +120,30 @@ def _in_csv(fs: Any, folder: str, root: str, name: str) -> Iterator[tuple[str, s
     """Name, device and files of each pair in a CSV file, in its order; a pair is named after its first file."""
     if not fs.isfile(posixpath.join(folder, name)):
         raise FileNotFoundError(f"list of pairs {posixpath.join(root, name)} is not there: see source.pairs")
-    rows = _read_csv(root, name, ("file_1", "file_2"))
+    rows = _read_csv(root, name, dict.fromkeys(("file_1", "file_2"), "source.pairs"))
     if not rows:
         raise ValueError(f"{name}: it lists no pair")
     for number, line in rows:
-        files = [(line[column] or "").strip() for column in ("file_1", "file_2")]
+        files = [line[column].strip() for column in ("file_1", "file_2")]
         if not all(files) or any(map(may_leave, files)):
             raise ValueError(f"{name}, line {number}: {', '.join(files)}: expected two paths within {root}")
-        yield posixpath.splitext(files[0])[0], (line.get("device") or "").strip(), ([files[0]], [files[1]])
+        yield posixpath.splitext(files[0])[0], line.get("device", "").strip(), ([files[0]], [files[1]])
 
 
-def _read_csv(root: str, name: str, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
-    """Lines of a CSV file in ``root`` with their numbers. Raises ``ValueError`` if it lacks a column."""
-    text = read_within(root, name).decode("utf-8-sig", "replace")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        check_columns(reader.fieldnames or (), name)
-        if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
-            raise ValueError(f"{name}: column {missing[0]!r} is missing; it has {', '.join(reader.fieldnames or ())}")
-        return [(reader.line_num, line) for line in reader]
-    except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num}: {error}") from None
+def _read_csv(root: str, name: str, needed: Mapping[str, str]) -> list[tuple[int, dict[str, str]]]:
+    """Lines of a CSV file in ``root`` with their numbers; see ``whole_csv_rows``."""
+    lines = read_within(root, name).removeprefix(b"\xef\xbb\xbf").splitlines()
+    return list(whole_csv_rows((line.decode("utf-8", "replace") for line in lines), name, needed))
 
 
 def read_charts(root: str, name: str) -> dict[str, list[float]]:
     """Corner patches by file name without extension, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
     columns = [f"{axis}{corner}" for corner in range(4) for axis in "xy"]
     charts: dict[str, list[float]] = {}
-    for number, line in _read_csv(root, name, ("name", *columns)):
+    for number, line in _read_csv(root, name, dict.fromkeys(("name", *columns), "source.charts")):
         try:
             corners = [float(line[column]) for column in columns]
-        except (TypeError, ValueError):
+        except ValueError:
             raise ValueError(f"{name}, line {number}: expected eight numbers") from None
         if not np.isfinite(corners).all() or line["name"] in charts:
             raise ValueError(f"{name}, line {number}: {line['name']!r} occurs twice, or a number is not finite")

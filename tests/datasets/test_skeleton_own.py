@@ -277,6 +277,9 @@ def test_a_folder_of_tables_with_labels_and_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("sequence,class\na,b\na,c\n")
     with pytest.raises(ValueError, match="sequence 'a' appears twice"):
         read(tmp_path / "t", labels=str(tmp_path / "labels.csv"))
+    (tmp_path / "labels.csv").write_text("sequence,class, class\na,b,c\n")
+    with pytest.raises(ValueError, match=r"table '.*labels\.csv': its header names 'class' twice"):
+        read(tmp_path / "t", labels=str(tmp_path / "labels.csv"))
 
 
 @pytest.mark.parametrize(
