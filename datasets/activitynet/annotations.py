@@ -15,10 +15,8 @@ from typing import Any, NamedTuple, cast
 from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines
 from ...curation.csv_files import csv_rows
 from ...curation.rows import Rejected, is_text, printable
+from ..roles import ROLE_NAMES
 from ..videos.rows import ListedClip, read_time, segment_key
-
-SUBSETS = {"training": "train", "validation": "val", "testing": "test", "train": "train", "val": "val", "test": "test"}
-"""Name of a subset in the JSON, in lower case -> role: the official names, and those used in other work."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{11}\Z")
 _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "temporal-region-label")
@@ -67,11 +65,11 @@ def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Reje
     for name, entry in database.items():
         listed, youtube_id = f"{file}:{printable(name)}", name.removeprefix("v_") if len(name) == 13 else name
         notes = entry.get("annotations") if isinstance(entry, dict) else None
-        role = SUBSETS.get(str(cast("Any", entry).get("subset")).lower()) if isinstance(entry, dict) else None
+        role = ROLE_NAMES.get(str(cast("Any", entry).get("subset")).lower()) if isinstance(entry, dict) else None
         if not isinstance(notes, list):
             yield Rejected(listed, "malformed_entry", "no list of annotations")
         elif role is None and not without_subsets:
-            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is not one of {', '.join(SUBSETS)}")
+            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is not one of {', '.join(ROLE_NAMES)}")
         elif not notes:
             yield Rejected(listed, "no_annotation", role or "")
         else:

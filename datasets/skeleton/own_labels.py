@@ -17,7 +17,7 @@ from ...curation.bounded_reading import parse_json, read_file
 from ...curation.csv_files import check_header
 from ...curation.parquet_footer import opened
 from ...curation.rows import Reject
-from .rows import ROLES
+from ..roles import ROLES
 
 FIELDS = ("class", "camera", "performer", "side")
 """Column names in a table of labels, and group names in a pattern."""

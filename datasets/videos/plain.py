@@ -14,13 +14,13 @@ from ...curation.bounded_reading import bounded, utf8_lines
 from ...curation.csv_files import csv_rows
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import folders_in, is_outside, open_folder
+from ..roles import ROLE_NAMES, ROLES
 from ..ucf101.lists import parse_name
 from .frame_folders import list_frame_folders
 from .inventory import VideoFile, list_videos
-from .rows import ROLES, ListedClip, key_of_name, read_time, segment_key
+from .rows import ListedClip, key_of_name, read_time, segment_key
 
 _COLUMNS = ("video", "label", "t_start", "t_end", "role", "group")
-_ROLE_NAMES = {"training": "train", "validation": "val", "validate": "val", "valid": "val", "testing": "test"}
 
 
 def list_folder(
@@ -80,9 +80,7 @@ def _clip(file: VideoFile, label: str, role: str | None, group: str) -> ListedCl
 
 
 def _role(text: str) -> str | None:
-    name = text.strip().lower()
-    name = _ROLE_NAMES.get(name, name)
-    return name if name in ROLES else None
+    return ROLE_NAMES.get(text.strip().lower())
 
 
 def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
