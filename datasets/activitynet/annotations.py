@@ -98,7 +98,7 @@ def read_tsp_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip 
     """
     for role, name in files.items():
         text = (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))
-        needed = dict.fromkeys(_TSP, f"source.files.{role}: is it a file of TSP's ground truth?")
+        needed: dict[str, str] = dict.fromkeys(_TSP, f"source.files.{role}: is it a file of TSP's ground truth?")
         rows = csv_rows(text, f"list {name!r}", needed)
         yield from bounded(_segments(_regions(rows, name, role)), f"list {name!r}")
 

@@ -93,7 +93,7 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
         ValueError: the file lacks these columns, has a column twice, or is not UTF-8, or more than a million rows are rejected.
     """
     place = f"list {path!r}"
-    needed = dict.fromkeys(("video", "label"), "source.path")
+    needed: dict[str, str] = dict.fromkeys(("video", "label"), "source.path")
     rows = csv_rows(utf8_lines(path, place), place, needed, spelled=lambda name: name.strip().lower())
     yield from bounded((_csv_clip(f"{posixpath.basename(path)}:{number}", row) for number, row in rows), place)
 
