@@ -1,4 +1,4 @@
-"""Locations of the columns in a Parquet file, read from its footer.
+"""Open Parquet files from outside, and read the locations of their columns from the footer.
 
 pyarrow's ``FileMetaData.row_group(n).column(c)`` is not used: it checks statistics that are not needed here, and aborts the
 process if they are damaged. The footer is a struct in Thrift's compact protocol
@@ -7,12 +7,17 @@ process if they are damaged. The footer is a struct in Thrift's compact protocol
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import index
 from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 _MAX_BYTES = 1 << 24
 _MAX_DEPTH = 16
@@ -21,6 +26,13 @@ _MAGIC = b"PAR1"
 _PAGE = re.compile(rb"\x15[\x00-\x08](?:\x15[\x80-\xff]{0,9}[\x00-\x7f]){2}")  # type, uncompressed and compressed size
 _COLUMN = re.compile(rb"\x15[\x00-\x0e]\x19")  # type, and a list of encodings
 _CHUNK_BYTES = 1 << 22
+
+
+class _Damaged(ValueError):
+    """A footer that cannot be read, in words that go on from the name of the file."""
+
+
+_DAMAGE = (_Damaged, pa.ArrowException, OSError, OverflowError, UnicodeError)
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,26 @@ class Chunk:
     beside: tuple[tuple[int, int], ...]
 
 
+@contextlib.contextmanager
+def opened(stream: IO[bytes], place: str) -> Iterator[pq.ParquetFile]:
+    """The file, which is whole. Errors of a damaged file in the block are also raised as ``ValueError``.
+
+    Args:
+        stream: seekable stream.
+        place: the file, for errors.
+
+    Raises:
+        ValueError: the file is damaged, contains pages that its footer does not list, or another Parquet file.
+    """
+    try:
+        _check_whole(stream, place)
+        yield pq.ParquetFile(stream)
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk or the network: the file may be intact
+        raise ValueError(f"{place} is not a valid Parquet file: {' '.join(str(error).split())[:200]}") from None
+
+
 def column_chunks(stream: IO[bytes]) -> list[list[Chunk]]:
     """The columns of every row group. Raises ``ValueError`` if the footer is damaged."""
     begin, size = _footer(stream)
@@ -59,16 +91,16 @@ def _footer(stream: IO[bytes]) -> tuple[int, int]:
     stream.seek(max(0, end - 8))
     size = int.from_bytes(stream.read(4), "little")
     if size > end - 8:
-        raise ValueError("its footer is damaged: it would be larger than the file")
+        raise _Damaged("its footer is damaged: it would be larger than the file")
     if size > _MAX_BYTES:
-        raise ValueError(f"its footer has {size:,} bytes, at most {_MAX_BYTES:,} are read: write it with larger row groups")
+        raise _Damaged(f"its footer has {size:,} bytes, at most {_MAX_BYTES:,} are read: write it with larger row groups")
     return end - 8 - size, size
 
 
-def check_whole(stream: IO[bytes], place: str) -> None:
-    """Raise ``ValueError`` if the file contains pages that its footer does not list, or another Parquet file.
+def _check_whole(stream: IO[bytes], place: str) -> None:
+    """Raise ``ValueError`` for pages that would not be read: their rows would be lost.
 
-    Their rows would be lost. Zeros, indexes and filters between columns are accepted, and so is the copy of the metadata that
+    Zeros, indexes and filters between columns are accepted, and so is the copy of the metadata that
     older writers put after a column.
     """
     groups, (end, _) = column_chunks(stream), _footer(stream)
@@ -106,7 +138,7 @@ def _groups(footer: bytes) -> list[list[Chunk]]:
         groups = _Compact(footer).struct().get(4, [])
         return [[_chunk(column) for column in group[1]] for group in groups]
     except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
-        raise ValueError(f"its footer is damaged: {type(error).__name__}") from None
+        raise _Damaged(f"its footer is damaged: {type(error).__name__}") from None
 
 
 def _chunk(place: dict[int, Any]) -> Chunk:

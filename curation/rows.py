@@ -137,13 +137,16 @@ class Sifted(NamedTuple):
     rejected: pa.Table
 
 
-def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None) -> Sifted:
+def sift(
+    table: pa.Table, rules: Mapping[str, Any], *, detail: str | pa.Array | pa.ChunkedArray | None = None, key: str = "key"
+) -> Sifted:
     """Split ``table`` by rules; the first rule that a row breaks is the reason for its rejection.
 
     Args:
-        table: rows with a ``key`` column.
+        table: the rows.
         rules: reason -> boolean array or mask, True where the rule is *broken*.
-        detail: name of a column whose value is written as the detail.
+        detail: name of a column whose value is written as the detail, or the details of all rows, null for none.
+        key: name of the column with the keys of the rejects.
 
     Returns:
         The rows that break no rule, and the other rows as rejects, both in the order of ``table``.
@@ -162,12 +165,13 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
         reasons[(reasons < 0) & mask] = index
     dropped = np.flatnonzero(reasons >= 0)
     names = pa.array(list(rules), pa.string())
-    details = pa.nulls(len(dropped), pa.string()) if detail is None else table[detail].take(dropped).cast(pa.string())
+    told = table[detail] if isinstance(detail, str) else detail
+    details = pa.nulls(len(dropped), pa.string()) if told is None else told.take(dropped).cast(pa.string())
     rejected = pa.table(
         {
-            "key": table["key"].take(dropped),
+            "key": table[key].take(dropped),
             "reason": names.take(pa.array(reasons[dropped])),
-            "detail": details.fill_null("") if detail is not None else pa.array([""] * len(dropped), pa.string()),
+            "detail": details.fill_null(""),
         },
         schema=REJECTS,
     )

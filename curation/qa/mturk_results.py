@@ -7,7 +7,6 @@ they are read.
 
 from __future__ import annotations
 
-import collections
 import csv
 import dataclasses
 import functools
@@ -19,8 +18,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
-from ..rows import REJECTS, Reject, is_text
+from ..bounded_reading import check_bad_rows, text_lines
+from ..csv_files import check_header
+from ..rows import REJECTS, Reject, Rejected, is_text
 from .mturk import unguard_formula
 from .options import SENSITIVE_ANSWERS, Option, answers_to_classes, read_answer
 from .votes import VOTES
@@ -109,11 +109,7 @@ def read_mturk_results(
             try:
                 reader.read(key, row, header, fields)
             except Reject as refused:
-                if len(rejects) == MAX_BAD_ROWS:
-                    raise ValueError(
-                        f"{path} line {line}: more than {MAX_BAD_ROWS:,} rows are not votes, the last one for "
-                        f"{refused.reason} ({refused.detail}): is this the right file?"
-                    ) from None
+                check_bad_rows(len(rejects) + 1, Rejected(f"line {line}", refused.reason, refused.detail), path)
                 rejects.append((key, refused.reason, f"{clean(Path(path).name)} line {line}: {refused.detail}"))
     return votes_of(
         reader.added.values(), rejects, withdrawn=reader.withdrawn, gold_again=reader.gold_again, known=reader.known
@@ -267,18 +263,18 @@ class _Reader:
         return self._hash(assignment) if assignment else None
 
 
-def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> Iterator[tuple[int, list[str], list[str]]]:
+def csv_records(path: Path, check: Callable[[Path, list[str]], None]) -> Iterator[tuple[int, list[str], list[str]]]:
     """Yield line number, header and fields of every row after the header; bytes that are not UTF-8 become surrogates.
 
     Raises:
-        ValueError: the file is not CSV (the message names file and line), or an error of ``check_header``.
+        ValueError: the file is not CSV (the message names file and line), has a column twice, or an error of ``check``.
     """
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.reader(text_lines(file, str(path)), strict=True)
         try:
             header = next(rows, [])
-            check_columns(header, str(path))
-            check_header(path, header)
+            check_header(header, str(path))
+            check(path, header)
             for fields in rows:
                 if fields:
                     yield rows.line_num, header, fields
@@ -287,9 +283,6 @@ def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> 
 
 
 def _check_header(path: Path, header: list[str]) -> None:
-    twice = sorted(name for name, count in collections.Counter(header).items() if count > 1)
-    if twice:
-        raise ValueError(f"{path}: the column {_shown(twice[0])} occurs twice in the header")
     missing = [name for name in NEEDED if name not in header]
     if missing or not {LABELS_COLUMN, SENSITIVE_COLUMN} & set(header):
         lacks = ", ".join(missing + ([] if {LABELS_COLUMN, SENSITIVE_COLUMN} & set(header) else

@@ -389,8 +389,8 @@ def _lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterat
     """Line number and fields of each gold question. Raises ``ValueError`` for the first invalid line."""
 
     def check_header(path: Path, header: list[str]) -> None:
-        if any(header.count(name) != 1 for name in needed):
-            raise ValueError(f"{path}: gold questions need a header with the columns {', '.join(needed)}, each once")
+        if not {*needed} <= {*header}:
+            raise ValueError(f"{path}: gold questions need a header with the columns {', '.join(needed)}")
 
     for line, header, fields in csv_records(Path(path), check_header):
         if len(fields) != len(header):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..parquet_footer import check_whole, column_chunks
+from ..parquet_footer import column_chunks, opened
 from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
 from ..store import Rows, Store
@@ -204,23 +204,23 @@ def read_votes(path: str) -> pa.Table:
             check_file(Path(path))
     except Damaged as error:
         raise ValueError(f"{error}: put it back, or import all results again with --replace") from None
-    with fsspec.open(path, "rb") as file:
+    with fsspec.open(path, "rb") as stream:
+        file = cast("IO[bytes]", stream)
         try:
-            held = pq.ParquetFile(file)
-            names = held.schema_arrow.names
-            if wrong := next((name for name in VOTES.names if names.count(name) != 1 and name != "assignment"), None):
-                raise ValueError(f"the column {wrong!r} is there {names.count(wrong)} times")
-            if held.metadata.num_rows > MAX_VOTES:
-                raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
-            check_whole(cast("IO[bytes]", file), "it")
-            _check_labels(cast("IO[bytes]", file), held.metadata.num_rows)
-            table = _read_bounded(held, [name for name in VOTES.names if name in names])
+            with opened(file, "it") as held:
+                names = held.schema_arrow.names
+                if wrong := next((name for name in VOTES.names if names.count(name) != 1 and name != "assignment"), None):
+                    raise ValueError(f"the column {wrong!r} is there {names.count(wrong)} times")
+                if held.metadata.num_rows > MAX_VOTES:
+                    raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
+                _check_labels(file, held.metadata.num_rows)
+                table = _read_bounded(held, [name for name in VOTES.names if name in names])
             if "assignment" not in names:  # written by an earlier version
                 table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
             votes = table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
             votes.validate(full=True)
             _check_votes(votes)
-        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
             raise ValueError(f"{path}: not a file of votes: {_one_line(error)}") from None
     return votes
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..bounded_reading import MAX_BAD_ROWS, check_columns, text_lines
+from ..bounded_reading import check_bad_rows, check_columns, text_lines
 from ..rows import Rejected, is_text, printable
 from .exif import parse_exif_date
 from .folder import is_outside
@@ -93,7 +93,8 @@ class DatesTable:
                     self.rejects.append(_csv_reject(row["line"], "duplicate_row", posixpath.join(folder, row["name"])))
                 else:
                     rows[row["name"]] = (row["taken"], row["uploaded"], row["labels"])
-            _check_budget(self.rejects, self._place)
+            if self.rejects:
+                check_bad_rows(len(self.rejects), self.rejects[-1], self._place)
         return rows
 
     def labels(self) -> Iterator[tuple[str, str]]:
@@ -167,21 +168,14 @@ _TEXTS = ("folder", "name", "taken", "uploaded", "labels")
 _CSV_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("line", pa.int64())])
 
 
-def _check_budget(rejects: list[Rejected], place: str) -> None:
-    if len(rejects) > MAX_BAD_ROWS:
-        message = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
-        raise ValueError(
-            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {message}: is this the right file?"
-        )
-
-
 def _csv_reject(line: int, reason: str, detail: str) -> Rejected:
     return Rejected(f"./csv-line-{line}", reason, printable(detail)[:200])
 
 
 def _csv_rows(reader: Any, header: list[str], rejects: list[Rejected], place: str) -> Iterator[dict[str, Any]]:
     while True:
-        _check_budget(rejects, place)
+        if rejects:
+            check_bad_rows(len(rejects), rejects[-1], place)
         line = reader.line_num + 1
         try:
             fields = next(reader)

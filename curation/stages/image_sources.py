@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..rows import REJECTS, Blob, Reject, Rejected, Sifted, printable
+from ..rows import Blob, Reject, Rejected, Sifted, printable, sift
 from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
 from .exif import read_exif
 from .folder import Folder, FolderEntry, key_of, open_folder, walk
@@ -266,18 +266,15 @@ def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
     first: dict[bytes, str] = {}
     for table in rows.batches():
         words = _digest_words(table)
-        repeated, details = np.zeros(table.num_rows, dtype=bool), list[str]()
+        details: list[str | None] = [None] * table.num_rows
         for at in indices_of(again, words[:, 0]).tolist():
             digest = words[at].tobytes()
             if digest in first:
-                repeated[at] = True
-                details.append(f"same bytes as {first[digest]}")
+                details[at] = f"same bytes as {first[digest]}"
             else:
                 first[digest] = table["key"][at].as_py()
-        dropped = table.filter(pa.array(repeated))["key"]
-        reasons = pa.array(["duplicate_content"] * len(details), pa.string())
-        rejected = pa.table({"key": dropped, "reason": reasons, "detail": pa.array(details, pa.string())}, schema=REJECTS)
-        yield Sifted(table.filter(pa.array(~repeated)), rejected)
+        told = pa.array(details, pa.string())
+        yield sift(table, {"duplicate_content": told.is_valid()}, detail=told)
 
 
 def _digest_words(table: pa.Table) -> np.ndarray:

@@ -13,12 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines
+from ...curation.csv_files import csv_rows
 from ...curation.rows import Rejected, is_text, printable
-from ..videos.plain import csv_lines
+from ..roles import ROLE_NAMES
 from ..videos.rows import ListedClip, read_time, segment_key
-
-SUBSETS = {"training": "train", "validation": "val", "testing": "test", "train": "train", "val": "val", "test": "test"}
-"""Name of a subset in the JSON, in lower case -> role: the official names, and those used in other work."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{11}\Z")
 _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "temporal-region-label")
@@ -64,11 +62,11 @@ def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Reje
     for name, entry in database.items():
         listed, youtube_id = f"{file}:{printable(name)}", name.removeprefix("v_") if len(name) == 13 else name
         notes = entry.get("annotations") if isinstance(entry, dict) else None
-        role = SUBSETS.get(str(cast("Any", entry).get("subset")).lower()) if isinstance(entry, dict) else None
+        role = ROLE_NAMES.get(str(cast("Any", entry).get("subset")).lower()) if isinstance(entry, dict) else None
         if not isinstance(notes, list):
             yield Rejected(listed, "malformed_entry", "no list of annotations")
         elif role is None and not without_subsets:
-            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is not one of {', '.join(SUBSETS)}")
+            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is not one of {', '.join(ROLE_NAMES)}")
         elif not notes:
             yield Rejected(listed, "no_annotation", role or "")
         else:
@@ -93,25 +91,20 @@ def read_tsp_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip 
         files: role -> name of its file in ``root``, in reading order.
 
     Raises:
-        ValueError: a file lacks one of the columns.
+        ValueError: a file lacks one of the columns, or has a column twice.
     """
     for role, name in files.items():
         text = (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))
-        lines = csv_lines(text, name)
-        header = next(lines, (0, []))[1]
-        if missing := [column for column in _TSP if column not in header]:
-            raise ValueError(f"{name!r} has no column {missing[0]!r}: is it a file of TSP's ground truth?")
-        yield from bounded(_segments(_regions(lines, header, name, role)), name)
+        needed: dict[str, str] = dict.fromkeys(_TSP, f"source.files.{role}: is it a file of TSP's ground truth?")
+        rows = csv_rows(text, f"list {name!r}", needed)
+        yield from bounded(_segments(_regions(rows, name, role)), f"list {name!r}")
 
 
-def _regions(
-    lines: Iterable[tuple[int, list[str]]], header: Sequence[str], file: str, role: str
-) -> Iterator[_Segment | Rejected]:
-    for number, fields in lines:
+def _regions(rows: Iterable[tuple[int, Mapping[str, str] | str]], file: str, role: str) -> Iterator[_Segment | Rejected]:
+    for number, row in rows:
         listed = f"{file}:{number}"
-        row = dict(zip(header, fields, strict=False))
-        if len(fields) != len(header):
-            yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+        if isinstance(row, str):
+            yield Rejected(listed, "malformed_row", row)
         elif row["temporal-region-label"] != "Action":
             yield Rejected(listed, "background", row["temporal-region-label"])
         else:

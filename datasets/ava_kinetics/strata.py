@@ -277,6 +277,5 @@ def _sifted(lines: list[str], name: str, start: int) -> Sifted:
         "bad_person": pl.col("person").is_not_null() & pl.col("person_").is_null(),
     }
     broken = read.select(**rules)
-    table = read.select("key", "youtube_id", *(pl.col(f"{c}_").alias(c) for c in _COLUMNS[1:]), "line").to_arrow()
-    sifted = sift(table, {reason: broken[reason].to_numpy() for reason in rules}, detail="line")
-    return Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
+    table = read.select("key", "youtube_id", *(pl.col(f"{c}_").alias(c) for c in _COLUMNS[1:])).to_arrow()
+    return sift(table, {reason: broken[reason].to_numpy() for reason in rules}, detail=text["line"].to_arrow())

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.parquet_footer import Chunk, check_whole, column_chunks
+from ...curation.parquet_footer import Chunk, column_chunks, opened
 from .files import FeatureFile, Stretch, open_file, place_of
 
 _BATCH_BYTES = 1 << 25
 _BATCH_ROWS = 1 << 14
 _LARGEST_NUMBER = 8
 _MAX_EXCESS = 1 << 26  # tolerated numbers in a row group beyond those that its rows should have
-_DAMAGE = (pa.ArrowException, OSError, UnicodeError)
 
 
 def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
     """Stretches of row groups of about ``max_bytes`` each, as stored."""
-    with open_file(place := place_of(root, file.path)) as stream:
-        found, _ = _parquet(stream, place, file)
+    with _parquet(place_of(root, file.path), file) as (found, _):
         groups = [found.metadata.row_group(n) for n in range(found.metadata.num_row_groups)]
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
     start = first = rows = held = 0
@@ -37,18 +36,13 @@ def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]
 
 def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Iterator[tuple[str, np.ndarray]]:
     """One array per row, of any width, with NaN for None in a list. A limited number of rows is held at a time."""
-    with open_file(place := place_of(root, file.path)) as stream:
-        found, columns = _parquet(stream, place, file)
+    with _parquet(place := place_of(root, file.path), file) as (found, columns):
         groups = list(range(stretch.start, stretch.stop))
         for n in groups:
             _check_claims(found.metadata.row_group(n).num_rows, columns[n], f"{place}, row group {n}", file, numbers)
         rows = max(1, _BATCH_BYTES // (_LARGEST_NUMBER * max(numbers or 1, 1)))
-        try:
-            for batch in found.iter_batches(min(rows, _BATCH_ROWS), row_groups=groups, columns=[file.uid, file.feature]):
-                yield from _rows(batch.column(file.uid).cast(pa.string()), batch.column(file.feature))
-        except _DAMAGE as error:
-            told = " ".join(str(error).split())[:200]
-            raise ValueError(f"{place} is damaged in the row groups {stretch.start} to {stretch.stop - 1}: {told}") from None
+        for batch in found.iter_batches(min(rows, _BATCH_ROWS), row_groups=groups, columns=[file.uid, file.feature]):
+            yield from _rows(batch.column(file.uid).cast(pa.string()), batch.column(file.feature))
 
 
 def _rows(names: pa.Array, values: Any) -> Iterator[tuple[str, np.ndarray]]:
@@ -67,19 +61,15 @@ def _check_claims(rows: int, columns: list[Chunk], place: str, file: FeatureFile
         raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, expected {numbers:,} each")
 
 
-def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
+@contextlib.contextmanager
+def _parquet(place: str, file: FeatureFile) -> Iterator[tuple[pq.ParquetFile, list[list[Chunk]]]]:
     """The file, and the columns of its row groups."""
-    try:
-        found = pq.ParquetFile(stream)
+    with open_file(place) as stream, opened(stream, place) as found:
         schema = found.schema_arrow
-        columns = column_chunks(stream)
-    except (*_DAMAGE, ValueError) as error:
-        raise ValueError(f"{place} is not a Parquet file: {' '.join(str(error).split())[:200]}") from None
-    check_whole(stream, place)
-    for name in (file.uid, file.feature):
-        if name not in schema.names:
-            raise ValueError(f"{place} has no column {name!r}: it has {', '.join(schema.names)}")
-    kind = schema.field(file.feature).type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise ValueError(f"{place}, column {file.feature!r}: {kind}, expected lists of numbers")
-    return found, columns
+        for name in (file.uid, file.feature):
+            if name not in schema.names:
+                raise ValueError(f"{place} has no column {name!r}: it has {', '.join(schema.names)}")
+        kind = schema.field(file.feature).type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise ValueError(f"{place}, column {file.feature!r}: {kind}, expected lists of numbers")
+        yield found, column_chunks(stream)

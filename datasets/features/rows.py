@@ -152,9 +152,8 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key", column: str
             fields=list(ARRAY),
         )
         told = asked.select(pl.when(pl.Series(absent)).then(pl.format("'{}'{}", "uid", pl.lit(stored))).otherwise("uid"))
-        whole = table.append_column(column, places).append_column("_told", told.to_series().to_arrow())
-        sifted = sift(whole, {"no_feature": absent, "conflicting_features": conflicting}, detail="_told")
-        yield Sifted(sifted.kept.drop_columns(["_told"]), sifted.rejected)
+        rules = {"no_feature": absent, "conflicting_features": conflicting}
+        yield sift(table.append_column(column, places), rules, detail=told.to_series().to_arrow())
 
 
 def _held(features: Rows) -> tuple[pl.DataFrame, pa.Array]:

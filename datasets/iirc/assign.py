@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...curation.rows import REJECTS, Sifted, with_column
+from ...curation.rows import REJECTS, Sifted, sift, with_column
 from ...curation.stages.ranks import coded, draws, places_in_groups, ranks
 from ...curation.stages.reorder import inverse, reorder, stable_order
 from .hierarchy import Hierarchy, hierarchy_of_places, propose, read_hierarchy, read_parents
@@ -266,11 +266,10 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
     """``REJECTS`` for the rows whose class is not in the hierarchy."""
     classes = pa.array(tree.subclasses, pa.string())
     for batch in rows.batches(["key", "class_name"]):
-        stranger = batch.filter(pc.invert(pc.is_in(batch["class_name"], value_set=classes)))  # type: ignore[attr-defined]
-        if stranger.num_rows:
-            reason = pa.array(["class_not_in_hierarchy"] * stranger.num_rows, pa.string())
-            columns = {"key": stranger["key"], "reason": reason, "detail": stranger["class_name"]}
-            yield pa.table(columns, schema=REJECTS)
+        strange = pc.invert(pc.is_in(batch["class_name"], value_set=classes))  # type: ignore[attr-defined]
+        rejected = sift(batch, {"class_not_in_hierarchy": strange}, detail="class_name").rejected
+        if rejected.num_rows:
+            yield rejected
 
 
 def _in_order(rows: Rows, tree: Hierarchy, seed: int | None) -> tuple[NDArray[np.int64], Ints, Ints]:

@@ -10,10 +10,7 @@ Forms of a file, by its extension:
 
 from __future__ import annotations
 
-import csv
-import io
 import posixpath
-import reprlib
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from typing import IO, Any, cast
 import fsspec
 
 from ...curation.bounded_reading import parse_json, read_stream
+from ...curation.csv_files import whole_csv_rows
 
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have at most 30 kB."""
@@ -113,7 +111,7 @@ def read_hierarchy(path: str) -> Hierarchy:
         raise ValueError(f"hierarchy {path!r}: its ending is {ending!r}, and {', '.join(readers)} are read")
     try:
         return readers[ending](read_utf8(path))
-    except (ValueError, RecursionError, csv.Error) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"hierarchy {path!r}: {error}") from None
 
 
@@ -164,13 +162,8 @@ def _csv(text: str) -> Hierarchy:
 
 
 def _columns(text: str, one: str, other: str) -> Iterator[tuple[str, str]]:
-    rows = csv.DictReader(io.StringIO(text), strict=True)
-    if not {one, other} <= set(rows.fieldnames or ()):
-        raise ValueError(f"the columns are {reprlib.repr(rows.fieldnames)}: {one!r} and {other!r} are needed")
-    try:
-        yield from (((row[one] or "").strip(), (row[other] or "").strip()) for row in rows)
-    except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: {error}") from None
+    for _, row in whole_csv_rows(text.split("\n"), "the CSV", dict.fromkeys((one, other), "hierarchy.path")):
+        yield row[one].strip(), row[other].strip()
 
 
 def _repeated(names: Iterable[str]) -> str | None:
@@ -250,7 +243,7 @@ def read_parents(path: str) -> dict[str, tuple[str, ...]]:
             if not child or not parent:
                 raise ValueError(f"pair {number}: expected a parent and a child")
             above[child] = (*above.get(child, ()), parent)
-    except (ValueError, csv.Error) as error:
+    except ValueError as error:
         raise ValueError(f"parents {path!r}: {error}") from None
     return above
 

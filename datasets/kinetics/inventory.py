@@ -24,6 +24,7 @@ import pyarrow as pa
 from ...curation.bounded_reading import text_blocks
 from ...curation.rows import Sifted, schema_of, sift, with_column
 from ...curation.stages.unique_keys import repeated_keys
+from ..roles import ROLE_NAMES
 from ..videos.rows import ListedClip
 from .lists import ID
 
@@ -99,14 +100,12 @@ def _sifted(lines: list[str], start: int, id_pattern: str, fractions: bool) -> S
         youtube_id=parts[0],
         time_start=parts[1].cast(number),
         time_end=parts[2].cast(number),
-        line=pl.col("line"),
     ).to_arrow()
     unnamed = table["youtube_id"].is_null()
     blank = (text["line"].str.strip_chars() == "").to_numpy()
     header = (text["line"].str.contains(_HEADER) & (pl.int_range(text.height, eager=True) + start == 0)).to_numpy()
     rules = {"blank_line": blank, "header": header & np.asarray(unnamed), "no_video_name": unnamed}
-    sifted = sift(table, rules, detail="line")
-    return Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
+    return sift(table, rules, detail=text["line"].to_arrow())
 
 
 def keep_held(
@@ -140,9 +139,6 @@ def keep_held(
         )
         listed = found.select(pl.col("timed").fill_null(False) | pl.col("whole").fill_null(False)).to_series().to_numpy()
         yield sift(table, {reason: ~listed if means == "present" else listed})
-
-
-_ROLES = {"train": "train", "validate": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
@@ -182,7 +178,7 @@ def _as_clips(lines: pa.Table, repeated: np.ndarray) -> Sifted:
         key=pl.Series(pl.from_arrow(_keys(lines))),
         name="youtube_id",
         label=pl.col("label").fill_null(""),
-        role=pl.col("split").replace_strict(_ROLES),
+        role=pl.col("split").replace_strict(ROLE_NAMES),
         group="youtube_id",
         t_start=pl.col("time_start").cast(pl.Float64),
         t_end=pl.col("time_end").cast(pl.Float64),
@@ -194,6 +190,4 @@ def _as_clips(lines: pa.Table, repeated: np.ndarray) -> Sifted:
     for field in schema_of(KineticsClip):
         table = with_column(table, field.name, table[field.name].cast(field.type))
     # Rejects have the key of the listed row: two clips with one key could not be distinguished in a table of rejects.
-    named = with_column(table.append_column("clip", table["key"]), "key", table["source_key"])
-    kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": repeated}, detail="clip")
-    return Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)
+    return sift(table, {"no_label": clips["label"] == "", "repeated_clip": repeated}, detail="key", key="source_key")

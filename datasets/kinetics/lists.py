@@ -48,6 +48,7 @@ from ...curation.bounded_reading import (
 )
 from ...curation.local_files import may_leave
 from ...curation.rows import Sifted, is_text, printable, sift
+from ..roles import ROLE_NAMES, ROLES
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""
@@ -55,16 +56,9 @@ SPLITS = ("train", "validate", "test")
 ID = r"[A-Za-z0-9_-]{11}"
 """A YouTube id, as a regular expression."""
 
-SPLIT_NAMES = {
-    "train": "train",
-    "training": "train",
-    "val": "validate",
-    "validate": "validate",
-    "validation": "validate",
-    "valid": "validate",
-    "test": "test",
-    "testing": "test",
-}
+SPLIT_NAMES = {name: SPLITS[ROLES.index(role)] for name, role in ROLE_NAMES.items()}
+"""Name of a split in a list, in lower case -> split."""
+
 _HEADER = {
     "label": ("label", "label-name", "label_name", "class", "class_name"),
     "youtube_id": ("youtube_id", "video-id", "video_id", "videoid", "youtube-id", "id"),
@@ -426,8 +420,7 @@ def _sifted(raw: pl.DataFrame, file: ListFile, id_pattern: str, known: Iterable[
         "label",
         "youtube_id",
         *(time.cast(pl.Int64, strict=False).alias(name) for time, name in zip(times, ("time_start", "time_end"), strict=True)),
-        pl.col("seen").fill_null("").str.slice(0, 200),
     )
     table: pa.Table = kept.to_arrow()
-    sifted = sift(table, {reason: broken[reason].to_numpy() for reason in checks}, detail="seen")
-    return Sifted(sifted.kept.drop_columns(["seen"]), sifted.rejected)
+    seen = frame["seen"].str.slice(0, 200).to_arrow()
+    return sift(table, {reason: broken[reason].to_numpy() for reason in checks}, detail=seen)

@@ -20,8 +20,8 @@ import pyarrow as pa
 from ...curation.rng import uniform
 from ...curation.stages.ranks import coded, draws, places_in_groups
 from ...curation.stages.reorder import reorder
+from ..roles import ROLES
 from .introsort import introsort_order
-from .splits import ROLES
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -138,7 +138,7 @@ def plan_increments(
 
     Args:
         label: codes of labels, integers (n,), in the order of their names.
-        role: index into ``splits.ROLES``, integers (n,).
+        role: index into ``ROLES``, integers (n,).
         release: integers (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
         later: (increments, seed) of each later release.
         preset: see the docstring of the module.
@@ -253,7 +253,7 @@ def positions(plan: Plan, role: np.ndarray, *, order: SampleOrder, draws: Callab
 
     Args:
         plan: increments of the rows.
-        role: index into ``splits.ROLES``.
+        role: index into ``ROLES``.
         order: ``as_released``: increment 0 in the order of the rows; the others block by block, and each block in the order of
             the rows: known classes that are too small for folds, other known ones, the new classes' fold, new ones that are too
             small, and the rest of what earlier increments introduced. ``shuffled``: at random. ``interleaved``:

@@ -20,20 +20,20 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import fsspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ...curation.bounded_reading import bounded, check_columns, parse_json, read_file, read_lines, utf8_lines
+from ...curation.bounded_reading import bounded, parse_json, read_file, read_lines, utf8_lines
+from ...curation.csv_files import check_header, csv_rows
+from ...curation.parquet_footer import opened
 from ...curation.rng import uniform
 from ...curation.rows import Rejected, Sifted, is_text, printable, sift, with_column
 from ..kinetics.lists import SPLIT_NAMES, SPLITS, pieces
 from ..videos.groups import whole_groups
-from ..videos.plain import csv_lines
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -308,7 +308,8 @@ def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapp
     """Number of each row, from 1 (for text, of its line), and the row, or its fault."""
     ending = _ending(path)
     if ending in (".csv", ".tsv"):
-        return _csv_rows(place, path, names, "\t" if ending == ".tsv" else ",")
+        lines = utf8_lines(place, f"list {path!r}")
+        return csv_rows(lines, f"list {path!r}", _needed(names), delimiter="\t" if ending == ".tsv" else ",")
     if ending == ".parquet":
         return _parquet_rows(place, path, names)
     if ending == ".json":
@@ -316,37 +317,16 @@ def _rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapp
     return _json_lines(place, path, names)
 
 
-def _check(there: Sequence[str], path: str, names: ListColumns) -> None:
-    check_columns(there, f"list {path!r}")
-    for what, name in asdict(names).items():
-        if name is not None and name not in there:
-            raise ValueError(f"list {path!r} has no column {name!r} (source.columns.{what}): it has {', '.join(there)[:200]}")
-
-
-def _csv_rows(place: str, path: str, names: ListColumns, apart: str) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
-    lines = csv_lines(utf8_lines(place, f"list {path!r}"), path, delimiter=apart)
-    header = [name.strip() for name in next(lines, (0, []))[1]]
-    if len(set(header)) < len(header):
-        twice = next(name for name in header if header.count(name) > 1)
-        raise ValueError(f"list {path!r}: its header names {twice!r} twice: which column is meant?")
-    _check(header, path, names)
-    for number, fields in lines:
-        if len(fields) == len(header):
-            yield number, dict(zip(header, fields, strict=True))
-        elif any(field.strip() for field in fields):
-            yield number, f"{len(fields)} fields, the header has {len(header)}"
+def _needed(names: ListColumns) -> dict[str, str]:
+    """Columns, and the settings that name them."""
+    return {name: f"source.columns.{what}" for what, name in asdict(names).items() if name is not None}
 
 
 def _parquet_rows(place: str, path: str, names: ListColumns) -> Iterator[tuple[int, Mapping[str, Any]]]:
     number = 0
-    with fsspec.open(place, "rb") as stream:
-        try:
-            file = pq.ParquetFile(stream)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"list {path!r} is not a Parquet file: {error}") from None
-        _check(file.schema_arrow.names, path, names)
-        wanted = [name for name in asdict(names).values() if name is not None]
-        for batch in file.iter_batches(columns=wanted):
+    with fsspec.open(place, "rb") as stream, opened(cast("IO[bytes]", stream), f"list {path!r}") as file:
+        check_header(file.schema_arrow.names, f"list {path!r}", _needed(names))
+        for batch in file.iter_batches(columns=[*_needed(names)]):
             for row in batch.to_pylist():
                 number += 1
                 yield number, row
@@ -384,6 +364,6 @@ def _objects(values: Any, path: str, names: ListColumns) -> Iterator[tuple[int, 
             yield number, value if isinstance(value, str) else f"no object: {value!r:.80}"
             continue
         if not checked:
-            _check(list(value), path, names)
+            check_header(list(value), f"list {path!r}", _needed(names))
             checked = True
         yield number, value

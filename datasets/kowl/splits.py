@@ -17,12 +17,10 @@ import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.rows import Sifted, sift
+from ..roles import ROLES
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
-
-ROLES = ("train", "val", "test")
-"""Roles of samples, in the order of the tables."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from ..kinetics.lists import ID
-from .splits import ROLES
+from ..roles import ROLES
 
 
 def increment_table(samples: pa.Table) -> pa.Table:

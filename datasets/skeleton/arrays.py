@@ -18,11 +18,12 @@ from ...curation.pickles import UnsafePickle, load_plain
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder
 from ..features.arrays import array_rows, array_shapes
+from ..roles import ROLES
 from .layouts import Layout
 from .missing import row_of_joints
 from .ntu import listed_by_name
 from .own_labels import Known
-from .rows import ROLES, InFile, ListedArray, ListedSequence, TensorRow
+from .rows import InFile, ListedArray, ListedSequence, TensorRow
 from .tensors import TensorForm
 
 MAX_LABEL_BYTES = 1 << 28

@@ -12,11 +12,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from ...curation.bounded_reading import parse_json, read_file
+from ...curation.csv_files import check_header
+from ...curation.parquet_footer import opened
 from ...curation.rows import Reject
-from .rows import ROLES
+from ..roles import ROLES
 
 FIELDS = ("class", "camera", "performer", "side")
 """Column names in a table of labels, and group names in a pattern."""
@@ -131,7 +132,8 @@ def read_small_table(path: str) -> pa.Table:
     data = read_file(path)
     try:
         if path.endswith(".parquet"):
-            table = pq.read_table(io.BytesIO(data))
+            with opened(io.BytesIO(data), "it") as file:
+                table = file.read()
         else:
             names = data.split(b"\n", 1)[0].decode("utf-8-sig").strip().split("\t" if ".tsv" in path else ",")
             options = pacsv.ConvertOptions(column_types={name.strip().strip('"'): pa.string() for name in names})
@@ -139,6 +141,7 @@ def read_small_table(path: str) -> pa.Table:
             table = pacsv.read_csv(io.BytesIO(data), parse_options=parsing, convert_options=options)
         table = table.rename_columns([name.strip() for name in table.column_names])
         trimmed = [pc.utf8_trim_whitespace(column.cast(pa.string())) for column in table.columns]
-        return pa.table(trimmed, names=table.column_names)
     except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
         raise ValueError(f"table {path!r}: {str(error)[:200]}") from None
+    check_header(table.column_names, f"table {path!r}")
+    return pa.table(trimmed, names=table.column_names)

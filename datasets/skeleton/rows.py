@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from ...curation.rows import Blob, Reject, Shape
 from ..reader.decode import decode_npy
 
-ROLES = ("train", "val", "test")
-
 MAX_FRAMES = 100_000
 """Longer sequences are rejected: a small file can claim many gigabytes."""
 

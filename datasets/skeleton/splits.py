@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Sifted, sift, with_column
 from ...curation.stages.ranks import coded, in_tables
+from ..roles import ROLES
 from .ntu import read_missing
 from .own_labels import read_roles
-from .rows import ROLES
 
 if TYPE_CHECKING:
     from ...curation.store import Rows

@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ...curation.bounded_reading import check_columns, compression_by_name, decompressed, read_lines
 from ...curation.npy import npy_blob
-from ...curation.parquet_footer import check_whole
+from ...curation.parquet_footer import opened
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, safe_key, walk
 from .layouts import Layout
@@ -243,14 +242,9 @@ def _blocks(path: str, reading: _Reading, delimiter: str, in_folder: bool) -> It
         with fsspec.open(path, "rb") as raw:
             stream = cast("IO[bytes]", raw)
             if _stem(path).endswith(".parquet"):
-                try:
-                    check_whole(stream, "it")
-                except ValueError as error:
-                    raise ValueError(f"table {path!r}: {error}") from None
-                stream.seek(0)
-                file = pq.ParquetFile(stream)
-                needed = _needed(file.schema_arrow.names, reading, path, in_folder)
-                yield from (_table(each, needed) for each in file.iter_batches(batch_size=1 << 14, columns=list(needed)))
+                with opened(stream, f"table {path!r}") as file:
+                    needed = _needed(file.schema_arrow.names, reading, path, in_folder)
+                    yield from (_table(each, needed) for each in file.iter_batches(batch_size=1 << 14, columns=list(needed)))
                 return
             delimiter = "\t" if _stem(path).endswith(".tsv") else delimiter
             line = next(read_lines(path), b"").decode()

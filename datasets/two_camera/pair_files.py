@@ -5,18 +5,16 @@ S20 is a folder with raw files ``<pair>_CAM_0`` and ``<pair>_CAM_1``; its sub-fo
 
 from __future__ import annotations
 
-import csv
-import io
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import fsspec
 import numpy as np
 
-from ...curation.bounded_reading import check_columns
+from ...curation.csv_files import whole_csv_rows
 from ...curation.local_files import may_leave
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.folder import open_folder
@@ -125,23 +123,16 @@ def _in_csv(root: str, name: str) -> Iterator[tuple[str, str, _Files]]:
     if not rows:
         raise ValueError(f"{name}: it lists no pair")
     for number, line in rows:
-        files = [(line[column] or "").strip() for column in ("file_1", "file_2")]
+        files = [line[column].strip() for column in ("file_1", "file_2")]
         if not all(files) or any(map(may_leave, files)):
             raise ValueError(f"{name}, line {number}: {', '.join(files)}: expected two paths within {root}")
-        yield posixpath.splitext(files[0])[0], (line.get("device") or "").strip(), ([files[0]], [files[1]])
+        yield posixpath.splitext(files[0])[0], line.get("device", "").strip(), ([files[0]], [files[1]])
 
 
 def _read_csv(root: str, name: str, columns: Sequence[str], setting: str) -> list[tuple[int, dict[str, str]]]:
-    """Lines of a CSV file in ``root`` with their numbers. Raises ``ValueError`` if it lacks a column."""
-    text = read_listed(root, name, setting).decode("utf-8-sig", "replace")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        check_columns(reader.fieldnames or (), name)
-        if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
-            raise ValueError(f"{name}: column {missing[0]!r} is missing; it has {', '.join(reader.fieldnames or ())}")
-        return [(reader.line_num, line) for line in reader]
-    except csv.Error as error:
-        raise ValueError(f"{name}, line {reader.line_num}: {error}") from None
+    """Lines of a CSV file in ``root`` with their numbers; see ``whole_csv_rows``."""
+    lines = read_listed(root, name, setting).removeprefix(b"\xef\xbb\xbf").splitlines()
+    return list(whole_csv_rows((line.decode("utf-8", "replace") for line in lines), name, dict.fromkeys(columns, setting)))
 
 
 def read_charts(root: str, name: str) -> dict[str, list[float]]:
@@ -151,7 +142,7 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
     for number, line in _read_csv(root, name, ("name", *columns), "source.charts"):
         try:
             corners = [float(line[column]) for column in columns]
-        except (TypeError, ValueError):
+        except ValueError:
             raise ValueError(f"{name}, line {number}: expected eight numbers") from None
         if not np.isfinite(corners).all() or line["name"] in charts:
             raise ValueError(f"{name}, line {number}: {line['name']!r} occurs twice, or a number is not finite")

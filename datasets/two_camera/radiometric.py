@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.rng import rng
-from ...curation.rows import REJECTS, Sifted, with_column
+from ...curation.rows import Sifted, sift, with_column
 from ..spectra.files import (
     Spectra,
     read_cameras,
@@ -181,18 +181,8 @@ def measure_drawn(table: pa.Table, *, preset: TransformPreset, max_condition: fl
     for number, condition in ((1, there.condition), (2, back.condition)):
         table = with_column(table, f"condition_{number}", pa.array(condition.astype(np.float32).astype(np.float64)))
     worst = np.maximum(there.condition, back.condition)
-    bad = np.flatnonzero(~(worst <= max_condition))
-    rejected = pa.table(
-        {
-            "key": table["key"].take(bad),
-            "reason": pa.array(["singular"] * len(bad), pa.string()),
-            "detail": pa.array(
-                [f"condition {worst[row]:.3g} of the colours, limit {max_condition:g}" for row in bad], pa.string()
-            ),
-        },
-        schema=REJECTS,
-    )
-    return Sifted(table.filter(pa.array(worst <= max_condition)), rejected)
+    told = [f"condition {each:.3g} of the colours, limit {max_condition:g}" for each in worst]
+    return sift(table, {"singular": ~(worst <= max_condition)}, detail=pa.array(told, pa.string()))
 
 
 _EMPTY = np.empty((0, 3, 3))

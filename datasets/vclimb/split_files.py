@@ -16,8 +16,9 @@ from ...curation.bounded_reading import read_file
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.rows import Rejected
 from ..activitynet.annotations import segment
+from ..roles import ROLES
 from ..ucf101.lists import group_of
-from ..videos.rows import ROLES, ListedClip, key_of_name
+from ..videos.rows import ListedClip, key_of_name
 
 MAX_ITEMS = 10_000_000
 """Maximum number of items: a small file can refer to one list many times."""

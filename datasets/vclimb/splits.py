@@ -20,8 +20,8 @@ from ...curation.rng import uniform
 from ...curation.rows import Sifted, sift, with_column
 from ...curation.stages.ranks import coded, draws, in_tables
 from ...curation.stages.reorder import stable_order
+from ..roles import ROLES
 from ..videos.groups import whole_groups
-from ..videos.rows import ROLES
 
 if TYPE_CHECKING:
     from ...curation.store import Rows

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.package_data import FactTable
-from ..videos.rows import ROLES
+from ..roles import ROLES
 
 
 def per_task(clips: pa.Table) -> pa.Table:

@@ -6,21 +6,21 @@
 
 from __future__ import annotations
 
-import csv
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ...curation.bounded_reading import bounded, utf8_lines
+from ...curation.csv_files import csv_rows
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import folders_in, is_outside, open_folder
+from ..roles import ROLE_NAMES, ROLES
 from ..ucf101.lists import parse_name
 from .frame_folders import list_frame_folders
 from .inventory import VideoFile, list_videos
-from .rows import ROLES, ListedClip, key_of_name, read_time, segment_key
+from .rows import ListedClip, key_of_name, read_time, segment_key
 
 _COLUMNS = ("video", "label", "t_start", "t_end", "role", "group")
-_ROLE_NAMES = {"training": "train", "validation": "val", "validate": "val", "valid": "val", "testing": "test"}
 
 
 def list_folder(
@@ -80,9 +80,7 @@ def _clip(file: VideoFile, label: str, role: str | None, group: str) -> ListedCl
 
 
 def _role(text: str) -> str | None:
-    name = text.strip().lower()
-    name = _ROLE_NAMES.get(name, name)
-    return name if name in ROLES else None
+    return ROLE_NAMES.get(text.strip().lower())
 
 
 def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
@@ -92,32 +90,18 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     seconds, 0 <= start < end), ``bad_role``.
 
     Raises:
-        ValueError: the file lacks these columns or is not UTF-8, or more than a million rows are rejected.
+        ValueError: the file lacks these columns, has a column twice, or is not UTF-8, or more than a million rows are rejected.
     """
-    lines = csv_lines(utf8_lines(path, f"list {path!r}"), path)
-    header = [name.strip().lower() for name in next(lines, (0, []))[1]]
-    if not {"video", "label"} <= set(header):
-        raise ValueError(f"list {path!r}: expected columns video and label, its header is {','.join(header)[:80]!r}")
-    yield from bounded((_csv_clip(posixpath.basename(path), *line, header) for line in lines), path)
+    place = f"list {path!r}"
+    needed: dict[str, str] = dict.fromkeys(("video", "label"), "source.path")
+    rows = csv_rows(utf8_lines(path, place), place, needed, spelled=lambda name: name.strip().lower())
+    yield from bounded((_csv_clip(f"{posixpath.basename(path)}:{number}", row) for number, row in rows), place)
 
 
-def csv_lines(lines: Iterable[str], path: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of every row. Raises ``ValueError``, with the line, if the text is not CSV: a quote that is not
-    closed would swallow the following rows."""
-    reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
-    try:
-        for fields in reader:
-            yield reader.line_num, fields
-    except csv.Error as error:
-        raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
-
-
-def _csv_clip(file: str, number: int, fields: Sequence[str], header: Sequence[str]) -> ListedClip | Rejected:
-    listed = f"{file}:{number}"
-    if len(fields) != len(header):
-        return Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
-    row = dict(zip(header, (field.strip() for field in fields), strict=True))
-    video, label, start, end, role, group = (row.get(name, "") for name in _COLUMNS)
+def _csv_clip(listed: str, row: Mapping[str, str] | str) -> ListedClip | Rejected:
+    if isinstance(row, str):
+        return Rejected(listed, "malformed_row", row)
+    video, label, start, end, role, group = (row.get(name, "").strip() for name in _COLUMNS)
     video = posixpath.normpath(video.replace("\\", "/")) if video else ""
     t_start, t_end = read_time(start), read_time(end)
     if not video:

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from ...curation.stages.folder import safe_key
 
-ROLES = ("train", "val", "test")
-"""Roles of clips."""
-
 _MAX_KEY = 60
 """Names in a tar have 100 bytes: the rest leaves room for the times of a segment, its number, and a member's extension."""
 _MAX_TIME_S = 1e6

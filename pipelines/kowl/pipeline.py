@@ -36,7 +36,7 @@ from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
 from ...datasets.kowl.own_lists import OwnListed, Split, draw_splits, listed_tables
 from ...datasets.kowl.samples import sample
-from ...datasets.kowl.splits import ROLES, Assigned, assign_splits
+from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.synthetic import (
     Centred,
     choose_centres,
@@ -47,6 +47,7 @@ from ...datasets.kowl.synthetic import (
     drawing,
 )
 from ...datasets.kowl.unify import unified_row, unify
+from ...datasets.roles import ROLES
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in, later
 from ..config import ConfigError

@@ -20,9 +20,9 @@ from ...curation.local_files import remove, replacing
 from ...curation.rows import Blob, Reject, Rejected, Sifted
 from ...curation.store import Rows, Store, StoreError
 from ...datasets.kowl.samples import FEATURE
-from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
+from ...datasets.roles import ROLES
 from ...eval.protocols.open_world.loop import (
     Increment,
     LearnedArrays,

@@ -9,8 +9,8 @@ import pyarrow as pa
 from ...curation.publish import HUB_SPLITS, DatasetCard, escaped, names_of, parquet_bytes
 from ...curation.rows import is_array
 from ...curation.run import Run
+from ...datasets.roles import ROLES
 from ...datasets.skeleton.samples import COLUMNS, CONFIDENCE, TENSOR
-from ...datasets.skeleton.splits import ROLES
 from ...datasets.skeleton.view import ORDERS
 from ..publish import publish_shards
 from .config import SkeletonConfig

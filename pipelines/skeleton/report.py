@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...curation.artifact import load_run
 from ...curation.publish import names_of
 from ...curation.verify import DATASET
-from ...datasets.skeleton.splits import ROLES
+from ...datasets.roles import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from ...curation.rows import REJECTS
 from ...curation.store import Rows, Store
 from ...curation.video.frames import unpack_frames
+from ...datasets.roles import ROLES
 from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import coverage, frames_per_video, leaks, memory_lines, memory_share, table_1
-from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Section, Table, Text, Thumb
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table

@@ -158,6 +158,9 @@ def test_a_file_that_is_no_csv_is_one_clear_line(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:400])
     with pytest.raises(ValueError, match=r"r\.csv"):
         read(str(path))
+    path.write_bytes(b"AssignmentId,WorkerId,AssignmentId\n")
+    with pytest.raises(ValueError, match=r"r\.csv: its header names 'AssignmentId' twice"):
+        read(str(path))
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="it lacks AssignmentId, WorkerId"):
         read(str(path))

@@ -165,7 +165,7 @@ def test_no_file_is_run_as_code(tmp_path, monkeypatch):
         (lambda f: None, FeatureFile("each"), FileNotFoundError, "folder of features"),
         (lambda f: None, FeatureFile("../f.npz"), ValueError, "a path within"),
         (lambda f: (f / "f.npz").write_bytes(b"PK no"), FeatureFile("f.npz"), ValueError, "not a valid npz file"),
-        (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "not a Parquet file"),
+        (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "not a valid Parquet file"),
         (lambda f: np.save(f / "f.npy", np.ones((3, 2))), FeatureFile("f.npy"), ValueError, "needs a file of names"),
         (lambda f: np.save(f / "f.npy", np.asfortranarray(np.ones((3, 2)))), FeatureFile("f.npy"), ValueError, "in columns"),
         (lambda f: (np.save(f / "f.npy", 3.0), (f / "i").write_text("a")), FeatureFile("f.npy", ids="i"), ValueError, "single"),

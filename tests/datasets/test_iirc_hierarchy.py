@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,16 @@ def test_what_is_no_hierarchy(tmp_path: Path, text: str, message: str) -> None:
 
 def test_other_files(tmp_path: Path) -> None:
     for name, text, message in (
-        ("h.csv", b"class,parent\n", "'subclass' and 'superclass' are needed"),
+        ("h.csv", b"class,parent\n", "h.csv': the CSV has no column 'subclass' (hierarchy.path): it has class, parent"),
+        ("h.csv", b"subclass,superclass\ncat,pet\nhouse\n", "h.csv': the CSV, line 3: 1 fields, the header has 2"),
+        ("h.csv", b"subclass,superclass\ncat,pet,dog\n", "h.csv': the CSV, line 2: 3 fields, the header has 2"),
+        ("h.csv", b"subclass,superclass,subclass\ncat,pet,dog\n", "h.csv': the CSV: its header names 'subclass' twice"),
+        ("h.csv", b"subclass,superclass" + b",x" * 1000, "the CSV: its header has 1,002 columns"),
         ("h.yaml", b"", "its ending is '.yaml'"),
         ("h.toml", b"\xff", "not UTF-8: byte 0"),
     ):
         (tmp_path / name).write_bytes(text)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=re.escape(message)):
             read_hierarchy(str(tmp_path / name))
 
 

@@ -22,8 +22,9 @@ from benchwright.datasets.kowl.increments import (
     positions,
 )
 from benchwright.datasets.kowl.introsort import introsort_order
-from benchwright.datasets.kowl.splits import ROLES, Turn, assign_splits
+from benchwright.datasets.kowl.splits import Turn, assign_splits
 from benchwright.datasets.kowl.tables import as_text, class_density, increment_table, published_table
+from benchwright.datasets.roles import ROLES
 from sklearn.model_selection import StratifiedKFold
 
 from tests.datasets.kowl_rows import gathered, stored

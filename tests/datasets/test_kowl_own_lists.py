@@ -152,7 +152,7 @@ def test_times_may_be_fractions_of_seconds(name: str, tmp_path: Path) -> None:
         (TableFile("../a.csv", "new"), COLUMNS, "a path within"),
         (TableFile("a.csv", "new", split="dev"), COLUMNS, "is not one of train, validate, test"),
         (TableFile("twice.csv", "new"), ListColumns("clip", "what"), "names 'clip' twice"),
-        (TableFile("no.parquet", "new"), COLUMNS, "is not a Parquet file"),
+        (TableFile("no.parquet", "new"), COLUMNS, "is not a valid Parquet file"),
         (TableFile("no.json", "new"), COLUMNS, "cannot be read as JSON"),
     ],
 )

@@ -277,6 +277,9 @@ def test_a_folder_of_tables_with_labels_and_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("sequence,class\na,b\na,c\n")
     with pytest.raises(ValueError, match="sequence 'a' appears twice"):
         read(tmp_path / "t", labels=str(tmp_path / "labels.csv"))
+    (tmp_path / "labels.csv").write_text("sequence,class, class\na,b,c\n")
+    with pytest.raises(ValueError, match=r"table '.*labels\.csv': its header names 'class' twice"):
+        read(tmp_path / "t", labels=str(tmp_path / "labels.csv"))
 
 
 @pytest.mark.parametrize(
@@ -317,7 +320,7 @@ def test_other_joints_can_be_left_out(tmp_path: Path) -> None:
         (HEADER + "s,wave,anna\n", "Expected 8 columns, got 3"),
         (HEADER + "s,wave,anna,0,a,\xff,1,1\n", "invalid UTF8|utf-8"),
         ("", "has no column 'x'"),
-        (b"PAR1 this is no Parquet PAR1", r"table '.*a\.parquet': its footer is damaged"),
+        (b"PAR1 this is no Parquet PAR1", r"table '.*a\.parquet' is not a valid Parquet file: its footer is damaged"),
     ],
 )
 def test_tables_that_are_none_are_told_in_one_line(tmp_path: Path, data: str | bytes, message: str) -> None:

@@ -336,8 +336,10 @@ def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a,b\n", "column 'name' is missing"),
-        ("name,x0,y0,x1,y1,x2,y2,x3,y3\nRAW_0000_CAM_0,1,2,3\n", "line 2: expected eight numbers"),
+        ("a,b\n", r"charts.csv has no column 'name' \(source.charts\): it has a, b"),
+        ("name,x0,y0,x1,y1,x2,y2,x3,y3\nRAW_0000_CAM_0,1,2,3\n", "charts.csv, line 2: 4 fields, the header has 9"),
+        ("name,x0,y0,x1,y1,x2,y2,x3,y3\nRAW_0000_CAM_0,1,2,3,4,5,6,7,\n", "line 2: expected eight numbers"),
+        ("name,x0,y0,x1,y1,x2,y2,x3,y3,x0\n", "charts.csv: its header names 'x0' twice"),
     ],
 )
 def test_a_list_of_charts_of_another_form_is_told(pairs, tmp_path, text, told):
@@ -385,7 +387,11 @@ def test_pairs_are_listed_in_a_csv_file(tmp_path):
     first = next(iter(list_pairs(root=str(tmp_path), names=NAMES, pairs="pairs.csv", charts="charts.csv")))
     assert (first.chart_1[0], first.chart_2[0]) == (1, 2)
     for text, told in (
-        ("file_1\na.dng\n", "pairs.csv: column 'file_2' is missing; it has file_1"),
+        ("file_1\na.dng\n", r"pairs.csv has no column 'file_2' \(source.pairs\): it has file_1"),
+        (head + "main/1.dng,wide/7.dng\n", "pairs.csv, line 2: 2 fields, the header has 3"),
+        (head + "main/1.dng,wide/7.dng,p1,\n", "pairs.csv, line 2: 4 fields, the header has 3"),
+        ("file_1,file_2,file_1\na,b,c\n", "pairs.csv: its header names 'file_1' twice"),
+        (head + 'main/1.dng,"wide/7.dng,p1\n', "pairs.csv, line 2: unexpected end of data"),
         (head + "main/1.dng,../7.dng,\n", r"pairs.csv, line 2: main/1.dng, ../7.dng: expected two paths within .*"),
         (head, "pairs.csv: it lists no pair"),
     ):

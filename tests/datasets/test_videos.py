@@ -147,8 +147,10 @@ def test_csv_of_own_videos(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"a,b\n1,2\n", "columns video and label"),
-        (b"", "columns"),
+        (b"a,b\n1,2\n", r"list .*list.csv' has no column 'video' \(source.path\): it has a, b"),
+        (b"video,label,Video\n", "its header names 'video' twice"),
+        (b"video,label" + b",x" * 1000, "its header has 1,002 columns"),
+        (b"", "no column"),
         (b"\xff", "UTF-8"),
         (b"video,label\n\n" + b"x" * 200_000, "line 3: field larger than"),
     ],

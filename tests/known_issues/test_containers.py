@@ -24,6 +24,7 @@ import torch
 from benchwright.curation.bounded_reading import MAX_LINES, line_blocks
 from benchwright.curation.pickles import UnsafePickle, load_plain
 from benchwright.curation.qa.mturk import read_json_file as read_qa_json
+from benchwright.curation.qa.votes import VOTES, read_votes
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.stages.tar_sources import read_tar, tar_pieces
 from benchwright.curation.ustar import ShardError
@@ -38,11 +39,13 @@ from benchwright.datasets.iirc.tasks import read_tasks
 from benchwright.datasets.kinetics.inventory import read_inventory
 from benchwright.datasets.kinetics.lists import ListFile, read_kinetics_list
 from benchwright.datasets.kinetics.lists import kinetics_lists as list_pieces
+from benchwright.datasets.kowl.own_lists import ListColumns, TableFile, listed_tables, read_table
 from benchwright.datasets.reader.decode import decode_npy
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
 from benchwright.datasets.skeleton.files import joints_from_npy, json_values, sequence_from_json
 from benchwright.datasets.skeleton.ntu_text import parse_skeleton
+from benchwright.datasets.skeleton.own_labels import read_small_table
 from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.videos.plain import list_csv
 from benchwright.datasets.yfcc100m import lines as yfcc_lines
@@ -310,6 +313,38 @@ def test_two_parquet_files_in_one(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is several Parquet files one after another"):
         read_all(tmp_path, FeatureFile("f.parquet"))
     assert len(read_all(tmp_path, FeatureFile("1.parquet"))) == 4
+
+
+def votes(path: Path) -> None:
+    read_votes(str(path))
+
+
+def own_list(path: Path) -> None:
+    columns = ListColumns("key", "form")
+    (piece,) = listed_tables(root=str(path.parent), files=[TableFile(path.name, "new")], columns=columns)
+    list(read_table(piece, root=str(path.parent), columns=columns))
+
+
+def own_labels(path: Path) -> None:
+    read_small_table(str(path))
+
+
+@pytest.mark.parametrize(
+    ("read", "columns"), [(votes, VOTES.names), (own_list, ["key", "form"]), (own_labels, ["key", "form"])]
+)
+def test_parquet_that_is_not_whole(tmp_path: Path, read: Callable[[Path], None], columns: list[str]) -> None:
+    """Rows of the first of two files were lost in silence, and a damaged page was an error that named no file."""
+    path = tmp_path / "f.parquet"
+    rows = [{"key": f"k{n}", "form": "labels", "worker": "w", "labels": ["x"]} for n in range(100)]
+    pq.write_table(pa.Table.from_pylist(rows, VOTES).select(columns), path)
+    read(path)
+    data = path.read_bytes()
+    path.write_bytes(data * 2)
+    with pytest.raises(ValueError, match=r"f\.parquet.* is several Parquet files one after another"):
+        read(path)
+    path.write_bytes(data[:4] + bytes([255] * 20) + data[24:])
+    with pytest.raises(ValueError, match=r"f\.parquet.* is not a valid Parquet file: .*thrift"):
+        read(path)
 
 
 def footer_of(data: bytes) -> int:

@@ -19,7 +19,6 @@ from benchwright.curation.qa.mturk_results import NEEDED, read_mturk_results
 from benchwright.curation.qa.options import Option
 from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.qa.votes import VOTES, read_votes
-from benchwright.curation.stages import dates
 from benchwright.curation.stages.dates import read_dates_csv
 from benchwright.curation.store import Store
 
@@ -60,8 +59,8 @@ def test_a_results_file_of_too_many_columns(tmp_path: Path) -> None:
 
 
 def test_a_results_file_whose_rows_are_no_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mturk_results, "MAX_BAD_ROWS", 10)
-    with pytest.raises(ValueError, match=r"a\.csv line 12: more than 10 rows are not votes.*wrong_field_count"):
+    monkeypatch.setattr(bounded_reading, "MAX_BAD_ROWS", 10)
+    with pytest.raises(ValueError, match=r"a\.csv: more than 10 rows cannot be used.* wrong_field_count \(line 12: 1 fields"):
         mturk(tmp_path / "a.csv", HEADER + "\na" * 20)
     assert mturk(tmp_path / "a.csv", HEADER + "\na" * 10).rejects.num_rows == 10
 
@@ -148,7 +147,7 @@ def test_memory_for_a_hostile_csv_of_dates_is_bounded(tmp_path: Path, text: byte
 
 @pytest.mark.parametrize("line", [b"a\n", b"a,2004-01-01\n"], ids=["no_row", "a_row_again"])
 def test_dates_of_which_most_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
-    monkeypatch.setattr(dates, "MAX_BAD_ROWS", 10)
+    monkeypatch.setattr(bounded_reading, "MAX_BAD_ROWS", 10)
     path = tmp_path / "d.csv"
     path.write_bytes(DATES + line * 20)
     with path.open("rb") as stream, pytest.raises(ValueError, match=r"d\.csv: more than 10 rows cannot be used") as raised:

@@ -1,0 +1,16 @@
+"""The roles of samples: for training, for validation and for testing."""
+
+ROLES = ("train", "val", "test")
+"""Roles, in the order of the tables."""
+
+ROLE_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validate": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
+"""Name of a role in lists from outside, in lower case -> role."""
