@@ -265,7 +265,6 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     rounds=rounds,
-    check=later("benchwright.pipelines.clear.baselines:check_settings"),
     kept=later("benchwright.pipelines.clear.preset_overrides:kept_settings"),
     shown={
         "in-domain": "in_domain",

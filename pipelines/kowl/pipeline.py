@@ -344,7 +344,6 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     asked=later(f"{__package__}.people:rounds_of"),
-    check=later(f"{__package__}.baselines:check_settings"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@test_set",
