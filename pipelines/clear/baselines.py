@@ -216,7 +216,7 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
-    return reference, {**settings, **settings_for(name, config.baselines.method_settings, METHODS.present)}
+    return reference, {**settings, **settings_for(name, config.baselines.method_settings, {}, METHODS.present)}
 
 
 def _learned(config: ClearConfig) -> str:

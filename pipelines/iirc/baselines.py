@@ -165,7 +165,7 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
         settings["model"] = {}
     free = ("method",) if e.model == PICTURES else ("method", "model")  # names are checked by the functions called
     try:
-        for changes in (e.settings, settings_for(name, e.method_settings, METHODS.present)):
+        for changes in (e.settings, settings_for(name, e.method_settings, {}, METHODS.present)):
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}
             settings = with_changes(settings, {table: values for table, values in changes.items() if table not in free})
         picture_view(settings["view"])
