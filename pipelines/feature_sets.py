@@ -30,9 +30,9 @@ from ..datasets.reader.features import FEATURES, feature_file
 from .config import ConfigError, Location, check_file_not_empty
 from .encoders import ENCODERS
 from .errors import did_you_mean
-from .names import ByKind
+from .names import ByKind, short
 from .settings_type import settings_type
-from .user_code import OwnEncoder, encoder_of, shown
+from .user_code import OwnEncoder, encoder_of
 
 EMBEDDING = "embedding"
 """Used in place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
@@ -148,7 +148,7 @@ def _encoder(each: FeatureSet) -> Any:
 
 def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
     """Origin of each feature set for ``dataset.json``."""
-    kinds = {name: {"kind": shown(each.encoder.kind)} for name, each in sets.items()}
+    kinds = {name: {"kind": short(each.encoder.kind)} for name, each in sets.items()}
     return {name: {"encoder": dataclasses.asdict(each.encoder) | kinds[name]} for name, each in sets.items()}
 
 

@@ -18,8 +18,8 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import picture_sheets
 from ...eval.results import Line
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..user_code import shown
 from .config import DrawnSource, IircConfig
 from .paper import published_set
 from .training_sections import protocol_sections
@@ -46,11 +46,11 @@ def write_report(config: IircConfig, out: str) -> str:
     return write_page(
         run,
         "An IIRC\u2011style benchmark",
-        f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, run.lines)}",
+        f"{short(config.source.kind)}, set-up {config.setup}, {_configurations(config, run.lines)}",
         cards=[*cards, *run.best("best pw-JS after the last task", "pw_js")],
         notes=_notes(config),
         sections=sections,
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
     )
 
 
@@ -71,7 +71,7 @@ def _notes(config: IircConfig) -> list[str]:
             "Scores say nothing about methods."
         )
     if config.vectors is not None:
-        text = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
+        text = f"Methods were trained on one frozen vector per picture, from the encoder {short(config.vectors.kind)}."
         if isinstance(config.vectors, EfficientNetLite):
             text += (
                 " Its weights were trained on ImageNet's 1,000 classes: "

@@ -17,8 +17,8 @@ from ...datasets.skeleton.splits import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..user_code import shown
 from .config import SkeletonConfig
 from .paper import data_differs
 from .series import By, Differing, by_network, over_orders
@@ -77,11 +77,11 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     return write_page(
         run,
         "Continual skeleton graphs",
-        f"{shown(config.source.kind)}, {frames}, {network}, seed {config.seed}",
+        f"{short(config.source.kind)}, {frames}, {network}, seed {config.seed}",
         cards=cards,
         notes=notes.get(config.source.kind, []),
         sections=[*sections, *(section for section in trained if section is not None)],
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
         first=first,
     )
 
