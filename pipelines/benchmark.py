@@ -96,8 +96,12 @@ def later(reference: str) -> Callable[..., Any]:
 def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish: Publish, **more: Any) -> Benchmark:
     """A benchmark of this package: ``baselines`` and ``report`` next to its plan make its trainings and its report."""
     package = f"{__package__}.{name}"
-    trainings, report = later(f"{package}.baselines:trainings"), later(f"{package}.report:write_report")
-    return Benchmark(name, TITLES[name], config, plan, publish, trainings=trainings, report=report, **more)
+    beside = {
+        "trainings": later(f"{package}.baselines:trainings"),
+        "check": later(f"{package}.baselines:check_settings"),
+        "report": later(f"{package}.report:write_report"),
+    }
+    return Benchmark(name, TITLES[name], config, plan, publish, **beside, **more)
 
 
 class UnknownBenchmark(WrongUse):

@@ -12,9 +12,8 @@ from ..curation.keys import where
 from ..curation.stages.blur import HOW_TO_GET, blur
 from ..curation.stages.detectors import DETECTORS, detector
 from .config import ConfigError, Location
-from .names import OneOf
+from .names import OneOf, short
 from .settings_type import settings_type
-from .user_code import shown
 
 
 @settings_type
@@ -60,6 +59,6 @@ def with_blurring(flow: Flow, b: Blurring | None, *, max_pixels: int, max_reject
     try:
         found = detector(b.detector, **b.settings)
     except ValueError as error:
-        raise ConfigError(f"blurring.settings.{error}: these are of {shown(b.detector)}") from None
+        raise ConfigError(f"blurring.settings.{error}: these are of {short(b.detector)}") from None
     hidden = step(blur, detector=found, max_pixels=max_pixels, **given)
     return flow.each("blurred", hidden, max_rejects=max_rejects, rows_per_part=rows_per_part)

@@ -118,7 +118,7 @@ def stream_trainings(
         (
             {
                 "method": (name, reference_of(METHODS, name, METHODS.builtin)),
-                "settings": {**changed, "method": dict(settings_for(name, own, METHODS.present)), "columns": columns},
+                "settings": {**changed, "method": dict(settings_for(name, own, {}, METHODS.present)), "columns": columns},
             }
             for name in dict.fromkeys(map(METHODS.present, [*methods] or baselines))
         ),

@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import AfterValidator, Field
 
 from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, OpenClip
-from ..curation.flow import Flow, rows_of, source, step
+from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, named, where
 from ..curation.run import Run
 from ..curation.stages.embed import Pictured
@@ -29,9 +29,9 @@ from ..datasets.reader.features import FEATURES, feature_file
 from .config import ConfigError, Location, check_file_not_empty
 from .encoders import ENCODERS
 from .errors import did_you_mean
-from .names import ByKind
+from .names import ByKind, short
 from .settings_type import settings_type
-from .user_code import OwnEncoder, encoder_of, shown
+from .user_code import OwnEncoder, encoder_of
 
 EMBEDDING = "embedding"
 """Used in place of the name of a feature set: the vectors by which images were retrieved, which are in the shards."""
@@ -112,10 +112,8 @@ def with_features(
         device: torch device.
         rows_per_part: images per part.
     """
-    if not sets:
-        return flow
     pictures = source(_PICTURES, step(pictures_of, rows=rows_of(of)), gives=Pictured, may_be_empty=True)
-    branches = list(pictures.stages)
+    branches: list[Flow] = []
     for name, each in sets.items():
         check_file_not_empty(f"features.{name}.weights", each.weights)
         extract = extract_images if each.stored == "float32" else extract_images_half
@@ -125,8 +123,8 @@ def with_features(
             checkpoint=where(each.weights) if each.weights else "",
             device=how(device),
         )
-        branches.append(pictures.each_batch(stage_of(name), made, rows_per_part=rows_per_part).stages[-1])
-    return Flow((*flow.stages[:-1], *branches, flow.stages[-1]))
+        branches.append(pictures.each_batch(stage_of(name), made, rows_per_part=rows_per_part))
+    return join(flow, *branches).after(flow.last)
 
 
 def stage_of(name: str) -> str:
@@ -147,7 +145,7 @@ def _encoder(each: FeatureSet) -> Any:
 
 def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
     """Origin of each feature set for ``dataset.json``."""
-    kinds = {name: {"kind": shown(each.encoder.kind)} for name, each in sets.items()}
+    kinds = {name: {"kind": short(each.encoder.kind)} for name, each in sets.items()}
     return {name: {"encoder": dataclasses.asdict(each.encoder) | kinds[name]} for name, each in sets.items()}
 
 

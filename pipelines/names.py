@@ -126,13 +126,13 @@ def short(name: str) -> str:
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 
 
-def settings_for(name: str, tables: Mapping[str, Mapping[str, T]], present: Callable[[str], str] = str) -> Mapping[str, T]:
-    """The settings for ``name`` in tables by name. A key may be a former name, or a file name with or without its folder.
+def settings_for(name: str, tables: Mapping[str, T], default: T, present: Callable[[str], str] = str) -> T:
+    """What tables by name have for ``name``. A key may be a former name, or a file name with or without its folder.
 
-    >>> settings_for("/home/me/mine.py:calm", {"mine/mine.py:calm": {"strength": 0.2}})
+    >>> settings_for("/home/me/mine.py:calm", {"mine/mine.py:calm": {"strength": 0.2}}, {})
     {'strength': 0.2}
     """
-    return tables.get(name, {short(present(key)): table for key, table in tables.items()}.get(short(name), {}))
+    return tables.get(name, {short(present(key)): table for key, table in tables.items()}.get(short(name), default))
 
 
 def quoted(name: str) -> str:

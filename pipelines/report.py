@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import functools
 import math
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from ..eval.results import Line, lines
 from .cli.text import printed_kappa
 from .near_report import near_duplicates_sections
 from .samples import disputed, rejects_sections, sample_band, samples_sections
-from .training_results import results
+from .training_results import FOLDER, current_trainings, results
 
 About = Mapping[str, tuple[str, str]]
 """"stage: setting" -> description and licence of the file that the setting names."""
@@ -70,6 +71,17 @@ class ReportedRun:
         """The lines of each protocol."""
         names = dict.fromkeys(line.protocol for line in self.lines)
         return {name: [line for line in self.lines if line.protocol == name] for name in names}
+
+    def predicted(self, line: Line) -> Rows:
+        """Predictions of the first run of one of its lines."""
+        order, seed = line.runs[0]
+        rows = line.rows.filter(pc.and_(pc.equal(line.rows["order"], order), pc.equal(line.rows["seed"], seed)))
+        return self._learned[rows["experiment"][0].as_py()].rows_view(Store(posixpath.join(self.out, FOLDER)))
+
+    @functools.cached_property
+    def _learned(self) -> dict[str, Artifact]:
+        """Learning stages of the trainings on its dataset, by digest, which is the column ``experiment`` of their results."""
+        return {one.learned.digest: one.learned for one in current_trainings(self.out)}
 
     def rows(self, *stages: str) -> Rows | None:
         """Rows of the first of these stages that is finished; None if none is, or it has no rows."""

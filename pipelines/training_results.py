@@ -110,6 +110,17 @@ def finished_trainings(out: str) -> list[Trained]:
     return known[out]
 
 
+def current_trainings(out: str, *, stale: bool = False) -> list[Trained]:
+    """The finished trainings on a published dataset of a run.
+
+    Args:
+        out: the run.
+        stale: whether to include trainings that were made by earlier code.
+    """
+    datasets = _digests(out)
+    return [one for one in finished_trainings(out) if one.dataset in datasets and (stale or not one.stale)]
+
+
 def _finished(out: str) -> Iterator[Trained]:
     store = Store(posixpath.join(out, FOLDER))
     if not store.exists("run.json"):
@@ -177,12 +188,9 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     benchwright.curation.store.StoreError: nowhere contains no run: it has no run.json; ...
     """
     benchmark = load_run(Store(out)).pipeline
-    datasets = _digests(out)
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
-    for one in finished_trainings(out):
-        if one.dataset not in datasets or (one.stale and not stale):
-            continue
+    for one in current_trainings(out, stale=stale):
         facts = {**one.facts, "settings": canonical(one.facts["settings"])}
         facts |= {"benchmark": benchmark, "dataset": one.dataset, "experiment": one.learned.digest}
         for artifact in one.measured.values():
@@ -278,12 +286,10 @@ def stale_trainings(out: str) -> dict[str, str]:
 
 def skipped_trainings(out: str) -> dict[str, str]:
     """Trainings that were skipped because they cannot learn from the published dataset: protocol and method -> reason."""
-    datasets = _digests(out)
     store = Store(posixpath.join(out, FOLDER))
     return {
         f"{one.facts['protocol']} {one.facts['method']}": detail
-        for one in finished_trainings(out)
-        if one.dataset in datasets and not one.stale
+        for one in current_trainings(out)
         for reason, detail in reject_details(store, one.learned)
         if reason == NOT_FITTED
     }

@@ -18,6 +18,7 @@ from ..curation.registry import Registry, check_arguments, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
 from .encoders import ENCODERS
 from .errors import did_you_mean
+from .names import short
 from .settings_type import settings_type
 
 
@@ -100,7 +101,7 @@ def own_source(name: str, s: OwnSource, *, seed: int) -> Flow:
     try:
         return source(name, step(function, **given), max_rejects=Budget(s.max_rejects, "source.max_rejects"))
     except PlanError as error:
-        raise ConfigError(f"source.kind = {shown(s.kind)!r}: {error}") from None
+        raise ConfigError(f"source.kind = {short(s.kind)!r}: {error}") from None
 
 
 _SOURCES = Registry("source", {})
@@ -116,7 +117,7 @@ def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
     try:
         check_arguments(load_entry(entry), spec.settings, partial=True)
     except ValueError as error:
-        raise ConfigError(f"encoder.settings.{error}: these are of {shown(spec.kind)}") from None
+        raise ConfigError(f"encoder.settings.{error}: these are of {short(spec.kind)}") from None
     return named(entry.reference, **spec.settings)
 
 
@@ -127,8 +128,3 @@ def _check_architecture(model: str) -> None:
     known = [path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json")]
     if known and model.replace("/", "-") not in known:
         raise ConfigError(f"encoder.model = {model!r}: open_clip has no such architecture{did_you_mean(model, sorted(known))}")
-
-
-def shown(kind: str) -> str:
-    """A kind as shown in cards and reports: code in a file without its folder."""
-    return kind.rpartition("/")[2]

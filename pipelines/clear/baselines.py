@@ -69,7 +69,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         return pretrainings(config, out, list(methods))
     names = expanded(map(METHODS.present, list(methods) or config.baselines.methods))
     pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
-    _check_fit(config, pairs)
+    for _, name in pairs:  # an unknown one is noticed before weights are fetched
+        _method(config, name)
     asked = list(dict.fromkeys(protocol for protocol, _ in pairs))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
@@ -99,11 +100,7 @@ def check_settings(config: ClearConfig) -> None:
     _check_source(config.source)
     _check_weights(config)
     names = expanded(map(METHODS.present, config.baselines.methods))
-    _check_fit(config, _pairs(PROTOCOLS, names, named=False, chosen=False))
-
-
-def _check_fit(config: ClearConfig, pairs: Iterable[tuple[str, str]]) -> None:
-    """Raise ``WrongUse`` if methods, model and samples do not fit; no data are read."""
+    pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
 
 
@@ -219,7 +216,7 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
-    return reference, {**settings, **settings_for(name, config.baselines.method_settings, METHODS.present)}
+    return reference, {**settings, **settings_for(name, config.baselines.method_settings, {}, METHODS.present)}
 
 
 def _learned(config: ClearConfig) -> str:
@@ -237,8 +234,6 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     try:
         learned = _learned(config)
         model, settings = paper_settings(preset_of(config, learned), learned)
-        if b.model is not None:
-            MODELS.find(b.model)
     except ValueError as error:
         raise WrongUse(f"baselines: {error}") from None
     changes = {key: value for key in SCHEDULE if (value := getattr(b, key)) is not None}

@@ -18,11 +18,11 @@ from ..blurring import Blurring
 from ..config import Location, Rejects, ShardSizes
 from ..encoders import ENCODERS
 from ..feature_sets import FeatureSet, FeatureSets
-from ..names import ByKind
+from ..names import ByKind, short
 from ..near_duplicates import NearDuplicates
 from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..user_code import OwnEncoder, OwnSource, shown
+from ..user_code import OwnEncoder, OwnSource
 from .bucket_config import Buckets, count_of_buckets
 from .label_config import Class, Qa
 from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
@@ -260,7 +260,7 @@ class ClearConfig:
     @property
     def vectors(self) -> str:
         """Kind of the encoder whose vectors are in the shards; "" if none do."""
-        return shown(self.encoder.kind) if self.encoder else ""
+        return short(self.encoder.kind) if self.encoder else ""
 
     @property
     def feature_names(self) -> list[str]:

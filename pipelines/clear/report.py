@@ -18,9 +18,9 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.maps import drift_blocks, map_figures
 from ...eval.report.sections import counts_table, picture_sheets, sample_sheet
 from ..feature_sets import EMBEDDING, stage_of
+from ..names import short
 from ..report import OWNERS, ReportedRun, write_page
 from ..samples import sample_band
-from ..user_code import shown
 from .bucket_config import EqualCountBuckets, PublishedBuckets
 from .bucket_names import Bucket, bucket_names, time_buckets
 from .config import ClearConfig, FolderSource
@@ -68,7 +68,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         "A CLEAR\u2011style benchmark",
         (f"{len(config.classes)} concepts, " if config.classes else "")
         + f"seed {config.seed}"
-        + (f", encoder {shown(encoder.kind)}" if encoder else ""),
+        + (f", encoder {short(encoder.kind)}" if encoder else ""),
         cards=[*cards, *run.best("in-domain accuracy", "in_domain")],
         notes=_notes(config),
         sections=[
@@ -82,7 +82,7 @@ def write_report(config: ClearConfig, out: str) -> str:
             *results_sections(run, config, buckets),
         ],
         rounds=rounds(config) if votes != "none" else (),
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
         about={**_SOURCES, **({"voted: votes": _VOTES[votes]} if votes in _VOTES else {})},
         first=sample_band(run.store, run.made[last], "bucket", {bucket.number: bucket.heading for bucket in buckets}),
     )

@@ -45,7 +45,6 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     e = config.evaluation
     numbers = [_number(str(each), config) for each in [*protocols] or e.configurations or config.tasks.configurations]
     names = [*map(METHODS.present, [*methods] or e.methods)]
-    _check_fit(config, names)
     runs = Runs(posixpath.join(out, DATASET), device=e.device, workers=e.workers)
     table = DatasetIndex.open(runs.dataset).table
     views = {number: RefinedView(table, number) for number in numbers}
@@ -95,12 +94,7 @@ def check_settings(config: IircConfig) -> None:
     """Raise ``WrongUse`` if the files of the hierarchy and the tasks do not fit each other or the source's folders, or the
     settings' baselines do not fit, as far as this can be checked before pictures are read."""
     _check_hierarchy(config)
-    _check_fit(config, map(METHODS.present, config.evaluation.methods))
-
-
-def _check_fit(config: IircConfig, methods: Iterable[str]) -> None:
-    """Raise ``WrongUse`` if methods, model and samples do not fit; no data are read."""
-    chosen = {name: settings_of(config, name) for name in methods}
+    chosen = {name: settings_of(config, name) for name in map(METHODS.present, config.evaluation.methods)}
     baselines = (
         {"method": (name, method), "settings": settings, "measures": {}, "places": places_of(name)}
         for name, (method, settings) in chosen.items()
@@ -171,7 +165,7 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
         settings["model"] = {}
     free = ("method",) if e.model == PICTURES else ("method", "model")  # names are checked by the functions called
     try:
-        for changes in (e.settings, settings_for(name, e.method_settings, METHODS.present)):
+        for changes in (e.settings, settings_for(name, e.method_settings, {}, METHODS.present)):
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}
             settings = with_changes(settings, {table: values for table, values in changes.items() if table not in free})
         picture_view(settings["view"])

@@ -20,7 +20,7 @@ from ...datasets.iirc.assign import Proposal, assign, assigned_row
 from ...datasets.iirc.hierarchy import Hierarchy
 from ...datasets.iirc.samples import sample
 from ...datasets.iirc.synthetic import drawn_hierarchy
-from ..benchmark import built_in, later
+from ..benchmark import built_in
 from ..config import ConfigError
 from ..near_duplicates import with_near_duplicates
 from ..sources import SOURCES
@@ -103,6 +103,5 @@ BENCHMARK = built_in(
     IircConfig,
     plan,
     card.publish,
-    check=later("benchwright.pipelines.iirc.baselines:check_settings"),
     shown={"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"},
 )

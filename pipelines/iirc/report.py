@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import posixpath
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,12 +18,11 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import picture_sheets
 from ...eval.results import Line
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..training_results import FOLDER, finished_trainings
-from ..user_code import shown
 from .config import DrawnSource, IircConfig
 from .paper import published_set
-from .training_sections import first_digest, protocol_sections
+from .training_sections import protocol_sections
 
 _THUMB_PX = 64
 _SUPERCLASSES = 30
@@ -42,19 +40,17 @@ def write_report(config: IircConfig, out: str) -> str:
         view = RefinedView(index, config.tasks.configurations[0])
         published = published_set(len(view.classes), len(view.tasks))
         sections += [_hierarchy(index), _tasks(config, index), _shares(config, index), _pictures(index, run.store)]
-    learned = {one.learned.digest: one.learned for one in finished_trainings(out)}
     for protocol, found in run.protocols.items():
-        predicted = {line.label: learned[first_digest(line)].rows_view(Store(posixpath.join(out, FOLDER))) for line in found}
-        sections += protocol_sections(config, protocol, found, predicted, published)
+        sections += protocol_sections(config, protocol, found, run.predicted, published)
     cards = run.cards(("found", "pictures found", "in the source"), ("assigned", "in the benchmark", "each stored once"))
     return write_page(
         run,
         "An IIRC\u2011style benchmark",
-        f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, run.lines)}",
+        f"{short(config.source.kind)}, set-up {config.setup}, {_configurations(config, run.lines)}",
         cards=[*cards, *run.best("best pw-JS after the last task", "pw_js")],
         notes=_notes(config),
         sections=sections,
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
     )
 
 
@@ -75,7 +71,7 @@ def _notes(config: IircConfig) -> list[str]:
             "Scores say nothing about methods."
         )
     if config.vectors is not None:
-        text = f"Methods were trained on one frozen vector per picture, from the encoder {shown(config.vectors.kind)}."
+        text = f"Methods were trained on one frozen vector per picture, from the encoder {short(config.vectors.kind)}."
         if isinstance(config.vectors, EfficientNetLite):
             text += (
                 " Its weights were trained on ImageNet's 1,000 classes: "

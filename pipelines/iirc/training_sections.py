@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow.compute as pc
@@ -35,13 +35,13 @@ _FIRST, _LATER = 10, 5
 
 
 def protocol_sections(
-    config: IircConfig, protocol: str, found: Sequence[Line], predicted: Mapping[str, Rows], published: str
+    config: IircConfig, protocol: str, found: Sequence[Line], predicted: Callable[[Line], Rows], published: str
 ) -> list[Section]:
     """Tables, curves and matrices of all methods trained under a protocol.
 
     Args:
         found: lines of the protocol.
-        predicted: label -> predictions of the line's first run.
+        predicted: predictions of the first run of a line.
         published: see ``paper.departure``.
     """
     roles = " or ".join(dict.fromkeys(map(_role, found)))
@@ -94,7 +94,7 @@ def protocol_sections(
     blocks.append(Details("Each task after each task (R_jk)", figures or [nothing]))
     sections = [Section(f"Baselines, {protocol}", blocks)]
     after = config.evaluation.confusion_after
-    confusions = [block for line in found for block in _confusions(line, Predictions(predicted[line.label]), after)]
+    confusions = [block for line in found for block in _confusions(line, Predictions(predicted(line)), after)]
     if confusions:
         text = (
             "Figure 6 of the paper, for this run's labels. On the left is the ground truth: a superclass's row shows the "
@@ -114,13 +114,6 @@ def _note(found: Sequence[Line], published: str) -> str:
         f"Runs (configurations times seeds): {counts}. {told}. The paper shows its scores as curves and has their numbers in "
         "its Appendix H, which benchwright does not include: none are shown here."
     )
-
-
-def first_digest(line: Line) -> str:
-    """Digest of the predictions of a line's first run."""
-    order, seed = line.runs[0]
-    rows = line.rows.filter(pc.and_(pc.equal(line.rows["order"], order), pc.equal(line.rows["seed"], seed)))
-    return rows["experiment"][0].as_py()
 
 
 def _role(line: Line) -> str:

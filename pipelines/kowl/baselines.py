@@ -7,7 +7,7 @@ import inspect
 import itertools
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from ...curation.bounded_reading import read_file
 from ...curation.code_loading import UnknownName
@@ -28,13 +28,10 @@ from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import settings_for, short
 from ..training_results import FOLDER, dataset_digest, results
-from ..user_code import shown
 from .config import MAIN, DrawnFeatures, KowlConfig, StoredFeatures, stage_apart
 from .people import by_people, check_people
 from .protocols import BY_PEOPLE, SCORES, START, protocol_of, read_protocol
 from .stream import finished_stage, learn_open_world, measure_nuisance, measure_strata
-
-T = TypeVar("T")
 
 
 def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -64,7 +61,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     found: list[Training] = []
     for of, features in itertools.product(names, ["", *config.feature_sets]):
         name, reference, _ = _predictor(config, of, features)
-        if (features or MAIN) not in _own(name, e.sets_of_predictors, [MAIN, *config.feature_sets]):
+        if (features or MAIN) not in settings_for(name, e.sets_of_predictors, [MAIN, *config.feature_sets]):
             continue
         outputs = _outputs(config, features)
         if (outputs is None) == ("outputs" in inspect.signature(load_name(PREDICTORS, reference)).parameters):
@@ -125,13 +122,8 @@ def _of_settings(config: KowlConfig, name: str) -> list[str]:
     e = config.evaluation
     people = [] if e.people is None else e.people.feedback
     scores = [SCORES] if e.scores else []
-    feedback = _own(name, e.feedback_of_predictors, e.feedback)
+    feedback = settings_for(name, e.feedback_of_predictors, e.feedback)
     return [*map(protocol_of, feedback), *scores, *(protocol_of(amount, people=True) for amount in people)]
-
-
-def _own(name: str, table: Mapping[str, list[T]], default: list[T]) -> list[T]:
-    """What a table by predictor has for one, which may be named with or without its folder."""
-    return {short(key): own for key, own in table.items()}.get(short(name), default)
 
 
 def _fits(config: KowlConfig, protocol: str, name: str, reference: str) -> bool:
@@ -161,7 +153,7 @@ def _vectors(config: KowlConfig, out: str, features: str) -> dict[str, str]:
     """The stages of a feature set next to the shards, with their digests, for ``learn_open_world``."""
     given = config.feature_sets[features] if features else config.features
     assert given is not None
-    stages = {shown(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
+    stages = {short(kind): stage_apart(features, kind) for kind in [*([""] if features else []), *given.nuisances]}
     return {kind: f"{stage}:{finished_stage(out, stage).digest}" for kind, stage in stages.items()}
 
 
@@ -213,7 +205,7 @@ def _changes(config: KowlConfig, known: str, features: str, start: bool) -> dict
     """The changes to a predictor in the settings: for every set, for this one, and for protocol ``start``."""
     e, found = config.evaluation, dict[str, Any]()
     for tables in (e.settings, e.settings_of_sets.get(features or MAIN, {}), *(start_settings(), e.settings_of_start) * start):
-        found |= settings_for(known, tables)
+        found |= settings_for(known, tables, {})
     return found
 
 

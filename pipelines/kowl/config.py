@@ -19,10 +19,10 @@ from ...datasets.videos.inventory import Names
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
 from ..config import Digest, Location, Rejects, ShardSizes
-from ..names import ByKind, OneOf
+from ..names import ByKind, OneOf, short
 from ..settings_type import settings_type
 from ..sources import SOURCES
-from ..user_code import OwnSource, shown
+from ..user_code import OwnSource
 
 
 @settings_type
@@ -421,4 +421,4 @@ MAIN = "features"
 
 def stage_apart(name: str, kind: str) -> str:
     """Name of the stage with the vectors of a feature set ("": the run's own) under a visual transform ("": none)."""
-    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, shown(kind)))]))
+    return "_".join(filter(None, ["vectors", *(re.sub(r"[^a-z0-9]+", "_", part.lower()) for part in (name, short(kind)))]))

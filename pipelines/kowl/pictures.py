@@ -21,8 +21,8 @@ from ...eval.protocols.open_world.measures import TOP, predictor_labels
 from ...eval.protocols.open_world.predictions import OpenWorldPredictions
 from ...eval.report.blocks import Section, Sheet, Text, Thumb
 from ...eval.report.images import encode
-from ..training_results import FOLDER, Trained, finished_trainings, results
-from ..user_code import shown
+from ..names import short
+from ..training_results import FOLDER, Trained, current_trainings, results
 from .clips import pixels_of, places, with_clips
 from .config import ExtractedFeatures, KowlConfig, VideoFeatures
 from .protocols import START
@@ -49,7 +49,7 @@ def transformed_clips(config: KowlConfig, out: str, rows: Rows) -> list[Section]
     chosen = _chosen(rows, places(features))
     if not chosen:
         return []
-    kinds = ["", *(shown(TRANSFORMS.find(kind).name) for kind in features.nuisances)]
+    kinds = ["", *(short(TRANSFORMS.find(kind).name) for kind in features.nuisances)]
     said, told = _said(out, {row["key"] for row in chosen})
     sheet: list[tuple[str, list[Thumb | None]]] = []
     for row in chosen:
@@ -77,7 +77,7 @@ def _said(out: str, keys: set[str]) -> tuple[dict[tuple[str, str], list[str]], l
     feedback makes no difference after increment 0. With protocol ``start`` it was trained on the first release's own labels.
     """
     store, labels = Store(str(Path(out) / FOLDER)), predictor_labels(results(out))
-    trained = [one for one in finished_trainings(out) if not one.stale and one.learned.rows]
+    trained = [one for one in current_trainings(out) if one.learned.rows]
     shown_as: dict[str, Trained] = {}
     for one in sorted(trained, key=lambda one: one.facts["method"] != "original"):  # the backbones' own classifiers first
         facts = one.facts
@@ -117,7 +117,7 @@ def _thumb(
     said: Mapping[tuple[str, str], list[str]],
 ) -> Thumb | None:
     found = map(TRANSFORMS.find, features.nuisances)
-    own = {shown(entry.name): load_entry(entry) for entry in found if entry.origin != BUILT_IN}
+    own = {short(entry.name): load_entry(entry) for entry in found if entry.origin != BUILT_IN}
     try:
         pixels = pixels_of(features, row, features.frames)
     except (Reject, ValueError):

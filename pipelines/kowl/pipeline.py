@@ -51,8 +51,9 @@ from ...datasets.roles import ROLES
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in, later
 from ..config import ConfigError
+from ..names import short
 from ..sources import SOURCES
-from ..user_code import OwnSource, own_source, shown, source_of
+from ..user_code import OwnSource, own_source, source_of
 from . import card
 from .config import (
     AvaLists,
@@ -288,8 +289,8 @@ def _extracted(
 ) -> Flow:
     told = transforms or features.transforms
     kinds = [TRANSFORMS.find(kind) for kind in told.kinds] if told else []
-    own = {shown(entry.name): named(entry.reference) for entry in kinds if entry.origin != BUILT_IN}
-    names = tuple(shown(entry.name) for entry in kinds)
+    own = {short(entry.name): named(entry.reference) for entry in kinds if entry.origin != BUILT_IN}
+    names = tuple(short(entry.name) for entry in kinds)
     shared: dict[str, Any] = {
         "root": where(features.root),
         "backbone": features.backbone,
@@ -345,7 +346,6 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     asked=later(f"{__package__}.people:rounds_of"),
-    check=later(f"{__package__}.baselines:check_settings"),
     doubts=later(f"{__package__}.baselines:doubts"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@test_set",

@@ -23,8 +23,8 @@ from ...eval.report.blocks import Block, CellValue, Details, Section, Table, Tex
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
 from ...eval.report.open_world import density_section
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..user_code import shown
 from .card import NEEDED, recorded, youtube_ids
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig, VideoFeatures
 from .paper import data_differs, has_published_counts, table_1, table_2
@@ -66,7 +66,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         cards=cards,
         notes=_notes(config),
         sections=sections,
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
     )
 
 

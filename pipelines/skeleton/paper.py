@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
     """
     if config.evaluation.paper is None:
         return "evaluation.paper is not set"
-    _, wanted, _ = _packaged(config)
+    _, wanted, _ = _packaged(config.evaluation.paper)
     ours, theirs = flat(values), flat(wanted)
     for part in _OF_THE_DATA:
         for name in dict.fromkeys([*ours, *theirs]):
@@ -59,9 +60,9 @@ def _order_differs(store: Store, lists: str | None) -> str:
     return f"source.lists = {lists!r}: the sequences are not in the order of CTR-GCN's lists, which changes the test set"
 
 
-def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:
-    variant = None if config.evaluation.paper == "ucla" else "ntu"
-    return load(SkeletonConfig, find_config("skeleton", variant), benchmark="skeleton")
+@functools.cache
+def _packaged(paper: str | None) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:
+    return load(SkeletonConfig, find_config("skeleton", None if paper == "ucla" else "ntu"), benchmark="skeleton")
 
 
 _ORDERS: Mapping[By, int] = {"task": 120, "class": 220}
@@ -74,7 +75,7 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, over: OverOrders, by
         return "the method is not in Table 2"
     if over.orders != _ORDERS[by]:
         return f"these are {over.orders} orders, and Table 2 covers {_ORDERS[by]}"
-    e, repeats = _packaged(config)[0].evaluation, len(over.difference.aopd)
+    e, repeats = _packaged(config.evaluation.paper)[0].evaluation, len(over.difference.aopd)
     if repeats < e.repeats:
         return f"Table 2 is the mean over {e.repeats} repeats, and {repeats} of these have every order"
     if one.settings.get("draws") != e.draws:
@@ -90,7 +91,7 @@ def why_not_its_training(config: SkeletonConfig, line: Line, *, of_grid: bool = 
         line: line of the training.
         of_grid: whether to ignore settings of the method, which a grid varies.
     """
-    e = _packaged(config)[0].evaluation
+    e = _packaged(config.evaluation.paper)[0].evaluation
     if line.model != e.network.architecture:
         return f"the model is {line.model}"
     wanted = flat(training_settings(e, line.method, {}, e.network.width, e.network.depth))

@@ -27,7 +27,7 @@ from ...datasets.skeleton.samples import completed_sample, sample
 from ...datasets.skeleton.splits import RoleAndTask, SelectedSequence, select_sequences, split
 from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
-from ..benchmark import built_in, later
+from ..benchmark import built_in
 from ..config import ConfigError
 from ..sources import SOURCES
 from ..user_code import OwnSource, source_of
@@ -174,7 +174,6 @@ BENCHMARK = built_in(
     SkeletonConfig,
     plan,
     card.publish,
-    check=later("benchwright.pipelines.skeleton.baselines:check_settings"),
     shown={
         "AA": "aa@test",
         "AF from best": "af_from_best@test",

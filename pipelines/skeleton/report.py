@@ -17,11 +17,11 @@ from ...datasets.roles import ROLES
 from ...eval.report.blocks import Block, Card, CellValue, Details, Figure, Section, Table
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..user_code import shown
 from .config import SkeletonConfig
 from .paper import data_differs
-from .series import by_network, over_orders
+from .series import By, Differing, by_network, over_orders
 from .training_sections import architecture_section, default_section, grid_section, order_section
 
 _PICTURES = 12
@@ -38,7 +38,8 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder, also for an unfinished run. Returns its path."""
     run = ReportedRun.of(out)
     cards = run.cards(("listed", "sequences listed", "in the source"), ("shards", "in the benchmark", "with tensor and graph"))
-    least = [(float(over.difference.aopd.mean()), one.label) for one, over in over_orders(run.lines, "task")]
+    over: dict[By, Differing] = {by: over_orders(run.lines, by) for by in ("task", "class")}
+    least = [(float(difference.difference.aopd.mean()), one.label) for one, difference in over["task"]]
     cards += [
         Card("smallest difference over task orders", f"{100 * aopd:.1f} %", f"AOPD of {name}")
         for aopd, name in sorted(least)[:1]
@@ -60,7 +61,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         first = [_pictures(out)]
     data = data_differs(config, out, load_run(run.store).config) if run.lines else ""
     trained = [
-        order_section(config, run.lines, names, data),
+        order_section(config, run.lines, over, names, data),
         default_section(run.lines),
         architecture_section(config, run.lines),
         grid_section(config, run.lines, data),
@@ -76,11 +77,11 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     return write_page(
         run,
         "Continual skeleton graphs",
-        f"{shown(config.source.kind)}, {frames}, {network}, seed {config.seed}",
+        f"{short(config.source.kind)}, {frames}, {network}, seed {config.seed}",
         cards=cards,
         notes=notes.get(config.source.kind, []),
         sections=[*sections, *(section for section in trained if section is not None)],
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
         first=first,
     )
 

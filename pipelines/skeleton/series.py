@@ -60,6 +60,10 @@ class OverOrders:
     orders: int
 
 
+Differing = list[tuple[Series, OverOrders]]
+"""Series with their differences over orders."""
+
+
 def of_experiment(found: Sequence[Line], experiment: str) -> list[Line]:
     """Lines of one experiment."""
     return [line for line in found if line.protocol == experiment]
@@ -175,9 +179,9 @@ def furthest(one: LearnedOrder, others: Sequence[LearnedOrder]) -> LearnedOrder 
     return max((other for other in others if other.tasks != one.tasks), key=far, default=None)
 
 
-def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OverOrders]]:
+def over_orders(found: Sequence[Line], by: By) -> Differing:
     """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
-    texts: list[tuple[Series, OverOrders]] = []
+    texts: Differing = []
     mine = [line for line in found if line.protocol in _KINDS[by] and depends_on_orders(line)]
     for one in series(mine, lambda name: name == "orders"):
         if (difference := _difference(one, by)) is not None:

@@ -31,7 +31,7 @@ from .config import SkeletonConfig
 from .paper import published, why_not_its_training, why_not_the_papers
 from .series import (
     By,
-    OverOrders,
+    Differing,
     Series,
     best_of_grid,
     by_network,
@@ -44,14 +44,12 @@ from .series import (
     learned_orders,
     network_of,
     of_experiment,
-    over_orders,
     repeats_of,
     series,
     tasks_of,
 )
 
 _MOST_IN_A_CHART = 8
-_BY: tuple[By, ...] = ("task", "class")
 
 _FIGURES = {"gcn": {"task": 3, "both": 5, "width": 7, "depth": 8}, "st_gcn": {"task": 4, "both": 6}}
 """The paper's figures, by network and content. Those of orders have a part for each dataset, and those of architectures are
@@ -79,7 +77,9 @@ _DEFINED = (
 )
 
 
-def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], data: str) -> Section | None:
+def order_section(
+    config: SkeletonConfig, found: Sequence[Line], over: Mapping[By, Differing], names: Sequence[str], data: str
+) -> Section | None:
     """Accuracy against forgetting over task and class orders, and the differences over orders next to Table 2.
 
     Joint training is left out: see ``depends_on_orders``.
@@ -87,6 +87,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     Args:
         config: settings of the run.
         found: lines of the trainings.
+        over: their differences over orders.
         names: names of the classes.
         data: why the data differ from the paper's; "" if they do not.
     """
@@ -100,8 +101,8 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     blocks = [block for mine in by_order.values() for block in _scatters(config, mine)]
     for title, mine in kinds.items():
         blocks += [_measure_table(mine, f"Means over {title}; {SPREAD} over repeats"), *settings_details(mine)]
-    blocks += [block for by in _BY for block in _differences(config, found, by, names, data)]
-    blocks += _task_and_class(config, found, data)
+    blocks += [block for by, told in over.items() for block in _differences(config, told, by, names, data)]
+    blocks += _task_and_class(config, over, data)
     classes = {
         label if len(networks) == 1 else f"{network}: {label}": one
         for network, mine in by_order.items()
@@ -148,9 +149,8 @@ def _scatters(config: SkeletonConfig, mine: Sequence[Series]) -> list[Block]:
     return blocks
 
 
-def _task_and_class(config: SkeletonConfig, found: Sequence[Line], data: str) -> list[Block]:
+def _task_and_class(config: SkeletonConfig, told: Mapping[By, Differing], data: str) -> list[Block]:
     """AOPD by task and by class of every method in one plot, with the values of Table 2."""
-    told: dict[By, list[tuple[Series, OverOrders]]] = {by: over_orders(found, by) for by in _BY}
     mine = {one.label: one for both in told.values() for one, _ in both}
     if not mine:
         return []
@@ -220,8 +220,7 @@ def _measure_table(mine: Sequence[Line], caption: str) -> Table:
     return lines_table(mine, columns, f"{caption}; percent")
 
 
-def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: Sequence[str], data: str) -> list[Block]:
-    told = over_orders(found, by)
+def _differences(config: SkeletonConfig, told: Differing, by: By, names: Sequence[str], data: str) -> list[Block]:
     if not told:
         return []
     over = {one.label: difference for one, difference in told}

@@ -162,7 +162,7 @@ def _made(config: TwoCameraConfig, name: str) -> tuple[str, dict[str, Any], str,
     """Model, own settings, reference and functions of an estimator, and the estimator itself."""
     _check_names(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
-    changes = settings_for(name, evaluation.method_settings)
+    changes = settings_for(name, evaluation.method_settings, {})
     try:
         if network is not None:
             model, own = _network(evaluation.networks, name, network)

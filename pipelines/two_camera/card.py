@@ -7,8 +7,8 @@ from typing import Any
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.two_camera.samples import COLUMNS, IMAGES, RELIT_COLUMNS, VALID
+from ..names import short
 from ..publish import publish_shards
-from ..user_code import shown
 from .config import Radiometric, RadiometricFile, TwoCameraConfig
 
 _CITATION = """A. Abdelhamed, A. Punnappurath, M. S. Brown.
@@ -26,7 +26,7 @@ def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
     card = DatasetCard(
         title="A two-camera illuminant data set",
         summary=(
-            f"Pairs of views of one scene by two cameras ({shown(config.source.kind)}), with the light in both and the 3 x 3 "
+            f"Pairs of views of one scene by two cameras ({short(config.source.kind)}), with the light in both and the 3 x 3 "
             f"colour transforms between them (rules {config.transform.preset}). Columns of vectors are lists; matrices are row "
             "by row."
             + (" transform_2to1 is the inverse of transform_1to2." if isinstance(config.source, RadiometricFile) else "")

@@ -34,7 +34,7 @@ from ..errors import WrongUse, unknown
 from ..experiments import Training, run_trainings
 from ..names import short
 from ..training_results import FOLDER, dataset_digest, results
-from ..user_code import OwnSource, shown
+from ..user_code import OwnSource
 from . import learning
 from .baselines import LINEAR, ChosenEstimator, directions, rows_learned, settings_of, training_of
 from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig
@@ -143,7 +143,7 @@ def export(
         high=fold.X_train.max(axis=0).astype(float).tolist(),
         pairs=int(rows.original.sum()),
         rows=len(fold.X_train),
-        source=shown(config.source.kind),
+        source=short(config.source.kind),
         dataset=about["dataset"],
         validated=bool(trained.settings["estimator"].get("hyper", {}).get("keep") == "validation"),
         expected=expected,

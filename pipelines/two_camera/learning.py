@@ -12,11 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.rows import Sifted
-from ...curation.shards import read_sample
-from ...curation.ustar import ShardError
-from ...datasets.reader.decode import DECODERS, decode_member
 from ...datasets.reader.features import read_features
-from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.reader.index import DatasetIndex
+from ...datasets.reader.samples import Samples
 from ...datasets.two_camera.augment import CHANGES
 from ...datasets.two_camera.folds import no_pictures
 from ...datasets.two_camera.rows import TransformPairs, as_pairs, numbers
@@ -143,24 +141,19 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Line
         longest_px: see ``averaged``; None for patches, which are used unchanged and have no mask.
     """
     index = DatasetIndex.open(dataset, where={"original": True})
-    keys = index.table["key"].to_pylist()
-    at = {key: row for row, key in enumerate(keys)}
+    at = {key: row for row, key in enumerate(index.table["key"].to_pylist())}
     if longest_px is None:
         first, second = (read_features(index, name)[0] for name in IMAGES)
         for picture in (first, second):
             picture /= np.float32(65535)
         return LinearPictures.of(first, second=second), at
-    places = list(zip(*(index.table[name].to_pylist() for name in ("shard", "offset", "size")), strict=True))
     views: list[list[np.ndarray]] = [[], [], []]
-    files = ShardFiles(index.url)
-    for key, (shard, offset, _), data in zip(keys, places, files.read(places), strict=True):
-        members = read_sample(data, key, place=files.place(shard), base=offset)
+    for sample in Samples(index, extensions=(*IMAGES, VALID)).read(np.arange(len(index))):
         for view, name in zip(views, (*IMAGES, VALID), strict=True):
-            if name not in members:
-                raise ShardError(f"{files.place(shard)}: member {key}.{name} is missing")
-            view.append(averaged(decode_member(name, members[name], DECODERS, key=key, place=files.place(shard)), longest_px))
+            view.append(averaged(sample[name], longest_px))
         if not (views[2][-1] == 1).any():
-            raise ValueError(f"pair {key}: averaged down to evaluation.longest_px = {longest_px}, no pixel is wholly valid")
+            rule = f"averaged down to evaluation.longest_px = {longest_px}, no pixel is wholly valid"
+            raise ValueError(f"pair {sample['__key__']}: {rule}")
     if len(shapes := {view.shape for view in views[0]}) > 1:
         raise ValueError(f"pictures of the shapes {sorted(shapes)}: baselines need one shape")
     usable = np.stack(views[2]) == 1

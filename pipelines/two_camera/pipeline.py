@@ -154,7 +154,6 @@ BENCHMARK = built_in(
     TwoCameraConfig,
     plan,
     card.publish,
-    check=later(f"{__package__}.baselines:check_settings"),
     export=later(f"{__package__}.exporting:export"),
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},

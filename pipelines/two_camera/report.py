@@ -16,8 +16,8 @@ from ...datasets.two_camera.facts import facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.report.blocks import Band, Block, Cell, CellValue, ImageGrid, Section, Table
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..user_code import shown
 from .baselines import directions
 from .config import LitPictures, Metadata, Radiometric, RadiometricFile, TwoCameraConfig
 from .dependence import light_section
@@ -54,7 +54,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
     return write_page(
         run,
         "Two-camera illuminant estimation",
-        f"{shown(config.source.kind)}, transforms {config.transform.preset}, seed {config.seed}",
+        f"{short(config.source.kind)}, transforms {config.transform.preset}, seed {config.seed}",
         cards=cards,
         notes=_notes(config),
         sections=sections,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...curation.keys import canonical
 from ...curation.registry import BUILT_IN
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ...datasets.two_camera.rows import TransformPairs
@@ -26,7 +25,7 @@ from ...eval.report.trainings import (
 from ...eval.results import Line
 from ...training.illuminants.registry import ESTIMATORS
 from ..report import ReportedRun
-from ..training_results import predictions, skipped_trainings
+from ..training_results import skipped_trainings
 from .baselines import LINEAR
 from .config import LitPictures, TwoCameraConfig
 from .network_costs import cost_blocks
@@ -188,8 +187,7 @@ def results_sections(config: TwoCameraConfig, run: ReportedRun, pictures: Pictur
     ]
     if warnings := sorted({told for line in found for told in warnings_of(line)}):
         blocks.append(Text([f"Not comparable with the other rows: {told}." for told in warnings], tone="note"))
-    tested = {(one["method"], canonical(one["settings"])): rows for one, rows in predictions(run.out) if rows.num_rows}
-    estimates = {line.label: estimates_of(tested[line.method, line.rows["settings"][0].as_py()]) for line in found}
+    estimates = {line.label: estimates_of(run.predicted(line)) for line in found}
     chart = box_chart(
         {name: all_errors(mine) for name, mine in estimates.items()},
         group_axis="method",

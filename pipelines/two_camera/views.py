@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
-from ...datasets.reader.decode import decode_npy
-from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.reader.index import DatasetIndex
+from ...datasets.reader.samples import Samples
 from ...datasets.two_camera.augment import CHANGES
 from ...datasets.two_camera.rows import TransformPairs, numbers
 from ...datasets.two_camera.samples import IMAGES, VALID
@@ -35,21 +35,21 @@ class Pictures:
     """Pictures of measured pairs, read on demand; ``there`` is False if the dataset has none."""
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
-        source = config.source
         self.there = config.pictured
-        self.masked = not isinstance(source, Radiometric)
-        self.turned = isinstance(source, RawPairs)
-        self._index = index
+        self.masked = not isinstance(config.source, Radiometric)
+        self._index, self._turned = index, isinstance(config.source, RawPairs)
+
+    @functools.cached_property
+    def _samples(self) -> Samples:
+        extensions = [*IMAGES, VALID] if self.masked else IMAGES
+        return Samples(self._index, extensions=extensions, columns=["orientation_1"] if self._turned else [])
 
     def read(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Both pictures, upright, float64 (h, w, 3) with 1 at full scale, and the mask (h, w)."""
-        table = self._index.table
-        place = tuple(table[name][row].as_py() for name in ("shard", "offset", "size"))
-        [data] = ShardFiles(self._index.url).read([place])  # not ``ShardDataset``, which imports torch
-        members = read_sample(data, table["key"][row].as_py(), place=place[0], base=place[1])
-        orientation = table["orientation_1"][row].as_py() if self.turned else 1
-        views = [upright(decode_npy(members[name]), orientation).astype(np.float64) / 65535 for name in IMAGES]
-        valid = upright(decode_npy(members[VALID]), orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
+        sample = self._samples[row]
+        orientation = sample.get("orientation_1", 1)
+        views = [upright(sample[name], orientation).astype(np.float64) / 65535 for name in IMAGES]
+        valid = upright(sample[VALID], orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
         return views[0], views[1], valid
 
 

@@ -160,7 +160,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     _reference(name)
     like = name if plain in paper_methods() else f"finetune{name[len(plain) :]}"
     settings = paper_settings(like, dataset=e.dataset, preset=e.preset, frames=frames, variant=e.variant)
-    own = settings_for(name, e.method_settings, present_name)
+    own = settings_for(name, e.method_settings, {}, present_name)
     if like != name:
         settings["method"], own = dict(own.get("method", {})), {key: own[key] for key in own if key != "method"}
     if e.roles[1] == "none":

@@ -10,17 +10,15 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ...curation.store import Store
 from ...datasets.vclimb.facts import PublishedResult, facts, published_figures
 from ...eval.report.blocks import Block, CellValue, Section, Table, Text
 from ...eval.report.sections import without_empty_columns
 from ...eval.report.trainings import SPREAD, position_curves, spread_cell, switch
-from ...eval.results import Line, lines
+from ...eval.results import Line
 from ...training.baselines.vclimb import CONSISTENT, FrameCount, row_of
 from ..errors import WrongUse
 from ..jobs import job_of
-from ..report import finished_stages
-from ..training_results import results
+from ..report import ReportedRun
 from .paper import METRICS, data_of, why_not_the_papers
 from .training_sections import last_held
 
@@ -61,10 +59,10 @@ def joined_run(out: str) -> JoinedRun | None:
     todo = job_of(out)
     if todo.benchmark.name != "vclimb":
         raise WrongUse(f"{out} is a run of {todo.benchmark.name}: only runs of vclimb are joined with one of vclimb")
-    found = lines(results(out))
-    if not found:
+    run = ReportedRun.of(out)
+    if not (found := run.lines):
         return None
-    data = data_of(finished_stages(Store(out)))
+    data = data_of(run.made)
     why = [why_not_the_papers(line, data) for line in found]
     fair = [line for line, reason in zip(found, why, strict=True) if not reason]
     reasons = "; ".join(dict.fromkeys(filter(None, why)))

@@ -37,7 +37,7 @@ from ...datasets.vclimb.splits import (
 from ...datasets.vclimb.synthetic import probe_drawn, sample_drawn
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
-from ..benchmark import built_in, later
+from ..benchmark import built_in
 from ..config import ConfigError
 from ..near_duplicates import with_near_duplicates
 from ..sources import SOURCES
@@ -183,7 +183,6 @@ BENCHMARK = built_in(
     VclimbConfig,
     plan,
     card.publish,
-    check=later("benchwright.pipelines.vclimb.baselines:check_settings"),
     shown=SHOWN,
     joins=True,
 )

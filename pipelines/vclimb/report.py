@@ -18,8 +18,8 @@ from ...datasets.vclimb.tables import coverage, frames_per_video, leaks, memory_
 from ...eval.report.blocks import Block, Card, CellValue, Details, Section, Table, Text, Thumb
 from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
+from ..names import short
 from ..report import ReportedRun, write_page
-from ..user_code import shown
 from .baselines import baseline_rows, baseline_settings
 from .card import cut_warning, leak_warning, split_stage, unknown_warning
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
@@ -69,11 +69,11 @@ def write_report(config: VclimbConfig, out: str, beside: Sequence[str] = ()) -> 
     return write_page(
         run,
         "A vCLIMB\u2011style benchmark",
-        f"{shown(config.source.kind)}, {chosen}, seed {config.seed}",
+        f"{short(config.source.kind)}, {chosen}, seed {config.seed}",
         cards=[*cards, *run.best("best final accuracy", "acc_class_weighted")],
         notes=_notes(config, run),
         sections=sections,
-        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        drawn=f"{short(config.source.kind)}, seed {config.seed}",
     )
 
 

@@ -35,8 +35,8 @@ from ...curation.rows import Blob
 from ...curation.store import StoreError
 from . import annotate_pages as pages
 from .guard import Guard
-from .payloads import LARGE_PX, payload_of, picture
-from .server import files_of_pages, serve_app
+from .payloads import LARGE_PX, payload_of, picture, picture_type
+from .server import files_of_pages, no_such_page, page_of, serve_app
 from .table import Refused
 
 _MOST_BODY = 1 << 16
@@ -137,7 +137,7 @@ def make_app(asking: Asking, *, host: str, port: int, token: str) -> Starlette:
 
     addresses: list[tuple[str, str, Roles, Answering]] = [
         ("/", "GET", ("requester", "annotator", "guest"), _start),
-        ("/join", "GET", ("guest",), lambda asking, request: _page(pages.join_page("", ""))),
+        ("/join", "GET", ("guest",), lambda asking, request: page_of(pages.join_page("", ""))),
         ("/join", "POST", ("guest",), _join),
         ("/question", "GET", ("annotator",), _question),
         ("/answer", "POST", ("annotator",), _answer),
@@ -155,7 +155,7 @@ def make_app(asking: Asking, *, host: str, port: int, token: str) -> Starlette:
     return Starlette(
         routes=[*files_of_pages("view", "annotate"), *routes],
         middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, takes=takes)],
-        exception_handlers={HTTPException: _not_found},
+        exception_handlers={HTTPException: no_such_page},
     )
 
 
@@ -166,22 +166,14 @@ def _for(asking: Asking, roles: Roles, answer: Answering) -> Any:
         try:
             if not {*roles} & {*request.scope["visitors"]}:
                 text = f"This page is for the {' or the '.join(roles)}: open the link that you were given."
-                return _page(pages.error_page(text), 403)
+                return page_of(pages.error_page(text), 403)
             return answer(asking, request)
         except (NotPossible, Refused) as error:
-            return _page(pages.error_page(str(error)), 400)
+            return page_of(pages.error_page(str(error)), 400)
         except (Busy, StoreError, OSError, ValueError) as error:
-            return _page(pages.error_page(f"Failed: {error}"), 500)
+            return page_of(pages.error_page(f"Failed: {error}"), 500)
 
     return endpoint
-
-
-def _not_found(request: Request, error: Exception) -> Response:
-    return Response("no such page\n", 404, media_type="text/plain")
-
-
-def _page(html: str, status: int = 200) -> Response:
-    return Response(html, status, media_type="text/html")
 
 
 def _form(request: Request) -> dict[str, list[str]]:
@@ -196,7 +188,7 @@ def _start(asking: Asking, request: Request) -> Response:
     visitors = request.scope["visitors"]
     if "requester" not in visitors:
         return RedirectResponse("/question" if "annotator" in visitors else "/join", 303)
-    return _page(_overview(asking, request))
+    return page_of(_overview(asking, request))
 
 
 def _overview(asking: Asking, request: Request, problem: str = "") -> str:
@@ -215,7 +207,7 @@ def _join(asking: Asking, request: Request) -> Response:
     try:
         asking.desk.invite(name)
     except NotPossible as error:
-        return _page(pages.join_page(name[:200], f"{error}. Choose another, or open your own link."), 400)
+        return page_of(pages.join_page(name[:200], f"{error}. Choose another, or open your own link."), 400)
     return RedirectResponse(f"/question?token={asking.desk.token(name)}", 303)
 
 
@@ -226,7 +218,7 @@ def _next(asking: Asking, request: Request, *, key: str = "", status: int = 200,
     now = key or next(iter(ahead), "")
     if now and asking.shown.get(name, ("", 0.0))[0] != now:
         asking.shown[name] = (now, time.monotonic())
-    return _page(
+    return page_of(
         pages.question_page(
             asking.desk, name, now, [each for each in ahead if each != now][:_AHEAD], address=asking.address, **more
         ),
@@ -291,8 +283,7 @@ def _later(asking: Asking, request: Request) -> Response:
 
 def _seen(asking: Asking, request: Request) -> Response:
     data = asking.picture(asking.desk.key_of(request.query_params.get("id", "")))
-    kind = "image/png" if data[:1] == b"\x89" else "image/jpeg"
-    return Response(data, media_type=kind, headers={"cache-control": "private, max-age=3600, immutable"})
+    return Response(data, media_type=picture_type(data), headers={"cache-control": "private, max-age=3600, immutable"})
 
 
 # ------------------------------------------------------------------------------------------------------------- requester
@@ -302,7 +293,7 @@ def _invite(asking: Asking, request: Request) -> Response:
     try:
         asking.desk.invite(_form(request).get("name", [""])[0].strip())
     except NotPossible as error:
-        return _page(_overview(asking, request, f"{error}."), 400)
+        return page_of(_overview(asking, request, f"{error}."), 400)
     return RedirectResponse("/", 303)
 
 
@@ -315,7 +306,7 @@ def _remove(asking: Asking, request: Request) -> Response:
 def _to_decide(asking: Asking, request: Request) -> Response:
     after = request.query_params.get("after", "")
     at = asking.desk.key_of(after) if after else ""
-    return _page(pages.decide_page(asking.desk, after=at, address=asking.address))
+    return page_of(pages.decide_page(asking.desk, after=at, address=asking.address))
 
 
 def _decide(asking: Asking, request: Request) -> Response:
@@ -325,7 +316,7 @@ def _decide(asking: Asking, request: Request) -> Response:
     given = labels or None if "none" not in form else []
     if (labels and "none" in form) or (given is None and sensitive is None):
         text = "Choose classes, or none of the above." if "label" in form or "none" in form else "Nothing is chosen."
-        return _page(pages.decide_page(desk, key=key, problem=text, address=asking.address), 400)
+        return page_of(pages.decide_page(desk, key=key, problem=text, address=asking.address), 400)
     desk.decide(key, given, sensitive)
     return RedirectResponse("/decide", 303)
 
@@ -335,7 +326,7 @@ def _finish(asking: Asking, request: Request) -> Response:
         asking.count()
         asking.run()
     except (Busy, NotPossible) as error:
-        return _page(_overview(asking, request, f"{error}."), 409)
+        return page_of(_overview(asking, request, f"{error}."), 409)
     return RedirectResponse("/", 303)
 
 

@@ -10,7 +10,7 @@ from ...curation.verify import Difference, compare
 from ...eval.report.blocks import Block, Cell, CellValue, Section, Table, Text
 from .cache import Cache
 from .pages import filled_page, sections_page, whole
-from .query import Refused
+from .query import Refused, one_at_a_time
 from .run_view import NotThere, ShownPicture, ShownRun, row_address
 
 _MOST_ROWS = 60
@@ -73,12 +73,8 @@ def _compared(first: ShownRun, second: ShownRun, stage: str) -> Difference:
     key = (first.out, second.out, stage, *(one.digest for one in artifacts if one))
     if (found := _differences.get(key)) is not None:
         return found
-    if not _COMPARING.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"another comparison has been running for {_PATIENCE_S:.0f} s: try again")
-    try:
+    with one_at_a_time(_COMPARING, _PATIENCE_S, "another comparison has been running"):
         return _differences.keep(key, compare(first.out, second.out, stage=stage)[0])
-    finally:
-        _COMPARING.release()
 
 
 def _stage(first: ShownRun, second: ShownRun, found: Difference) -> str:

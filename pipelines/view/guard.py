@@ -37,7 +37,7 @@ class Guard:
 
     Args:
         app: the application for accepted requests. In its scope, ``visitors`` maps the roles of the request's valid tokens to
-            names, and ``body`` is the body of a POST.
+            names, and ``body`` is the body of a POST, which is read from there: it is received only once.
         host: address that the server listens on.
         port: port that it listens on.
         visitor: role and name of the holder of a token; None for an invalid token. A token comes in a link first, and then in
@@ -82,7 +82,6 @@ class Guard:
                     scope["body"] = await _body(receive)
                 if scope["body"] is None:
                     return
-                receive = _again(scope["body"], receive)
             except TimeoutError:
                 answer = _told(
                     408, f"the body of the request did not arrive within {_SLOWEST_BODY_S:g} s", {"connection": "close"}
@@ -162,16 +161,6 @@ async def _body(receive: Receive) -> bytes | None:
         if not message.get("more_body", False):
             return b"".join(parts)
     return None
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A ``Receive`` that replays the body, for applications that read it themselves."""
-    read: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receiving() -> Message:
-        return read.pop() if read else await receive()
-
-    return receiving
 
 
 def _is_address(name: str) -> bool:

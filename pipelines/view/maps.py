@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...curation.encoders.encoder import unit_rows
 from .cache import Cache
-from .query import Query, Refused
+from .query import Query, Refused, one_at_a_time
 from .table import ParquetRows
 from .vectors import VectorColumn
 
@@ -83,12 +83,8 @@ def plane(vectors: VectorColumn, kind: str) -> Plane:
     key = (vectors.run.out, vectors.artifact.digest, vectors.column, kind)
     if (held := _planes.get(key)) is not None:
         return held
-    if not _drawing.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"another map has been computing for {_PATIENCE_S:.0f} s: try again")
-    try:
+    with one_at_a_time(_drawing, _PATIENCE_S, "another map has been computing"):
         return _planes.get(key) or _planes.keep(key, _drawn(vectors, kind))
-    finally:
-        _drawing.release()
 
 
 def _drawn(vectors: VectorColumn, kind: str) -> Plane:

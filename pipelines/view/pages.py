@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..benchmark import find
 from ..report import ReportedRun, plan_stage, results_sections
 from ..samples import rejects_sections
 from .curves import curve_blocks
-from .query import OPERATORS, SIMILARITY, Condition, Query, Refused
+from .query import OPERATORS, SIMILARITY, Condition, Query, one_at_a_time
 from .run_view import ShownPicture, ShownRun, pictured, row_address
 from .similarity import find_part, groups, map_part, view_of
 from .table import MOST_DOWNLOADED, Bars, ParquetRows
@@ -41,15 +41,9 @@ _DRAWING = threading.Lock()
 _PATIENCE_S = 30.0
 
 
-@contextlib.contextmanager
-def drawing() -> Iterator[None]:
+def drawing() -> contextlib.AbstractContextManager[None]:
     """Lock for matplotlib, whose settings are global: one thread at a time. ``Refused`` if others draw for too long."""
-    if not _DRAWING.acquire(timeout=_PATIENCE_S):
-        raise Refused(f"other pages have been rendering for {_PATIENCE_S:.0f} s: try again")
-    try:
-        yield
-    finally:
-        _DRAWING.release()
+    return one_at_a_time(_DRAWING, _PATIENCE_S, "other pages have been rendering")
 
 
 def own_source(name: str) -> str:

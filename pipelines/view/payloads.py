@@ -122,6 +122,11 @@ def _text(data: bytes) -> str | None:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
+def picture_type(data: bytes) -> str:
+    """Media type of what ``picture`` returns."""
+    return "image/png" if data[:1] == b"\x89" else "image/jpeg"
+
+
 def picture(payload: Payload, side_px: int, light: Sequence[float] = ()) -> bytes:
     """JPEG or PNG of a payload that is shown as a picture.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,6 +36,17 @@ _TEXTS = ("vectors", "like", "near", "picture", "map", "colour", "lasso")
 
 class Refused(ValueError):
     """A request that cannot be answered, or asks for too much; the message gives the value, the rule, and what to change."""
+
+
+@contextlib.contextmanager
+def one_at_a_time(lock: threading.Lock, seconds: float, others: str) -> Iterator[None]:
+    """Hold a lock within the block. ``Refused`` if it is not free within ``seconds``; ``others`` says what they have done."""
+    if not lock.acquire(timeout=seconds):
+        raise Refused(f"{others} for {seconds:.0f} s: try again")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @dataclasses.dataclass(frozen=True)

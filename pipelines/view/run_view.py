@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
 import posixpath
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
@@ -116,8 +114,8 @@ class ShownRun:
     base: str
     database: Database
     compared: bool = False
-    recent: OrderedDict[tuple[str, str, str], dict[str, Any]] = dataclasses.field(
-        default_factory=OrderedDict[tuple[str, str, str], dict[str, Any]], repr=False, compare=False
+    recent: Cache[dict[str, Any]] = dataclasses.field(
+        default_factory=lambda: Cache(_RECENT, lambda _: 1), repr=False, compare=False
     )
     pictures: Cache[bytes] = dataclasses.field(default_factory=lambda: Cache(_SENT_BYTES, len), repr=False, compare=False)
 
@@ -226,10 +224,7 @@ class ShownRun:
         """Cache rows that are shown, for the requests of their pictures."""
         artifact = self.artifact(stage)
         for row in rows:
-            self.recent[stage, artifact.digest if artifact else "", row["key"]] = row
-        while len(self.recent) > _RECENT:
-            with contextlib.suppress(KeyError):  # another thread has removed it
-                self.recent.popitem(last=False)
+            self.recent.keep((stage, artifact.digest if artifact else "", row["key"]), row)
 
     def payloads(self, stage: str, row: Mapping[str, Any], only: str = "") -> dict[str, Payload]:
         """Payloads of a row: by column, or, for a sample in a shard, by extension. Payloads that are too large are left out.

@@ -55,7 +55,7 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
     def compare(request: Request) -> Response:
         if second is None:
             raise NotThere("no other run: `benchwright view OUT OTHER` shows two")
-        return _page(comparison.compare_page(first, second, request.query_params.get("stage", "")))
+        return page_of(comparison.compare_page(first, second, request.query_params.get("stage", "")))
 
     routes = [
         *files_of_pages("view"),
@@ -72,7 +72,7 @@ def make_app(out: str, other: str | None = None, *, host: str, port: int, token:
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, host=host, port=port, visitor=visitor, takes={_PICTURE: similarity.MOST_PICTURE_BYTES})],
-        exception_handlers={HTTPException: _not_found},
+        exception_handlers={HTTPException: no_such_page},
     )
 
 
@@ -93,22 +93,22 @@ def _script(name: str, source: str) -> Route:
 
 def _routes(run: ShownRun) -> list[Route]:
     answers: dict[str, Handler] = {
-        "/": lambda run, request: _page(pages.plan_page(run)),
-        "/stage/{stage}": lambda run, request: _page(pages.stage_page(run, request.path_params["stage"], _asked(request))),
-        "/stage/{stage}/rejects": lambda run, request: _page(
+        "/": lambda run, request: page_of(pages.plan_page(run)),
+        "/stage/{stage}": lambda run, request: page_of(pages.stage_page(run, request.path_params["stage"], _asked(request))),
+        "/stage/{stage}/rejects": lambda run, request: page_of(
             pages.stage_page(run, request.path_params["stage"], _asked(request), rejected=True)
         ),
-        "/stage/{stage}/row": lambda run, request: _page(row_page.row_page(run, request.path_params["stage"], _key(request))),
+        "/stage/{stage}/row": lambda run, request: page_of(row_page.row_page(run, request.path_params["stage"], _key(request))),
         "/stage/{stage}/at": lambda run, request: _row_at(run, request),
-        "/stage/{stage}/groups": lambda run, request: _page(
+        "/stage/{stage}/groups": lambda run, request: page_of(
             pages.groups_page(run, request.path_params["stage"], dict(request.query_params))
         ),
         "/stage/{stage}/map": _map,
         "/stage/{stage}/payload": _payload,
         "/picture/{digest}": _sent_picture,
         "/stage/{stage}/rows.{form}": _download,
-        "/rejects": lambda run, request: _page(pages.rejects_page(run)),
-        "/results": lambda run, request: _page(pages.results_page(run)),
+        "/rejects": lambda run, request: page_of(pages.rejects_page(run)),
+        "/results": lambda run, request: page_of(pages.results_page(run)),
     }
 
     def endpoint(answer: Handler) -> Any:
@@ -124,9 +124,9 @@ def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
         try:
             return answer(request)
         except NotThere as error:
-            return _page(pages.error_page(run, str(error)), 404)
+            return page_of(pages.error_page(run, str(error)), 404)
         except Refused as error:
-            return _page(pages.error_page(run, str(error)), 400)
+            return page_of(pages.error_page(run, str(error)), 400)
         except (StoreError, OSError, ValueError) as error:
             return _damaged(run, error)
 
@@ -136,16 +136,18 @@ def _guarded(run: ShownRun, answer: Callable[[Request], Response]) -> Any:
 def _damaged(run: ShownRun, error: Exception) -> Response:
     """An error page for unreadable files of the run; plain text if its record is unreadable, since no page can be made then."""
     try:
-        return _page(pages.error_page(run, str(error)), 500)
+        return page_of(pages.error_page(run, str(error)), 500)
     except StoreError as worse:
         return Response(f"{worse}\n", 500, media_type="text/plain")
 
 
-def _not_found(request: Request, error: Exception) -> Response:
+def no_such_page(request: Request, error: Exception) -> Response:
+    """The answer for addresses without a page."""
     return Response("no such page\n", 404, media_type="text/plain")
 
 
-def _page(html: str, status: int = 200) -> Response:
+def page_of(html: str, status: int = 200) -> Response:
+    """A page, or one that says why there is none."""
     return Response(html, status, media_type="text/html")
 
 
@@ -188,7 +190,7 @@ def _payload(run: ShownRun, request: Request) -> Response:
 
 
 def _picture(data: bytes) -> Response:
-    return Response(data, media_type="image/png" if data[:1] == b"\x89" else "image/jpeg", headers=_KEPT)
+    return Response(data, media_type=payloads.picture_type(data), headers=_KEPT)
 
 
 _pictures: Cache[bytes] = Cache(1 << 26, len)
@@ -206,14 +208,10 @@ def _map(run: ShownRun, request: Request) -> Response:
     return Response(data, media_type="application/octet-stream")
 
 
-async def _take_picture(run: ShownRun, request: Request) -> Response:
+def _take_picture(run: ShownRun, request: Request) -> Response:
     """Take a picture to search for similar rows; it is held only in memory."""
     try:
-        async with asyncio.timeout(_SLOWEST_S):
-            data = await request.body()
-        return JSONResponse({"picture": similarity.keep_picture(run, data)})
-    except TimeoutError:
-        return JSONResponse({"told": f"the picture did not arrive within {_SLOWEST_S:.0f} s"}, 408)
+        return JSONResponse({"picture": similarity.keep_picture(run, request.scope["body"])})
     except Refused as error:
         return JSONResponse({"told": str(error)}, 400)
 

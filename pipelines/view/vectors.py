@@ -24,7 +24,7 @@ from ...curation.keys import fingerprint
 from ...curation.rows import Reject, is_array, printable
 from ...curation.stages.topk import TopK
 from ...curation.store import StoreError, gather_arrays
-from .query import Refused
+from .query import Refused, one_at_a_time
 from .run_view import NotThere, ShownRun
 
 MOST_ALIKE = 1000
@@ -194,21 +194,18 @@ def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
     made = made_by(vectors)
     if made.spec is None:
         raise Refused(made.told)
-    if not _ENCODING.acquire(timeout=SECONDS):
-        raise Refused(f"another search has used the encoder for {SECONDS:.0f} s: try again")
     try:
-        encoder = _loaded(made.spec, _checkpoint(vectors.run, made.weights))
-        if isinstance(wanted, str):
-            return encoder.encode_texts([wanted])[0]
-        return encoder.encode_prepared([encoder.prepare(wanted)])[0]
+        with one_at_a_time(_ENCODING, SECONDS, "another search has used the encoder"):
+            encoder = _loaded(made.spec, _checkpoint(vectors.run, made.weights))
+            if isinstance(wanted, str):
+                return encoder.encode_texts([wanted])[0]
+            return encoder.encode_prepared([encoder.prepare(wanted)])[0]
     except Reject as reject:
         raise Refused(f"this picture cannot be encoded: {reject}") from reject
     except ImportError as error:
         raise Refused(f"the encoder cannot be loaded: {lacking(error) or error}") from error
     except (ValueError, OSError) as error:
         raise Refused(printable(" ".join(str(error).split())[:400])) from error
-    finally:
-        _ENCODING.release()
 
 
 @functools.lru_cache(maxsize=1)

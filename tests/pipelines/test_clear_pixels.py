@@ -181,6 +181,8 @@ def test_any_network_by_name_with_weights_from_a_file(run: Path, tmp_path: Path,
         assert (told.code, told.err.count("\n")) == (2, 1)
         assert f"baselines.weights = '{weights}'" in told.err
         assert wanted in told.err
+    told = bw(*known, "--method", "finetun", *sets(weights='"hub://none"'))  # before the weights are looked for
+    assert "no method 'finetun'" in told.err
     file.write_bytes(b"damaged")
     told = bw(*known, *sets(weights=json.dumps(str(file))))
     assert told.code == 1

@@ -178,6 +178,18 @@ def test_the_classifiers_of_two_backbones_are_told_apart_and_judged_by_the_label
     assert "feature_sets.one.outputs" in told.err
 
 
+def test_what_was_said_of_an_earlier_dataset_is_not_shown(folder: Path, tmp_path: Path, bw: Cli) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    assert bw("train", out, "--protocol", "start", "--method", "original", "--method", "ann", "--quiet").code == 0
+    other = ("--set", "seed=1", "--set", "shards.max_samples=5")
+    assert bw("run", "kowl", "--config", folder / "mine.toml", *other, "--out", out, "--quiet").code == 0
+    assert bw("train", out, "--protocol", "start", "--method", "original", "--quiet").code == 0
+    said = Path(api.report(str(out))).read_text().rpartition("Transformed clips")[2].partition("</section>")[0]
+    assert "original, model = one, start: " in said
+    assert "ann" not in said
+
+
 def test_people_see_frames_of_the_clips(folder: Path, tmp_path: Path, bw: Cli) -> None:
     shutil.copytree(folder / "out", tmp_path / "out")
     words = ["--config", str(folder / "mine.toml"), "--set", "evaluation.people={feedback=[0.2]}", "--quiet"]
