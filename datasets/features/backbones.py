@@ -200,9 +200,9 @@ def _tensors(checkpoint: str) -> Any:
 def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarray]) -> np.ndarray:
     import torch
 
-    from ...curation.encoders.one_thread import one_thread
+    from ...curation.encoders.one_thread import exact
 
-    with torch.inference_mode(), one_thread():
+    with torch.inference_mode(), exact(device):
         pixels = normalise(frames, backbone.mean, backbone.std, device)
         given = pixels if backbone.takes == "frames" else pixels.transpose(0, 1)[None]
         try:

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...curation.encoders.one_thread import one_thread
+from ...curation.encoders.one_thread import exact
 from ..data.examples import Examples, Joined, RowNumbers
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
-from .determinism import generator, repeatable
+from .determinism import generator
 from .exemplars import class_means, current_rows, nearest_means
 from .lesson import Lesson, TensorState, Watch, frozen, unwatched
 from .memory import POLICIES, Candidates, Policy
@@ -149,7 +149,7 @@ class Learner:
             means=self._means,
             watch=self.watch,
         )
-        with one_thread(), self._repeatable():
+        with self._exact():
             if self._method.teach is None:
                 lesson.fit(lambda step: step.classification())
             else:
@@ -165,7 +165,7 @@ class Learner:
 
         If labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
         """
-        with one_thread(), self._repeatable():
+        with self._exact():
             if self._means.sets:
                 return predicted_sets(outputs(self.model, samples, self._means)).numpy()
             if self._method.predict == "head":
@@ -222,8 +222,8 @@ class Learner:
             self._model.grow(group, generator(self._means.seed, "head", f"{task}/{len(self._model.groups)}"))
         return self._model
 
-    def _repeatable(self) -> contextlib.AbstractContextManager[None]:
-        return repeatable(self._means.device, half=self._means.schedule.mixed_precision)
+    def _exact(self) -> contextlib.AbstractContextManager[None]:
+        return exact(self._means.device, half=self._means.schedule.mixed_precision)
 
     def _made(self, init: torch.Generator) -> Classifier:
         """A new model on the device, without outputs."""
