@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import exact
 from ..data.examples import Examples, Joined, RowNumbers
+from ..methods.finetune import present
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
@@ -286,8 +287,10 @@ class Learner:
             raise ValueError(f"method {self._method.name!r}: {error}") from None
         return chosen
 
-    def _statement(self) -> dict[str, int]:
-        """Number of samples and parts in the memory."""
+    def _statement(self) -> dict[str, int] | None:
+        """Number of samples and parts in the memory; None if the method trains on present rows alone, and keeps none."""
+        if self._method.exemplars is None and self._method.rule is present:
+            return None
         if not len(self.buffer) or self._method.exemplars is None:
             return {"samples": len(self.buffer), "parts": 0}
         return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum())}
