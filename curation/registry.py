@@ -14,13 +14,17 @@ import difflib
 import functools
 import importlib.metadata
 import inspect
+import math
+import numbers
 import os
 import re
 import reprlib
 import sys
+import types
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .code_loading import UnknownName, load
 from .name_lookups import imports_of
@@ -262,3 +266,57 @@ def check_arguments(
         raise ValueError(f"{unknown[0]} = {value}: there is no such setting: {available}{meant}")
     if missing := [each.name for each in named if each.default is each.empty and each.name not in settings and not partial]:
         raise ValueError(f"{missing[0]} is missing: {available}")
+
+
+def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if one of the settings does not fit the annotation of its argument, or of the field of a dataclass.
+
+    Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, and unions of these: numbers are finite, a
+    whole number is also a float, and a list also a tuple. Every value fits any other annotation.
+
+    >>> def lwf(*, strength: float, form: Literal["as_written", "as_released"] = "as_written"): ...
+    >>> check_values(lwf, {"strength": 3, "form": "as_released"})
+    >>> check_values(lwf, {"strength": 3, "form": "as_relaesed"})
+    Traceback (most recent call last):
+        ...
+    ValueError: form = 'as_relaesed': expected 'as_written' or 'as_released'
+    """
+    annotated = function.__init__ if inspect.isclass(function) and not dataclasses.is_dataclass(function) else function
+    try:
+        hints = typing.get_type_hints(annotated)
+    except Exception:  # no function, or annotations that only a type checker can read: they may raise anything
+        return
+    for name, value in settings.items():
+        if not _fits(value, hint := hints.get(name, Any)):
+            raise ValueError(f"{name} = {reprlib.repr(value)}: expected {_shown(hint)}")
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in args)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in args)
+    if origin is tuple:
+        if not isinstance(value, tuple | list):
+            return False
+        kinds = args[:1] * len(value) if args[1:] == (...,) else args
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if hint in (int, float):
+        whole = isinstance(value, numbers.Integral)
+        if whole or hint is int:
+            return whole and not isinstance(value, bool)
+        return isinstance(value, numbers.Real) and math.isfinite(value)
+    return hint not in (bool, str, type(None)) or isinstance(value, hint)
+
+
+def _shown(hint: Any) -> str:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return f"[{', '.join('...' if each is ... else _shown(each) for each in args)}]"
+    if origin is Literal:
+        return " or ".join(map(repr, args))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_shown, args))
+    names = {bool: "true or false", type(None): "None"}
+    return names.get(hint) or getattr(hint, "__name__", str(hint))

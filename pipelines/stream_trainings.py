@@ -257,9 +257,7 @@ def check_net(model: str, settings: Mapping[str, Any], samples: SampleKind) -> N
     if model == "backbone" and "name" in settings:
         check_backbone_net(settings["name"], settings.get("head", "linear"), clips=samples == "clips")
     if model == "pictures" and settings.keys() >= {"backbone", "head"}:
-        check_picture_net(
-            settings["backbone"], settings["head"], vectors=samples == "vectors", initial=settings.get("initial", "torchvision")
-        )
+        check_picture_net(settings["backbone"], settings["head"], vectors=samples == "vectors")
 
 
 def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .encoder import EncoderUnavailable, unit_rows
 from .image_towers import ImageTower, image_tower
-from .one_thread import one_thread
+from .one_thread import exact
 from .preprocess import Crop, normalise, prepare
 from .spec import OpenClip
 from .torchvision_compat import ensure_torchvision
@@ -55,7 +55,7 @@ class ClipEncoder:
         for start in range(0, len(prepared), block):
             part = list(prepared[start : start + block])
             filled = part + part[:1] * (block - len(part))
-            with one_thread():
+            with exact(self._device):
                 blocks.append(vectors_of(normalise(filled, self._mean, self._std, self._device))[: len(part)])
         return unit_rows(np.concatenate(blocks))
 
@@ -71,7 +71,7 @@ class ClipEncoder:
         import torch
 
         rows: list[np.ndarray] = []
-        with one_thread(), torch.inference_mode():
+        with exact(self._device), torch.inference_mode():
             for text in texts:
                 rows.append(self._model.encode_text(self._tokenizer([text]).to(self._device)).float().cpu().numpy())
         return unit_rows(np.concatenate(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
@@ -86,7 +86,6 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
         )
     ensure_torchvision()
     import open_clip
-    import torch
 
     if open_clip.get_model_config(spec.model) is None:
         raise ValueError(f"encoder {spec.model}: no such architecture in open_clip (open_clip.list_models() has them)")
@@ -97,10 +96,6 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
     path = checkpoint or _fetch(spec, tag)
     if not Path(path).is_file():
         raise EncoderUnavailable(f"encoder {spec.model}: checkpoint={path} is not a file")
-    if device.startswith("cuda"):
-        # Otherwise cuDNN would choose its algorithm by timing, and compute convolutions in TensorFloat-32.
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-        torch.backends.cudnn.allow_tf32 = False
     return ClipEncoder(spec, _build(spec, tag, Path(os.path.realpath(path))), open_clip.get_tokenizer(spec.model), device)
 
 

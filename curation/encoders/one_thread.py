@@ -1,6 +1,7 @@
-"""Run torch on one thread, since with several threads the order of additions, and so the last bits of sums, may change.
+"""Run torch so that equal inputs give equal bits: on one thread, and on a GPU with deterministic convolutions.
 
-For encoders and for trainings. Training steps are small, so more threads would gain little, and lose much on shared cores.
+With several threads, the order of additions, and so the last bits of sums, may change. For encoders and for trainings. Training
+steps are small, so more threads would gain little, and lose much on shared cores.
 """
 
 from __future__ import annotations
@@ -8,10 +9,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 _lock = threading.Lock()
 _depth = 0
 _before = 1
+_on_gpu = _in_float32 = 0
+_flags = contextlib.ExitStack()
 
 
 @contextlib.contextmanager
@@ -36,3 +43,43 @@ def one_thread() -> Iterator[None]:
             _depth -= 1
             if _depth == 0:
                 torch.set_num_threads(_before)
+
+
+@contextlib.contextmanager
+def exact(device: str | torch.device, *, half: bool = False) -> Iterator[None]:
+    """``one_thread``; on a GPU also with deterministic convolutions, without TensorFloat-32 unless ``half``.
+
+    cuDNN's flags are per process: the last thread that leaves restores them, and while any computes without ``half``, none has
+    TensorFloat-32. Meanwhile, results of other threads that use the GPU stay correct.
+    """
+    with one_thread():
+        if not str(device).startswith("cuda"):
+            yield
+            return
+        _enter(half=half)
+        try:
+            yield
+        finally:
+            _leave(half=half)
+
+
+def _enter(*, half: bool) -> None:
+    from torch.backends import cudnn
+
+    global _on_gpu, _in_float32
+    with _lock:
+        if _on_gpu == 0:
+            _flags.enter_context(cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=half))
+        _on_gpu, _in_float32 = _on_gpu + 1, _in_float32 + (not half)
+        cudnn.allow_tf32 = _in_float32 == 0
+
+
+def _leave(*, half: bool) -> None:
+    from torch.backends import cudnn
+
+    global _on_gpu, _in_float32
+    with _lock:
+        _on_gpu, _in_float32 = _on_gpu - 1, _in_float32 - (not half)
+        cudnn.allow_tf32 = _in_float32 == 0
+        if _on_gpu == 0:
+            _flags.close()

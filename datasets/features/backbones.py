@@ -185,9 +185,9 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
 def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarray]) -> np.ndarray:
     import torch
 
-    from ...curation.encoders.one_thread import one_thread
+    from ...curation.encoders.one_thread import exact
 
-    with torch.inference_mode(), one_thread():
+    with torch.inference_mode(), exact(device):
         pixels = normalise(frames, backbone.mean, backbone.std, device)
         given = pixels if backbone.takes == "frames" else pixels.transpose(0, 1)[None]
         try:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...curation.encoders.one_thread import one_thread
+from ...curation.encoders.one_thread import exact
 from ...curation.encoders.preprocess import Crop, cut_centre, normalise, prepare, scaled
 from ...curation.stages.decode import decode_rgb
 from .headless import headless, load_weights
@@ -96,7 +96,7 @@ class NetworkEncoder:
         for start in range(0, len(prepared), spec.block):
             part = list(prepared[start : start + spec.block])
             filled = part + part[:1] * (spec.block - len(part))
-            with one_thread(), torch.inference_mode():
+            with exact(self._device), torch.inference_mode():
                 given = normalise(filled, spec.mean, spec.std, self._device).to(memory_format=torch.channels_last)
                 found.append(self._model(given).float().flatten(1).cpu().numpy()[: len(part)])
         vectors = np.concatenate(found) if found else np.zeros((0, self.width), np.float32)
@@ -122,13 +122,7 @@ def network(*, checkpoint: str, device: str, **settings: Any) -> NetworkEncoder:
         ValueError: the model does not exist, or the file does not hold its weights.
         FileNotFoundError: the file does not exist.
     """
-    import torch
-
     spec = Network(**settings)
-    if device.startswith("cuda"):
-        # cuDNN would otherwise choose its algorithm by timing, and use TensorFloat-32 for convolutions.
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
-        torch.backends.cudnn.allow_tf32 = False
     try:
         model, left_out = headless("timm" if spec.model.startswith(TIMM) else "torchvision", spec.model.removeprefix(TIMM))
     except ValueError as error:

@@ -161,7 +161,8 @@ def order_difference(final: ArrayLike) -> OrderDifference:
 
 
 def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and sample standard deviation (n - 1) over the first axis; the deviation of one repeat is NaN.
+    """Mean and sample standard deviation (n - 1) over the first axis, of the values that are not NaN; for one, the deviation is
+    NaN, and for none the mean too.
 
     Raises:
         ValueError: no repeats.
@@ -173,5 +174,6 @@ def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray
     values = np.asarray(repeats, dtype=np.float64)
     if values.ndim == 0 or len(values) == 0:
         raise ValueError(f"repeats {values.shape}: (S, ...) with at least one")
-    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
-    return values.mean(axis=0), spread
+    known = np.ma.array(values, mask=np.isnan(values))
+    mean, deviation = (np.ma.filled(found, np.nan)[()] for found in (known.mean(axis=0), known.std(axis=0, ddof=1)))
+    return mean, deviation

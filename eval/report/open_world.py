@@ -36,7 +36,7 @@ REACTION = "reaction_time.last_sample.any"
 _TASKS = {"none": "unmapped classes", "detection": "novelty detection", "recognition": "novelty recognition"}
 _SPLITS = (TEST_SET, "test", "validate", "train")
 _INCREMENT = "increment"
-_CURVES = 8
+MOST_CURVES = 8
 
 
 def density_figure(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
@@ -255,15 +255,15 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
 
 
 def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
-    """All predictors and feedback amounts in one figure, as in the paper, if that is at most ``_CURVES`` curves.
+    """All predictors and feedback amounts in one figure, as in the paper, if that is at most ``MOST_CURVES`` curves.
 
     Else figures by predictor, highest feedback first, and by feedback; only one of the two if the other has single curves; each
-    with at most ``_CURVES`` curves.
+    with at most ``MOST_CURVES`` curves.
     """
     predictors, amounts = _names(tidy, "predictor"), _names(tidy, "feedback")
     figures: list[Figure | None] = []
     runs = _runs(pl.DataFrame(pl.from_arrow(tidy)))
-    if len(predictors) > 1 and len(amounts) > 1 and len(runs) <= _CURVES:
+    if len(predictors) > 1 and len(amounts) > 1 and len(runs) <= MOST_CURVES:
         figures = [measure_curves(tidy, measure, shown, runs, of="by feedback and predictor")]
         return [figure for figure in figures if figure is not None]
     if len(predictors) > 1 or len(amounts) == 1:
@@ -286,8 +286,8 @@ def _runs(frame: pl.DataFrame) -> dict[str, pl.Expr]:
 
 
 def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa.Table]:
-    """Split the table by the values of a column, with at most ``_CURVES`` values in each part."""
-    batches = [names[at : at + _CURVES] for at in range(0, len(names), _CURVES)]
+    """Split the table by the values of a column, with at most ``MOST_CURVES`` values in each part."""
+    batches = [names[at : at + MOST_CURVES] for at in range(0, len(names), MOST_CURVES)]
     return [tidy.filter(pc.is_in(tidy[column], pa.array(batch, tidy[column].type))) for batch in batches]
 
 
@@ -301,7 +301,9 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
         pl.col("measure").str.starts_with("reaction_time."), pl.col("split") == split, pl.col("novel_to") == "evaluator"
     )
     readings = sorted(frame["measure"].unique().to_list())
-    rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
+    rows = [
+        [name, f"{amount:g}", *values] for name, amount, *values in measured_rows(frame, ["predictor", "feedback"], readings)
+    ]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
     caption = (
         "Mean reaction time over the increments, under each definition: counted up to the last novel sample or up to the last "
@@ -311,7 +313,7 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption), *panels])]
 
 
-def _wide(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:
+def measured_rows(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:
     """A row per key, sorted, with the mean of every measure."""
     wide = frame.pivot("measure", index=keys, values="value", aggregate_function="mean").sort(keys)
     return wide.select(*keys, *(measure if measure in wide.columns else pl.lit(None) for measure in measures)).rows()
@@ -326,7 +328,7 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
     last = sums.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("predictor", "feedback"))
     rows = [
         [name, f"{amount:g}", task, _when(phase), samples, *values]
-        for task, phase, name, amount, samples, *values in _wide(
+        for task, phase, name, amount, samples, *values in measured_rows(
             last, ["task", "phase", "predictor", "feedback", "n"], [*MEASURES]
         )
     ]
@@ -351,7 +353,7 @@ def _increments_table(frame: pl.DataFrame) -> Table:
     measures = [f"{phase}.{measure}" for measure in MEASURES for phase in ("pre", "post")]
     rows = [
         [name, f"{amount:g}", str(increment), *values]
-        for name, amount, increment, *values in _wide(mine, ["predictor", "feedback", _INCREMENT], measures)
+        for name, amount, increment, *values in measured_rows(mine, ["predictor", "feedback", _INCREMENT], measures)
     ]
     columns = [f"{short} {_when(phase)}" for short in _SHORT.values() for phase in ("pre", "post")]
     return Table(["predictor", "feedback", "increment", *columns], rows, "Classification, each increment's samples only")
@@ -381,13 +383,33 @@ def _when(phase: str) -> str:
     return "before" if phase == "pre" else "after"
 
 
-def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float] | None:
+def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float]:
     """Zero to one, with room for the points; MCC may be below zero."""
     low = min(float(np.nanmin(curve)) for curve in curves if not np.isnan(curve).all())
     return min(-0.03, low - 0.03), 1.03
 
 
 # ------------------------------------------------------------------------------------------------------------- strata
+
+
+def by_stratum(rows: pl.DataFrame, places: Sequence[str]) -> list[float | None]:
+    """The value of each stratum in ``places``, None where there is none."""
+    values = dict(rows.select("stratum", "value").rows())
+    return [values.get(place) for place in places]
+
+
+def stratum_figures(
+    places: Sequence[str], curves: Mapping[str, Sequence[float | None]], *, axis: str, said: str, caption: str
+) -> list[Figure]:
+    """Curves of scores over strata, at most ``MOST_CURVES`` in a figure; those without a value are left out."""
+    known = {name: curve for name, values in curves.items() if not np.isnan(curve := np.array(values, np.float64)).all()}
+    figures: list[Figure] = []
+    for at in range(0, len(known), MOST_CURVES):
+        some = dict([*known.items()][at : at + MOST_CURVES])
+        limits = _limits([*some.values()])
+        figures.append(line_chart(places, some, label_axis=axis, value_axis=said, caption=caption, limits=limits))
+    return figures
+
 
 _SIZES = ("SM", "AVG", "LG")
 _STRATA_MEASURES = {"top1_accuracy": "top-1", "mcc": "MCC", "nmi_arithmetic": "NMI"}
@@ -433,28 +455,19 @@ def _strata_table(sums: pl.DataFrame, caption: str, phases: Sequence[str]) -> Ta
     after = pl.col("n").filter(pl.col("phase") == "post").max().over(key)
     named = sums.with_columns(pl.concat_str("phase", "measure", separator=".").alias("measure"), after.alias("n"))
     measures = [f"{phase}.{measure}" for phase in phases for measure in _STRATA_MEASURES]
-    wide = sorted(_wide(named, [*key, "n"], measures), key=lambda row: (_place(row[0]), *row[1:3]))
+    wide = sorted(measured_rows(named, [*key, "n"], measures), key=lambda row: (_place(row[0]), *row[1:3]))
     rows = [[stratum, name, f"{amount:g}", *values] for stratum, name, amount, *values in wide]
     columns = [f"{short} {_when(phase)}" for phase in phases for short in _STRATA_MEASURES.values()]
     return Table(["stratum", "predictor", "feedback", "samples", *columns], rows, caption)
 
 
 def _strata_figures(sums: pl.DataFrame, heading: str) -> list[Figure]:
-    """Each measure by stratum, a curve per predictor and amount of feedback; at most ``_CURVES`` in a figure."""
-    places, runs = sorted(sums["stratum"].unique().to_list(), key=_place), list(_runs(sums).items())
+    """Each measure by stratum, a curve per predictor and amount of feedback; at most ``MOST_CURVES`` in a figure."""
+    places = sorted(sums["stratum"].unique().to_list(), key=_place)
     figures: list[Figure] = []
     for measure in _STRATA_MEASURES if len(places) > 1 else ():
-        mine = sums.filter(pl.col("measure") == measure)
-        for at in range(0, len(runs), _CURVES):
-            found = {name: dict(mine.filter(of).select("stratum", "value").rows()) for name, of in runs[at : at + _CURVES]}
-            curves = {
-                name: np.array([np.nan if values.get(place) is None else values[place] for place in places])
-                for name, values in found.items()
-            }
-            if all(np.isnan(curve).all() for curve in curves.values()):
-                continue
-            caption = f"{heading}: {MEASURES[measure]}, cumulative from increment 0, after feedback."
-            limits = _limits(list(curves.values()))
-            said = MEASURES[measure]
-            figures.append(line_chart(places, curves, label_axis="stratum", value_axis=said, caption=caption, limits=limits))
+        mine, said = sums.filter(pl.col("measure") == measure), MEASURES[measure]
+        curves = {name: by_stratum(mine.filter(of), places) for name, of in _runs(sums).items()}
+        caption = f"{heading}: {said}, cumulative from increment 0, after feedback."
+        figures += stratum_figures(places, curves, axis="stratum", said=said, caption=caption)
     return figures

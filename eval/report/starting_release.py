@@ -8,11 +8,11 @@ import numpy as np
 
 from ..results import Line
 from .blocks import Block, CellValue, Details, Section, Table, Text
-from .figures import bar_chart, line_chart
+from .figures import bar_chart
+from .open_world import stratum_figures
 from .trainings import PublishedRow, settings_details
 
 _SPLITS = {"train": "training", "validate": "validation", "test": "test"}
-_CURVES = 8
 _ABOUT = (
     "Classifiers of the starting release only, with its own labels and all of its classes: the paper's Table 3 and Figure 16. "
     "Original: the stored outputs of the backbone's own classifier.",
@@ -60,11 +60,9 @@ def _by_transform(found: Sequence[Line]) -> list[Block]:
         figures: list[Block] = []
         for metric, said in (("start.mcc", "MCC"), ("start.top1_accuracy", "top-1 accuracy")):
             curves = {line.label: [_mean(line, split, metric, place) for place in places] for line in found}
-            told = {label: [np.nan if value is None else value for value in curve] for label, curve in curves.items()}
-            told = dict([(label, curve) for label, curve in told.items() if not np.isnan(curve[1:]).all()][:_CURVES])
-            if told:
-                caption = f"{said[:1].upper()}{said[1:]} by visual transform, {name} samples of the starting release."
-                figures.append(line_chart(labels, told, label_axis="visual transform", value_axis=said, caption=caption))
+            known = {label: curve for label, curve in curves.items() if any(value is not None for value in curve[1:])}
+            caption = f"{said[:1].upper()}{said[1:]} by visual transform, {name} samples of the starting release."
+            figures += stratum_figures(labels, known, axis="visual transform", said=said, caption=caption)
         blocks += figures if split == "test" else [Details(f"On {name} samples", figures)] if figures else []
     return blocks
 

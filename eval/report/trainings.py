@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ..labels import LabelledSettings, differences, shortened, unnamed
+from ..metrics.order_sensitivity import mean_and_deviation
 from ..results import Line
 from .blocks import Block, Cell, CellValue, Details, Figure, Heat, Heats, Switch, Table, Text
 from .figures import common_scale, heat_map, line_chart
@@ -59,10 +60,11 @@ SPREAD = "± one standard deviation"
 
 def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
     """Mean of the runs that have a value, and ± one standard deviation (n - 1) if there are several."""
-    runs = np.asarray(values, dtype=np.float64).ravel()
-    known = times * runs[~np.isnan(runs)]
-    note = f"± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
-    return Cell(float(known.mean()) if len(known) else None, note=note)
+    runs = times * np.asarray(values, dtype=np.float64).ravel()
+    if np.isnan(runs).all():
+        return Cell(None)
+    mean, deviation = mean_and_deviation(runs)
+    return Cell(float(mean), note="" if np.isnan(deviation) else f"± {deviation:.{decimals}f}")
 
 
 def lines_table(
@@ -291,11 +293,11 @@ def _curves(
     *,
     limits: tuple[float, float] | None = None,
 ) -> Figure:
-    known = {name: np.ma.masked_invalid(runs) for name, runs in values.items()}
-    several = {name: runs.std(axis=0, ddof=1).filled(math.nan) for name, runs in known.items() if len(runs) > 1}
+    found = {name: mean_and_deviation(runs) for name, runs in values.items()}
+    several = {name: deviation for name, (_, deviation) in found.items() if len(values[name]) > 1}
     return line_chart(
         places,
-        {name: runs.mean(axis=0).filled(math.nan) for name, runs in known.items()},
+        {name: mean for name, (mean, _) in found.items()},
         label_axis=axis,
         value_axis=value,
         shares=True,
@@ -328,8 +330,8 @@ def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: s
             tested.setdefault(name, {})[label] = curve
     if len(names) < 2 or not tested:
         return []
-    known = [np.ma.masked_invalid(curve) for curves in tested.values() for curve in curves.values()]
-    ends = [(runs.mean(axis=0) + way * runs.std(axis=0)).filled(math.nan) for runs in known for way in (-1, 1)]
+    known = [mean_and_deviation(runs) for curves in tested.values() for runs in curves.values()]
+    ends = [mean + way * np.nan_to_num(deviation) for mean, deviation in known for way in (-1, 1)]
     low, high = (100 * min(max(end, 0.0), 1.0) for end in common_scale(ends))
     blocks: list[Block] = []
     for name, curves in sorted(tested.items(), key=lambda each: each[0] != f"tested on the same {of}"):

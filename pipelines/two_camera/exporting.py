@@ -23,6 +23,7 @@ from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.two_camera.facts import STATISTICS
 from ...eval.metrics.light_dependence import light_dependence
+from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.protocols.cross_validation import AVERAGE, Direction, PairExamples, all_pairs
 from ...eval.results import Line, lines
 from ...training.two_camera.linear import linear_ratios, load_linear
@@ -205,8 +206,8 @@ def _expected(line: Line, *, average: bool) -> dict[str, list[float]]:
             [value] = line.select(metric, stratum=AVERAGE)["value"].to_pylist()
             found[statistic] = [value, 0.0]
         else:
-            values = line.values(metric)
-            found[statistic] = [float(values.mean()), float(values.std(ddof=1)) if several else 0.0]
+            mean, deviation = mean_and_deviation(line.values(metric))
+            found[statistic] = [float(mean), float(np.nan_to_num(deviation))]
     return found
 
 

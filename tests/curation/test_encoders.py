@@ -8,17 +8,22 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.encoders import clip
 from benchwright.curation.encoders import spec as specs
+from benchwright.curation.encoders.clip import ClipEncoder
 from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, unit_rows
 from benchwright.curation.encoders.loading import load_encoder
-from benchwright.curation.encoders.one_thread import one_thread
+from benchwright.curation.encoders.one_thread import exact, one_thread
 from benchwright.curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.flow import source, step
@@ -142,6 +147,81 @@ def test_threads_are_given_back_after_an_error() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def cudnn_flags() -> tuple[bool, bool, bool]:
+    flags = torch.backends.cudnn
+    return flags.deterministic, flags.benchmark, flags.allow_tf32
+
+
+EXACT = (True, False, False)
+
+
+def test_a_gpu_computes_the_same_bits_every_time() -> None:
+    before = cudnn_flags()
+    with exact(torch.device("cuda")):
+        assert cudnn_flags() == EXACT
+    with exact("cuda:1", half=True):
+        assert cudnn_flags() == (True, False, True)
+        with pytest.raises(ZeroDivisionError), exact("cuda"):
+            cudnn_flags()[0] // (not EXACT[0])
+        assert cudnn_flags() == (True, False, True)
+    with exact("cpu"):
+        assert cudnn_flags() == before
+    assert cudnn_flags() == before != EXACT
+
+
+def test_the_last_thread_gives_the_flags_of_a_gpu_back() -> None:
+    before = cudnn_flags()
+    entered, left = threading.Event(), threading.Event()
+    found = list[tuple[bool, bool, bool]]()
+
+    def other() -> None:
+        with exact("cuda"):
+            entered.set()
+            left.wait(60)
+            found.append(cudnn_flags())
+
+    thread = threading.Thread(target=other)
+    with exact("cuda", half=True):
+        thread.start()
+        entered.wait(60)
+        found.append(cudnn_flags())
+    found.append(cudnn_flags())
+    left.set()
+    thread.join(60)
+    assert found == [EXACT] * 3
+    assert cudnn_flags() == before
+
+
+def test_open_clip_on_a_gpu_sets_its_flags_only_while_it_encodes(tiny_checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device "cuda" that runs nothing: the network is replaced."""
+    before, found = cudnn_flags(), list[tuple[bool, bool, bool]]()
+
+    class Alone(torch.nn.Module):
+        pixels: ClassVar = {"size": 4, "resize_mode": "squash", "interpolation": "bicubic", "mean": (0, 0, 0), "std": (1, 1, 1)}
+        visual = SimpleNamespace(preprocess_cfg=pixels)
+
+        def to(self, *_: object, **__: object) -> Alone:
+            return self
+
+        def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
+            found.append(cudnn_flags())
+            return torch.ones(1, 3)
+
+    class Tokens:
+        def to(self, device: str) -> Tokens:
+            return self
+
+    monkeypatch.setattr(clip, "_build", lambda *_: Alone())
+    monkeypatch.setattr(clip, "image_tower", lambda *_: lambda pixels: Alone().encode_text(pixels).numpy())
+    monkeypatch.setattr(clip, "normalise", lambda *_: torch.zeros(1))
+    monkeypatch.setattr("open_clip.get_tokenizer", lambda _: lambda texts: Tokens())
+    encoder = clip.load_clip(OpenClip(TINY, block=1), checkpoint=tiny_checkpoint, device="cuda")
+    assert isinstance(encoder, ClipEncoder)
+    encoder.encode_prepared([np.zeros((3, 4, 4), np.uint8)])
+    assert found == [EXACT] * 2
+    assert cudnn_flags() == before
 
 
 def test_embed_turns_away_what_is_no_image_and_keeps_the_order() -> None:

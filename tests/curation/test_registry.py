@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 from benchwright.curation.code_loading import UnknownName, load, load_file
 from benchwright.curation.flow import Step
 from benchwright.curation.keys import as_json
 from benchwright.curation.reachable_code import code_digest
-from benchwright.curation.registry import Entry, Registry, described, file_of, load_entry, load_name
+from benchwright.curation.registry import Entry, Registry, check_values, described, file_of, load_entry, load_name
 
 from tests.installed import Install
 
@@ -222,3 +228,43 @@ def test_descriptions_follow_imports_and_values(install: Install, tmp_path: Path
     assert about("deep_pkg.value:OTHER") == "Values."
     assert about("deep_pkg.nowhere:x") == about("deep_pkg:nothing") == ""
     assert "deep_pkg" not in sys.modules
+
+
+class Settings:
+    def __init__(
+        self,
+        *,
+        count: int = 1,
+        rate: float | None = None,
+        size: int | Literal["all"] = "all",
+        flag: bool = False,
+        pair: tuple[float, float] = (0, 1),
+        several: tuple[int, ...] = (),
+        words: Sequence[str] = (),
+    ) -> None: ...
+
+
+def for_a_type_checker(*, count: NoSuchName) -> None: ...  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("name", "fits", "misfits", "expected"),
+    [
+        ("count", [3, np.int64(3), 10**400], [3.0, True, "3", None], "int"),
+        ("rate", [3, 0.5, np.float32(0.5), None], [math.nan, math.inf, True, "fast", [0.5]], "float or None"),
+        ("size", [3, "all"], ["some", 2.5, None], "int or 'all'"),
+        ("flag", [True], [1, "true", None], "true or false"),
+        ("pair", [(0, 1), [0.5, 1]], [(0.5,), (0.5, "x"), 3, "ab"], "[float, float]"),
+        ("several", [(), [1, 2, 3]], [["x"], 1], "[int, ...]"),
+        ("words", ["one", 3], [], ""),
+        ("strange", ["one", 3], [], ""),
+    ],
+)
+def test_values_fit_their_annotations(name: str, fits: list[Any], misfits: list[Any], expected: str) -> None:
+    for value in fits:
+        check_values(Settings, {name: value})
+    for value in misfits:
+        with pytest.raises(ValueError, match=rf"^{name} = .*: expected {re.escape(expected)}$"):
+            check_values(Settings, {name: value})
+    check_values(for_a_type_checker, {"count": "three"})
+    check_values(functools.partial(for_a_type_checker), {"count": "three"})

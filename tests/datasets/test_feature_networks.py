@@ -19,6 +19,8 @@ from benchwright.curation.encoders.preprocess import cut_centre, scaled
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.rows import Blob
 from benchwright.curation.stages.embed import Pictured
+from benchwright.datasets.features import backbones, networks
+from benchwright.datasets.features.backbones import Backbone
 from benchwright.datasets.features.feature_sets import Featured, extract_images, extract_images_half
 from benchwright.datasets.features.networks import Network, NetworkEncoder, network
 from PIL import Image
@@ -385,3 +387,34 @@ def test_other_weights_at_the_same_place_are_read(tmp_path: Path, resnet18: Any)
         found += extract_images(rows(1), encoder=encoder, checkpoint=str(path))
         assert load_encoder(encoder, checkpoint=str(path)) is load_encoder(encoder, checkpoint=str(path))
     assert np.abs(found[0].feature - found[1].feature).max() > 0.01
+
+
+@pytest.mark.parametrize("of", ["network", "backbone"])
+def test_on_a_gpu_the_flags_are_set_only_while_it_encodes(
+    of: str, resnet18: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device "cuda" that runs nothing: the network is replaced."""
+    cudnn = torch.backends.cudnn
+    before, found = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32), list[tuple[bool, ...]]()
+
+    class Alone(torch.nn.Module):
+        def to(self, *_: object, **__: object) -> Alone:
+            return self
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found.append((cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32))
+            return torch.ones(1, 2)
+
+    for module in networks, backbones:
+        monkeypatch.setattr(module, "normalise", lambda *_: torch.zeros(1, 3, 2, 2))
+    if of == "network":
+        monkeypatch.setattr(networks, "headless", lambda *_: (Alone(), ()))
+        monkeypatch.setattr(networks, "load_weights", lambda *_: None)
+        network(checkpoint="", device="cuda", block=1).encode_prepared(pixels(1))
+    else:
+        monkeypatch.setattr(backbones, "_state_dict", lambda *_: Alone())
+        (tmp_path / "weights.pth").touch()
+        backbone = Backbone("state_dict", model="resnet18", head="fc")
+        backbones.load_backbone(backbone, checkpoint=str(tmp_path / "weights.pth"), device="cuda")(pixels(1))
+    assert found == [(True, False, False)]
+    assert (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32) == before

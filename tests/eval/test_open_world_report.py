@@ -25,6 +25,7 @@ from benchwright.eval.report.open_world import (
     measure_figure,
     open_world_sections,
     strata_section,
+    stratum_figures,
 )
 
 from tests.eval.open_worlds import results_of, rows_of
@@ -323,3 +324,9 @@ def test_charts_refuse_what_they_cannot_show():
     for counts in ([], [0, 1], [[1, 2]]):
         with pytest.raises(ValueError, match="counts above 0"):
             rank_chart({"a": counts}, rank_axis="classes", value_axis="samples", group_axis="increment")
+
+
+def test_curves_over_strata_fill_as_many_figures_as_they_need():
+    curves = {f"classifier {at}": [0.5, None, -0.2] for at in range(9)}
+    figures = stratum_figures("abc", {**curves, "lost": [None] * 3}, axis="stratum", said="MCC", caption="c")
+    assert [figure.data.columns for figure in figures] == [["stratum", *curves][:9], ["stratum", "classifier 8"]]

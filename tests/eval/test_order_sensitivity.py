@@ -115,6 +115,13 @@ def test_one_repeat_has_no_deviation():
         mean_and_deviation([])
 
 
+def test_values_that_are_not_there_are_left_out():
+    mean, deviation = mean_and_deviation([[0.5, NAN, NAN], [0.7, 0.3, NAN], [NAN, NAN, NAN]])
+    np.testing.assert_allclose(mean, [0.6, 0.3, NAN])
+    np.testing.assert_allclose(deviation, [np.std([0.5, 0.7], ddof=1), NAN, NAN])
+    assert isinstance(mean_and_deviation([0.5, 0.7])[0], float)
+
+
 # --- from rows of trainings
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.eval.report import html
+from benchwright.eval.report import html, trainings
 from benchwright.eval.report.blocks import (
     Album,
     Band,
@@ -576,6 +576,18 @@ def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     assert "the frame marks the bucket learned last" in known.caption
     assert alone == Text(["nap: not tested on a later bucket, since there is none."])
     assert f'aria-label="{heat.alt}"' in html.render(Report("r", "", [Section("s", [heat])]))
+
+
+def test_limits_of_curves_hold_their_bands(monkeypatch):
+    limits = []
+    chart = trainings.line_chart
+    monkeypatch.setattr(trainings, "line_chart", lambda *a, **more: limits.append(more["limits"]) or chart(*a, **more))
+    two = np.broadcast_to(np.array([0.4, 0.6])[:, None, None], (2, 3, 3))  # 50 +- 14.1
+    method_curves({"nap": two}, list("abc"), of="bucket")
+    assert limits == [pytest.approx((34, 66))] * 2
+    limits.clear()
+    method_curves({"nap": two[:1]}, list("abc"), of="bucket")  # one run has no band
+    assert limits == [pytest.approx((34, 41))] * 2
 
 
 def test_matrices_as_tables_have_one_scale_of_colours():

@@ -518,7 +518,7 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
         ("evaluation.settings.model.backbone='vgg'", {}, "backbone 'vgg'"),
         ("evaluation.settings.net.depth=3", {}, "evaluation.settings.net: there are"),
         ("evaluation.settings.view.side_px=0", {}, "side 0 px"),
-        ("evaluation.settings.memory.per_class=4", {}, "per_class 4: true or false: size is the number"),
+        ("evaluation.settings.memory.per_class=4", {}, "per_class = 4: expected true or false"),
         ("evaluation.settings.data.samples='some'", {}, "data.samples 'some': one of task, so_far, all"),
         (
             "evaluation.settings.method.targets=1",

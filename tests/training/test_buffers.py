@@ -92,7 +92,7 @@ def test_methods_by_name():
     assert (reservoir.name, reservoir.settings["alpha"]) == ("reservoir", 0.5)
     with pytest.raises(ValueError, match="no method 'gdump'"):
         method("gdump", start="finetune")
-    with pytest.raises(ValueError, match="start 'warm'"):
+    with pytest.raises(ValueError, match="cumulative: start = 'warm': expected 'scratch' or 'finetune'"):
         method("cumulative", start="warm")
     with pytest.raises(ValueError, match="reservoir: alpha is missing: there are alpha, start"):
         method("reservoir", start="finetune")

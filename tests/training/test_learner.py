@@ -76,7 +76,7 @@ def a_learner(name: str = "er", capacity: int = 12, criterion: str = "cross_entr
     chosen = method(name, **{**SETTINGS.get(name, {}), **changes.pop("settings", {})})
     chosen = dataclasses.replace(chosen, exemplars=changes.pop("exemplars", chosen.exemplars))
     memory, order = changes.pop("memory", Capacity(capacity)), changes.pop("order", {})
-    head = {"eta": "kept"} if name == "lucir" else {}
+    head = changes.pop("head", {"eta": "kept"} if name == "lucir" else {})
     return Learner(Parts(chosen, plan, CRITERIA[criterion], small, head, memory, order), sample=(8,), seed=0, **changes)
 
 
@@ -374,6 +374,13 @@ def test_cglbs_readings_learn_with_one_model_too(name: str, settings: dict[str, 
     weights = [learn(a_learner(name, settings=own, plan={"select": "none"}), 3).model.weight for own in (settings, {})]
     assert weights[0].isfinite().all()
     assert not torch.equal(*weights)
+
+
+def test_mas_squares_the_gradient_of_a_cosine_heads_scale_too():
+    """The scale has no rows; from the third task on, its importance is averaged with the earlier one."""
+    learner = learn(a_learner("mas", settings={"omega": "square"}, head={"eta": "kept"}, plan={"select": "none"}), 3)
+    assert learner.model.weight.isfinite().all()
+    assert learner._state["0000/importance/eta"].ndim == 0
 
 
 # --- training

@@ -222,7 +222,7 @@ def test_errors_say_value_rule_and_place() -> None:
         learned(learner(), ArrayExamples(np.full_like(samples.X, np.nan), samples.labels))
     with pytest.raises(RuntimeError, match="is not trained yet"):
         learner().predict(samples)
-    with pytest.raises(ValueError, match="select 'best'"):
+    with pytest.raises(ValueError, match="select = 'best': expected 'validation' or"):
         dataclasses.replace(SHORT, select="best")  # type: ignore[arg-type]
 
 

@@ -369,7 +369,7 @@ def test_all_methods_have_names_and_wrong_settings_are_refused():
         method("ewc")
     with pytest.raises(ValueError, match="share 1"):
         method("bic", share=1)
-    with pytest.raises(ValueError, match="targets 'some'"):
+    with pytest.raises(ValueError, match="icarl: targets = 'some': expected 'all_rows' or"):
         method("icarl", targets="some")
-    with pytest.raises(ValueError, match="predict 'tail'"):
+    with pytest.raises(ValueError, match="er: predict = 'tail': expected 'head' or 'nearest_mean'"):
         method("naive", predict="tail")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import copy
+import dataclasses
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -288,6 +289,26 @@ def test_a_loss_that_is_not_finite_ends_the_training() -> None:
 def test_settings_that_there_are_not(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         moco_settings("moco_v2", {**{name: value for name, value in SMALL.items() if name != "view"}, **changes})
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_on_a_gpu_convolutions_are_exact_whatever_ran_before(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFloat-32 only in half precision. A device "cuda" that runs nothing."""
+    training = Pretraining(small(mixed_precision=half), seed=0)
+    cudnn, found = torch.backends.cudnn, list[tuple[bool, bool, bool]]()
+
+    def epoch(*_: object) -> None:
+        found.append((cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32))
+        training.progress = dataclasses.replace(training.progress, epoch=10**6, losses=[0.0], accuracies=[0.0])
+
+    training.device, training._half = torch.device("cuda"), half
+    monkeypatch.setattr(training, "_epoch", epoch)
+    for before in (False, True):
+        training.progress.epoch = 0
+        with cudnn.flags(enabled=True, benchmark=True, allow_tf32=before):
+            training.learn(pictures())
+            assert cudnn.allow_tf32 == before
+    assert found == [(True, False, half)] * 2
 
 
 def test_on_a_gpu_in_half_precision(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...curation.registry import check_arguments
+from ...curation.registry import check_arguments, check_values
 from ..methods.method import Classes, LabelKind, Method
 from ..methods.registry import made
 from ..models.bodies import EachBody
@@ -80,7 +80,11 @@ def parts_of(
     """
     chosen = made(method, settings["method"])
     values = dict(settings["schedule"])
-    values["plateau"] = Plateau(**values["plateau"]) if values.get("plateau") else None
+    if plateau := values.get("plateau"):
+        if not isinstance(plateau, Mapping):
+            raise ValueError(f"schedule.plateau = {plateau!r}: expected a table")
+        _check("schedule.plateau", Plateau, plateau)
+    values["plateau"] = Plateau(**plateau) if plateau else None
     memory = dict(settings.get("memory") or {})
     choice, keys = memory.pop("choice", "method"), memory.pop("keys", ())
     memory.pop("frames", None)  # the view handles which part of a sample is stored
@@ -122,6 +126,7 @@ def check_model(model: MakeModel, settings: Mapping[str, Any], given: Sequence[s
 def _check(what: str, takes: Callable[..., Any], settings: Mapping[str, Any], *given: str) -> None:
     try:
         check_arguments(takes, settings, given=given)
+        check_values(takes, settings)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from None
 

@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.registry import check_values
+
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
@@ -31,13 +33,11 @@ class Capacity:
     per_class: bool = False
 
     def __post_init__(self) -> None:
-        number = self.size != "first_position"
-        if (number and (isinstance(self.size, str) or self.size < 1)) or self.unit not in ("samples", "parts"):
-            raise ValueError(f"capacity {self.size!r} {self.unit!r}: at least 1 or 'first_position', in 'samples' or 'parts'")
-        if not number and self.unit == "parts":
+        check_values(Capacity, vars(self))
+        if self.size != "first_position" and self.size < 1:
+            raise ValueError(f"capacity {self.size}: at least 1, or 'first_position'")
+        if self.size == "first_position" and self.unit == "parts":
             raise ValueError("capacity 'first_position' is in samples: give unit 'samples', or a number of parts")
-        if not isinstance(self.per_class, bool):  # formerly a number of samples
-            raise ValueError(f"per_class {self.per_class!r}: true or false: size is the number")
 
     def resolved(self, first: int) -> Capacity:
         """Replace "first_position" by ``first``, the number of samples of the first domain or task."""

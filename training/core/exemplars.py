@@ -131,7 +131,9 @@ def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
     {0: array([6]), 1: array([5, 7])}
     """
     own = labels if labels.ndim == 1 else labels[:, 0]
-    return {int(label): rows[own == label] for label in np.unique(own)}
+    order = np.argsort(own, kind="stable")
+    values, starts = np.unique(own[order], return_index=True)
+    return dict(zip(values.tolist(), np.split(rows[order], starts[1:]), strict=False))  # no labels: one empty part
 
 
 def nearest_means(features: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...curation.encoders.one_thread import one_thread
+from ...curation.encoders.one_thread import exact
 from ..data.examples import Examples, Joined, RowNumbers
+from ..methods.finetune import present
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
-from .determinism import generator, repeatable
+from .determinism import generator
 from .exemplars import class_means, current_rows, nearest_means
 from .lesson import Lesson, TensorState, Watch, frozen, unwatched
 from .memory import POLICIES, Candidates, Policy
@@ -149,7 +150,7 @@ class Learner:
             means=self._means,
             watch=self.watch,
         )
-        with one_thread(), self._repeatable():
+        with self._exact():
             if self._method.teach is None:
                 lesson.fit(lambda step: step.classification())
             else:
@@ -165,7 +166,7 @@ class Learner:
 
         If labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
         """
-        with one_thread(), self._repeatable():
+        with self._exact():
             if self._means.sets:
                 return predicted_sets(outputs(self.model, samples, self._means)).numpy()
             if self._method.predict == "head":
@@ -222,8 +223,8 @@ class Learner:
             self._model.grow(group, generator(self._means.seed, "head", f"{task}/{len(self._model.groups)}"))
         return self._model
 
-    def _repeatable(self) -> contextlib.AbstractContextManager[None]:
-        return repeatable(self._means.device, half=self._means.schedule.mixed_precision)
+    def _exact(self) -> contextlib.AbstractContextManager[None]:
+        return exact(self._means.device, half=self._means.schedule.mixed_precision)
 
     def _made(self, init: torch.Generator) -> Classifier:
         """A new model on the device, without outputs."""
@@ -286,8 +287,10 @@ class Learner:
             raise ValueError(f"method {self._method.name!r}: {error}") from None
         return chosen
 
-    def _statement(self) -> dict[str, int]:
-        """Number of samples and parts in the memory."""
+    def _statement(self) -> dict[str, int] | None:
+        """Number of samples and parts in the memory; None if the method trains on present rows alone, and keeps none."""
+        if self._method.exemplars is None and self._method.rule is present:
+            return None
         if not len(self.buffer) or self._method.exemplars is None:
             return {"samples": len(self.buffer), "parts": 0}
         return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum())}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import typing
 from collections.abc import Iterable
 from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor
+
+from ...curation.registry import check_values
 
 Kind = TypeVar("Kind", bound=torch.optim.Optimizer)
 
@@ -42,6 +43,7 @@ class Plateau:
     threshold: float
 
     def __post_init__(self) -> None:
+        check_values(Plateau, vars(self))
         if not 0 < self.factor < 1 or self.patience < 0 or self.threshold < 0:
             raise ValueError(f"{self}: the factor must be between 0 and 1, the others not negative")
 
@@ -98,10 +100,7 @@ class Schedule:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(Schedule)
-        for name in ("optimiser", "select", "first_best", "ties"):
-            if (word := getattr(self, name)) not in (words := typing.get_args(hints[name])):
-                raise ValueError(f"{name} {word!r}: one of {', '.join(map(repr, words))}")
+        check_values(Schedule, vars(self))
         if min(self.epochs, self.batch_size, self.eval_every, self.first_task_times) < 1:
             raise ValueError(
                 f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}, "

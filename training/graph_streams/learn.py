@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...curation.encoders.one_thread import one_thread
-from ..core.determinism import generator, repeatable
+from ...curation.encoders.one_thread import exact
+from ..core.determinism import generator
 from .nets import net_of
 from .parallel_streams import GraphNet, Streams
 from .recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, chosen_rows
@@ -66,7 +66,7 @@ def learn_next(
             past = (*past, draw)
         groups[rows[stream].tobytes(), repr(past)].append(stream)
     done: dict[int, LearnedStream] = {}
-    with one_thread(), repeatable(place, half=False):
+    with exact(place):
         looked_at = [
             (rows, net.inputs(torch.from_numpy(data.x[rows]).to(place)) if len(rows) <= recipe.schedule.batch_size else None)
             for rows in (data.test, data.val)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -43,15 +43,8 @@ def agem(
     >>> agem().exemplars, agem(memory="each_position").exemplars
     ('random', 'each_position')
     """
-    if (
-        memory not in get_args(Sampler)
-        or (sample not in ("batch", "capacity") and not (isinstance(sample, int) and sample > 0))
-        or (at_once != "all" and not (isinstance(at_once, int) and at_once > 0))
-    ):
-        raise ValueError(
-            f"agem: memory {memory!r}: one of {', '.join(get_args(Sampler))}; sample {sample!r}: 'batch', 'capacity', or >= 1; "
-            f"at_once {at_once!r}: 'all', or >= 1"
-        )
+    if any(isinstance(count, int) and count < 1 for count in (sample, at_once)):
+        raise ValueError(f"agem: sample {sample!r}: 'batch', 'capacity', or >= 1; at_once {at_once!r}: 'all', or >= 1")
     settings = {"memory": memory, "sample": sample} if (memory, sample) != ("random", "batch") else {}
     settings |= {} if at_once == "all" else {"at_once": at_once}
     teach = functools.partial(_teach, sample=sample, by_position=memory == "each_position", at_once=at_once)

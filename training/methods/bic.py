@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -48,9 +48,6 @@ def bic(
     """
     if not 0 < share < 1:
         raise ValueError(f"bic: share {share} must be between 0 and 1")
-    for what, value, words in (("softened", softened, get_args(Softened)), ("correction", correction, get_args(Correction))):
-        if value not in words:
-            raise ValueError(f"bic: {what} {value!r}: one of {', '.join(words)}")
     settings = {"share": share, "temperature": temperature, "softened": softened, "correction": correction}
     teach = functools.partial(_teach, **settings)
     return Method("bic", replay, "finetune", settings, teach, "herding", classes=("new",))

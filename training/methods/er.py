@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -47,14 +47,11 @@ def er(
             stream, "balanced_reservoir" one of each class.
 
     Raises:
-        ValueError: an unknown word, or ``fraction`` with a non-default ``batches`` or ``memory``.
+        ValueError: ``fraction`` with a non-default ``batches`` or ``memory``.
 
     >>> er().exemplars, er(batches="paired", memory="reservoir").exemplars
     ('random', 'reservoir')
     """
-    for what, value, words in (("batches", batches, get_args(Batches)), ("memory", memory, get_args(Sampler))):
-        if value not in words:
-            raise ValueError(f"er: {what} {value!r}: one of {', '.join(words)}")
     if fraction is not None and (batches, memory) != ("mixed", "random"):
         raise ValueError("er: fraction is a memory of its own, of mixed batches: leave batches and memory out, or fraction")
     if fraction is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
@@ -36,15 +36,15 @@ def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, dec
         decay: factor on the past F at each further position, in [0, 1]; CLEAR does not state its value.
 
     Raises:
-        ValueError: ``fisher`` is unknown, or ``decay`` is out of range.
+        ValueError: ``decay`` is out of range.
 
     >>> ewc(strength=3e3).settings
     {'strength': 3000.0}
     >>> ewc(strength=0.4, fisher="batches", online=True).settings
     {'strength': 0.4, 'fisher': 'batches', 'online': True, 'decay': 1.0}
     """
-    if fisher not in get_args(Fisher) or not 0 <= decay <= 1:
-        raise ValueError(f"ewc: fisher {fisher!r}: one of {', '.join(get_args(Fisher))}; decay {decay}: in [0, 1]")
+    if not 0 <= decay <= 1:
+        raise ValueError(f"ewc: decay {decay}: in [0, 1]")
     if fisher == "summed" and not online:
         teach = functools.partial(
             importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
@@ -62,11 +62,11 @@ def _teach(lesson: Lesson, *, strength: float, fisher: Fisher, decay: float | No
         else:
             found = _mean_square(lesson, lesson.means.schedule.batch_size if fisher == "batches" else 1)
         name = f"{lesson.task - 1:04}" if decay is None else "online"
-        for key, value in lesson.parameters().items():
+        for key, fresh in found.items():
             known = lesson.state.get(f"{name}/importance/{key}")
-            past = 0 if known is None or decay is None else decay * importance.widened(known, value.shape)
-            lesson.state[f"{name}/importance/{key}"] = past + found[key]
-            lesson.state[f"{name}/value/{key}"] = value.detach().clone()
+            if known is not None and decay is not None:
+                found[key] = decay * importance.widened(known, fresh.shape) + fresh
+        importance.keep(lesson, found, name)
     importance.fit_under_penalty(lesson, strength)
 
 

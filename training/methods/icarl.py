@@ -36,8 +36,6 @@ def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_me
     >>> icarl(predict="head", targets="replaced").labels
     ('one', 'sets')
     """
-    if targets not in ("all_rows", "as_released", "replaced"):
-        raise ValueError(f"icarl: targets {targets!r}: 'all_rows', 'as_released' or 'replaced'")
     teach = functools.partial(_teach, targets=targets)
     settings = {"targets": targets, "predict": predict}
     return Method("icarl", replay, "finetune", settings, teach, "herding", predict)

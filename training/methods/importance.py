@@ -31,15 +31,15 @@ def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], 
     previous: Any = lesson.previous
     if previous is not None:
         found: Mapping[str, Tensor] = lesson.gradients(loss, previous)
-        keep(lesson, {name: weigh(gradient) for name, gradient in found.items()}, lesson.task - 1)
+        keep(lesson, {name: weigh(gradient) for name, gradient in found.items()}, f"{lesson.task - 1:04}")
     fit_under_penalty(lesson, strength)
 
 
-def keep(lesson: AnyLesson, weights: Mapping[str, Tensor], place: int) -> None:
-    """Store the weights and the current values of all parameters in the lesson's state, under the number ``place``."""
+def keep(lesson: AnyLesson, weights: Mapping[str, Tensor], place: str) -> None:
+    """Store the weights and the current values of all parameters in the lesson's state, under the name ``place``."""
     for name, parameter in lesson.parameters().items():
-        lesson.state[f"{place:04}/importance/{name}"] = weights[name]
-        lesson.state[f"{place:04}/value/{name}"] = parameter.detach().clone()
+        lesson.state[f"{place}/importance/{name}"] = weights[name]
+        lesson.state[f"{place}/value/{name}"] = parameter.detach().clone()
 
 
 def fit_under_penalty(lesson: AnyLesson, strength: float) -> None:

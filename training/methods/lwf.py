@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -40,13 +40,11 @@ def lwf(
             moments of the new batch. "as_written": it runs in evaluation mode.
 
     Raises:
-        ValueError: ``strength`` is empty, or ``form`` is neither of the two.
+        ValueError: ``strength`` is empty.
 
     >>> lwf(strength=1.0, temperature=2.0).settings
     {'strength': 1.0, 'temperature': 2.0, 'by_task': False, 'heads': 'seen'}
     """
-    if form not in get_args(Form):
-        raise ValueError(f"lwf: form {form!r}: one of {', '.join(get_args(Form))}")
     by_position = [float(each) for each in strength] if isinstance(strength, Sequence) else [float(strength)]
     if not by_position:
         raise ValueError("lwf: strength is an empty list: one number a position, or one for all")

@@ -61,12 +61,10 @@ def _teach_square(lesson: AnyLesson, *, strength: float, new: bool, average: str
         weights, count = {name: gradient**2 for name, gradient in found.items()}, len(samples.labels)
         seen = float(lesson.state["seen"].view(-1)[0]) if "seen" in lesson.state else 0.0
         for name, fresh in weights.items() if seen else ():
-            old = lesson.state[f"0000/importance/{name}"]
+            old = importance.widened(lesson.state[f"0000/importance/{name}"], fresh.shape)
             added = fresh + count if average == "released" else fresh * count
-            if len(old) < len(fresh):  # rows of outputs added since then
-                old = torch.cat([old, old.new_zeros(len(fresh) - len(old), *old.shape[1:])])
             weights[name] = (old * seen + added) / (seen + count)
-        importance.keep(lesson, weights, 0)
+        importance.keep(lesson, weights, "0000")
         one = next(iter(weights.values()))
         lesson.state["seen"] = one.new_full((len(one),), seen + count)
     importance.fit_under_penalty(lesson, strength)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...curation.registry import Registry, check_arguments, load_name
+from ...curation.registry import Registry, check_arguments, check_values, load_name
 from .method import Method
 
 _HERE = "benchwright.training.methods"
@@ -57,6 +57,7 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
     name = getattr(make, "__name__", repr(make))
     try:
         check_arguments(make, settings)
+        check_values(make, settings)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     found = make(**settings)

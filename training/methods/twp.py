@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -45,15 +45,12 @@ def twp(
             code of TWP and CGLB): a number, which adds beta times itself to the value of the loss and nothing to its gradient.
 
     Raises:
-        ValueError: ``gradients`` or ``norm`` is unknown, or ``beta`` is below 0.
+        ValueError: ``beta`` is below 0.
 
     >>> method = twp(strength_loss=10000.0, strength_topology=100.0, beta=0.1)
     >>> method.learners, method.attention  # the model must be one with attention over edges
     (('streams',), True)
     """
-    for what, value, words in (("gradients", gradients, get_args(Gradients)), ("norm", norm, get_args(NormRule))):
-        if value not in words:
-            raise ValueError(f"twp: {what} {value!r}: one of {', '.join(words)}")
     if not beta >= 0:
         raise ValueError(f"twp: beta {beta}: 0 or more")
     strengths = {"strength_loss": strength_loss, "strength_topology": strength_topology}
@@ -71,7 +68,7 @@ def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, g
             by_topology = by_topology + by_loss
             total = by_topology
         weight = strength_loss * by_loss**2 + strength_topology * by_topology**2
-        importance.keep(lesson, {"flat": weight}, lesson.task - 1)
+        importance.keep(lesson, {"flat": weight}, f"{lesson.task - 1:04}")
 
     def loss(step: StreamStep) -> Tensor:
         found = step.classification() * (2 if gradients == "summed" else 1)

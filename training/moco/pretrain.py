@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...curation.checkpoint import Checkpoint
-from ...curation.encoders.one_thread import one_thread
+from ...curation.encoders.one_thread import exact, one_thread
 from ..core.batches import ahead
 from ..core.determinism import generator
 from ..core.schedule import SGD
@@ -115,8 +115,7 @@ class Pretraining:
         """
         if checkpoint is not None and checkpoint.state is not None:
             self.load(checkpoint.state)
-        cudnn = torch.backends.cudnn
-        with one_thread(), cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=cudnn.allow_tf32):
+        with exact(self.device, half=self._half):
             while self.progress.epoch < self.settings.epochs:
                 self._epoch(pictures, checkpoint, checkpoint_s)
                 at = self.progress

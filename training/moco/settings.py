@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...curation.package_data import package_toml
+from ...curation.registry import check_values
 
 _facts = functools.cache(functools.partial(package_toml, __package__, "moco.toml"))
 BACKBONES = ("resnet18", "resnet34", "resnet50", "small_cnn")
@@ -47,7 +47,10 @@ class MocoView:
     std: tuple[float, float, float]
 
     def __post_init__(self) -> None:
-        _check(self)
+        try:
+            check_values(MocoView, vars(self))
+        except ValueError as error:
+            raise ValueError(f"view.{error}") from None
         for name in ("jitter_chance", "grey_chance", "blur_chance", "flip_chance", "brightness", "contrast", "saturation"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"view.{name} = {getattr(self, name)}: it should be between 0 and 1")
@@ -109,7 +112,7 @@ class MocoSettings:
     view: MocoView
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_values(MocoSettings, vars(self))
         if self.backbone not in BACKBONES:
             raise ValueError(f"backbone = {self.backbone!r}: there are {', '.join(BACKBONES)}")
         for name in ("width", "dim", "epochs", "batch_size", "queue", "batch_norm_splits"):
@@ -167,22 +170,3 @@ def moco_settings(preset: str, changes: Mapping[str, Any]) -> MocoSettings:
         known.update(given)
     pairs: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in view.items()}
     return MocoSettings(**values, view=MocoView(**pairs))
-
-
-def _check(made: Any) -> None:
-    """Raise ValueError if a value does not have the type of its field."""
-    for field in dataclasses.fields(made):
-        value, kind = getattr(made, field.name), str(field.type)
-        if kind.startswith("tuple"):
-            fits = isinstance(value, tuple) and len(value) == kind.count("float") and all(map(_is_number, value))
-        elif kind in ("int", "float"):
-            fits = _is_number(value) and (kind == "float" or isinstance(value, int))
-        else:
-            fits = kind not in ("str", "bool") or type(value).__name__ == kind
-        if not fits:
-            place = "view." if isinstance(made, MocoView) else ""
-            raise ValueError(f"{place}{field.name} = {value!r}: expected {kind.removeprefix('tuple')}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ def picture_net(
     >>> classifier(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 5])
     """
-    check_picture_net(backbone, head, vectors=len(sample) == 1, initial=initial)
+    check_picture_net(backbone, head, vectors=len(sample) == 1)
     if backbone == "reduced_resnet":
         network, features = reduced_resnet(blocks, width, init, fan="fan_in" if initial == "iirc" else "fan_out")
         if initial == "iirc" and head == "linear":
@@ -119,12 +119,10 @@ def picture_net(
     return Classifier(network, features, eta=HEADS[head])
 
 
-def check_picture_net(backbone: str, head: str, *, vectors: bool, initial: str = "torchvision") -> None:
+def check_picture_net(backbone: str, head: str, *, vectors: bool) -> None:
     """Raise ValueError for an unknown word, for images with ``mlp``, or for vectors with another backbone."""
     if backbone not in BACKBONES or head not in HEADS:
         raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
-    if initial not in get_args(Initial):
-        raise ValueError(f"initial {initial!r}: one of {', '.join(get_args(Initial))}")
     if (backbone == "mlp") != vectors:
         raise ValueError(
             f"backbone {backbone!r} for {'vectors' if vectors else 'pictures'}: 'mlp' is for vectors, and they for it"

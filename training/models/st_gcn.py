@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -93,8 +93,6 @@ class StGcn:
     ) -> None:
         if min(channels, classes, width, depth, bodies) < 1:
             raise ValueError(f"width {width}, depth {depth}, {channels} channels, {classes} classes, {bodies} bodies: above 0")
-        if form not in get_args(BlockForm):
-            raise ValueError(f"form {form!r}: {' or '.join(get_args(BlockForm))}")
         self.partitions, self.width, self.depth, self.form, self.frames = partitions, width, depth, form, _FRAMES[form]
         self.bodies, self._together = bodies, bodies if form == "ctr_gcn" else 1
         columns = self._together * partitions.shape[1] * channels

@@ -21,6 +21,7 @@ from torch import nn
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
 from ..core.schedule import Adam
+from ..models.classifier import Dropout
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,
@@ -195,12 +196,9 @@ class Ann:
 
     def _logits(self, X: torch.Tensor, dropped: torch.Generator | None = None) -> torch.Tensor:
         hidden, output = self._layers()
-        h = hidden(X)
-        keep = 1 - self._setting.dropout
-        if dropped is not None and keep < 1:
-            mask = torch.empty(h.shape).bernoulli_(keep, generator=dropped)
-            h = h * mask.to(h.device) / keep
-        return output(nn.functional.leaky_relu(h))
+        dropout = Dropout(self._setting.dropout)
+        dropout.generator = dropped
+        return output(nn.functional.leaky_relu(dropout(hidden(X))))
 
     @torch.no_grad()
     def _softmax(self, X: Features, batch_size: int = 4096) -> Probabilities:

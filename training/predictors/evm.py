@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import one_thread
+from ..core.exemplars import rows_by_class
 from .predictor import (
     UNKNOWN,
     Features,
@@ -37,7 +38,6 @@ from .predictor import (
     gather,
     in_order_of,
     labelled_rows,
-    rows_by_class,
 )
 
 FitVariant = Literal["as_released", "as_written"]
@@ -240,7 +240,7 @@ class Evm:
         radii = cover_radii(self._fitted, self._setting.cover_threshold, self._setting.fit)
         chosen: list[Labels] = []
         vectors: list[Features] = []
-        for _, own in rows_by_class(self._y):
+        for own in rows_by_class(np.arange(len(self._y)), self._y).values():
             points = self._points(gather(experience, rows[own]))
             distances = (1 - points @ points.T).clamp_(min=0).cpu().numpy()
             extreme = set_cover(distances <= radii[own, None])

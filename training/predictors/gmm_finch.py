@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import one_thread
+from ..core.exemplars import rows_by_class
 from .finch import Distance, finch
 from .gaussians import Mixture, Shrinkage, component_log_densities, fit_mixture, joined, mixture_log_densities
 from .predictor import (
@@ -33,7 +34,6 @@ from .predictor import (
     gather,
     in_order_of,
     labelled_rows,
-    rows_by_class,
     set_unknown,
 )
 
@@ -113,7 +113,7 @@ class GmmFinch:
         lowest: list[tuple[NDArray[np.float64], Labels]] = []
         with one_thread():
             before = self.threshold, dict(self._fitted_on)
-            for label, own in rows_by_class(y):
+            for label, own in rows_by_class(np.arange(len(y)), y).items():
                 rows = every[own]
                 X = gather(experience, rows)
                 digest = hashlib.sha256(X.data).hexdigest()
@@ -217,7 +217,7 @@ class GmmFinch:
             at, step = at + step, 2 * step
         _, X, y = validation
         low = [np.empty(0, dtype=np.int64)]
-        for label, own_rows in rows_by_class(y):
+        for label, own_rows in rows_by_class(np.arange(len(y)), y).items():
             if label in self._mixtures:
                 density = mixture_log_densities(X[own_rows], [self._mixtures[label]])[:, 0]
                 low.append(own_rows[density < threshold])

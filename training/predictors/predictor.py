@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -51,15 +51,6 @@ def labelled_rows(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels,
     if not len(rows) and not learned:
         raise ValueError("no labels were given: there is no class to fit")
     return rows, labels[rows]
-
-
-def rows_by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
-    """(class index, its rows in order), classes ascending; rows without label are left out."""
-    order = np.argsort(labels, kind="stable")
-    values, starts = np.unique(labels[order], return_index=True)
-    for value, start, end in zip(values.tolist(), starts, [*starts[1:], len(order)], strict=False):  # none of no labels
-        if value != UNLABELLED:
-            yield value, order[start:end]
 
 
 def check_request(request: str) -> None:

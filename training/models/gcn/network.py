@@ -101,8 +101,6 @@ class Gcn:
         if min(features, classes, width, depth, hidden, bodies) < 1:
             message = f"width {width}, depth {depth}, hidden {hidden}, {features} features, {classes} classes, {bodies} bodies"
             raise ValueError(f"{message}: above 0")
-        if readout not in ("weighted_sum_max", "sum_max"):
-            raise ValueError(f"readout {readout!r}: 'weighted_sum_max' or 'sum_max'")
         self.adjacency, self.width, self.depth, self.classes, self.readout = adjacency, width, depth, classes, readout
         self.bodies = bodies
         pieces: dict[str, Piece] = {}
