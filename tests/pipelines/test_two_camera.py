@@ -38,6 +38,7 @@ from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
 from benchwright.pipelines.two_camera.paper import data_differs, told_digests, why_not_the_papers
 from benchwright.training.illuminants.choice import PictureEstimator
+from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
 from benchwright.training.two_camera.settings import hyper_of
 
@@ -746,8 +747,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     assert files["note.txt"].read_bytes() == b"nothing was fitted"
     nets, names = load_networks(files["networks.npz"].read_bytes())
     assert (nets.runs, names) == (2, ["test part, seed 0", "test part, seed 1"])
-    with np.load(files["test-part.npz"]) as saved:
-        assert json.loads(str(saved["baseline"]))["setting"] == {"order": 0, "p": 1, "sigma": 0}
+    assert load_baseline(files["test-part.npz"].read_bytes()).setting == {"order": 0, "p": 1, "sigma": 0}
     other.write_text(OWN.replace("note.txt", "../note.txt"))
     train(c, out, [f"{other}:Nearest"])
     with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': expected a plain"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import re
+import zipfile
 from functools import partial
 
 import numpy as np
@@ -22,7 +22,7 @@ from benchwright.training.illuminants.projective import (
     homographies,
     projective,
 )
-from benchwright.training.illuminants.registry import candidates, estimator
+from benchwright.training.illuminants.registry import candidates, estimator, load_baseline
 from scipy.optimize import linprog
 
 NAMES = sorted(candidates())
@@ -320,13 +320,13 @@ def test_each_baseline_answers_the_odd_pictures_too(name, fitted):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_saved_is_plain_arrays(name, fitted):
+def test_what_is_saved_comes_back(name, fitted):
     data = fitted[name].save()
     assert data == fitted[name].save()
-    with np.load(io.BytesIO(data), allow_pickle=False) as saved:
-        assert json.loads(str(saved["baseline"]))["setting"] == fitted[name].setting
-        for each, value in fitted[name].state.items():
-            np.testing.assert_array_equal(saved[f"state.{each}"], value)
+    again = load_baseline(data)
+    assert again.setting == fitted[name].setting
+    pictures, _ = mondrians(4, seed=7)
+    np.testing.assert_array_equal(again.estimate(pictures), fitted[name].estimate(pictures))
 
 
 def test_pictures_that_lack_because_settings_are_chosen_on_some_are_told():
@@ -404,6 +404,39 @@ def test_corrected_moments_beat_gray_world_on_new_pictures(fitted):
         angle_deg(fitted[name].estimate(pictures), lights).mean() for name in ("gray_world", "corrected_moments")
     )
     assert corrected < gray
+
+
+def saved_with(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "0 bytes are not a saved baseline"),
+        (b"PK\x03\x04 and then nothing", "are not a saved baseline"),
+        (saved_with(other=np.ones(2)), "are not a saved baseline"),
+        (saved_with(baseline=np.array("[1, 2]")), "are not a saved baseline"),
+        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are not a saved baseline"),
+        (
+            saved_with(baseline=np.array('{"estimator": "crystal_ball", "setting": {}}')),
+            "no estimator is called 'crystal_ball'",
+        ),
+    ],
+)
+def test_what_is_no_saved_baseline(data, message):
+    with pytest.raises(ValueError, match=message):
+        load_baseline(data)
+
+
+def test_a_file_that_was_cut_is_no_baseline(fitted):
+    data = fitted["gamut_pixel"].save()
+    assert zipfile.is_zipfile(io.BytesIO(data))
+    for length in (10, len(data) // 2, len(data) - 5):
+        with pytest.raises(ValueError, match="not a saved baseline"):
+            load_baseline(data[:length])
 
 
 def test_wrong_calls_say_so():

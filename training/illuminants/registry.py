@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import io
+import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...curation.code_loading import UnknownName, load
 from ...curation.package_data import package_toml
 from ...curation.registry import Registry
-from .choice import PictureEstimator
+from .choice import Baseline, PictureEstimator
 
 _ON_PICTURES = (
     "as_projective_as_possible",
@@ -71,3 +76,25 @@ def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimat
     given: dict[str, Any] = {part: load(each) for part, each in functions(ESTIMATORS.find(name).reference).items()}
     given |= choices
     return PictureEstimator(**given)
+
+
+def load_baseline(data: bytes, name: str = "") -> Baseline:
+    """What ``Baseline.save`` gave.
+
+    Args:
+        data: the bytes.
+        name: of the estimator, which has to be given where it is none of the built-in ones: the bytes may be anyone's.
+
+    Raises:
+        ValueError: the bytes are none of a baseline's.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            what = json.loads(str(arrays["baseline"]))
+            state = {each.removeprefix("state."): arrays[each] for each in arrays.files if each != "baseline"}
+        found, setting = str(what["estimator"]), what["setting"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{len(data)} bytes are not a saved baseline: {error}") from error
+    if not name and found not in _ON_PICTURES:
+        raise ValueError(f"no estimator is called {found!r}: there are {', '.join(_ON_PICTURES)}")
+    return Baseline(estimator(name or found, {key: [value] for key, value in setting.items()}), setting, state)
