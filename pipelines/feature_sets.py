@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import AfterValidator, Field
 
 from ..curation.encoders.spec import Colours, Conse, EfficientNetLite, OpenClip
-from ..curation.flow import Flow, rows_of, source, step
+from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, named, where
 from ..curation.run import Run
 from ..curation.stages.embed import Pictured
@@ -113,10 +113,8 @@ def with_features(
         device: torch device.
         rows_per_part: images per part.
     """
-    if not sets:
-        return flow
     pictures = source(_PICTURES, step(pictures_of, rows=rows_of(of)), gives=Pictured, may_be_empty=True)
-    branches = list(pictures.stages)
+    branches: list[Flow] = []
     for name, each in sets.items():
         check_file_not_empty(f"features.{name}.weights", each.weights)
         extract = extract_images if each.stored == "float32" else extract_images_half
@@ -126,8 +124,8 @@ def with_features(
             checkpoint=where(each.weights) if each.weights else "",
             device=how(device),
         )
-        branches.append(pictures.each_batch(stage_of(name), made, rows_per_part=rows_per_part).stages[-1])
-    return Flow((*flow.stages[:-1], *branches, flow.stages[-1]))
+        branches.append(pictures.each_batch(stage_of(name), made, rows_per_part=rows_per_part))
+    return join(flow, *branches).after(flow.last)
 
 
 def stage_of(name: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...curation.budget import Budget
-from ...curation.flow import Flow, Step, rows_of, source, step
+from ...curation.flow import Flow, Step, join, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.qa.rounds import ask
 from ...curation.qa.sensitive import screen_sensitive
@@ -125,14 +125,12 @@ def _released(c: ClearConfig, s: ReleaseSource) -> Flow:
 
 def _with_released(flow: Flow, c: ClearConfig, s: ReleaseSource) -> Flow:
     """The plan with a stage for each feature set of the release; its last stage stays the last."""
-    if not s.features:
-        return flow
     places = source("listed_images", step(places_of, rows=rows_of("placed")), gives=PlaceInRelease, may_be_empty=True)
-    branches = list(places.stages)
+    branches: list[Flow] = []
     for name in s.features:
         read = step(read_vectors, root=where(s.root), features=name)
-        branches.append(places.each_batch(stage_of(name), read, rows_per_part=c.rows_per_part).stages[-1])
-    return Flow((*flow.stages[:-1], *branches, flow.stages[-1]))
+        branches.append(places.each_batch(stage_of(name), read, rows_per_part=c.rows_per_part))
+    return join(flow, *branches).after(flow.last)
 
 
 def _embedded(flow: Flow, c: ClearConfig) -> Flow:
