@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...curation.artifact import load_artifact
 from ...curation.flow import Step, step
 from ...curation.keys import how, work_folder
-from ...curation.rows import Blob, Rejected, without_addresses
+from ...curation.rows import Blob, Sifted, schema_of
 from ...curation.store import Store
 from ...curation.verify import UNLABELLED
 from ...datasets.reader.index import DatasetIndex
@@ -20,7 +20,7 @@ from ...eval.results import Value, measured
 from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.resnet import RESNETS
 from ..errors import WrongUse, unknown
-from ..experiments import DIVERGED, LOGGER, Leaves, Training, told
+from ..experiments import LOGGER, Leaves, Training, rejected_training, told
 from ..training_results import dataset_digest
 from .config import ClearConfig
 from .unlabelled import CHOSEN, PRETRAIN, SHARDS
@@ -125,7 +125,7 @@ def learn_moco(
     workers: int,
     checkpoint_s: float,
     folder: str,
-) -> Iterator[Pretrained | Rejected]:
+) -> Iterator[Pretrained | Sifted]:
     """Source step: learn from the shards of ``dataset``, whose content digest is ``digest``, and yield the encoder.
 
     Args:
@@ -155,9 +155,7 @@ def learn_moco(
             tell=lambda line: LOGGER.info("%s: %s", told(training), line),
         )
     except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a subclass such as ZeroDivisionError is a bug of ours
-            raise
-        yield Rejected(DIVERGED, DIVERGED, without_addresses(str(error)))
+        yield rejected_training(schema_of(Pretrained), error)
         return
     at = pretraining.progress
     yield Pretrained("checkpoint", Blob(pretraining.released()), at.losses, at.accuracies)
