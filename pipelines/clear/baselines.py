@@ -234,8 +234,6 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     try:
         learned = _learned(config)
         model, settings = paper_settings(preset_of(config, learned), learned)
-        if b.model is not None:
-            MODELS.find(b.model)
     except ValueError as error:
         raise WrongUse(f"baselines: {error}") from None
     changes = {key: value for key in SCHEDULE if (value := getattr(b, key)) is not None}
