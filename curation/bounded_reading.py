@@ -252,8 +252,10 @@ def bounded(rows: Iterable[Any], place: str) -> Iterator[Any]:
 def check_bad_rows(bad: int, last: Rejected, place: str) -> None:
     """Raise ``ValueError`` if more than ``MAX_BAD_ROWS`` rows of a file are rejects; ``last`` is the last of them."""
     if bad > MAX_BAD_ROWS:
-        message = f"the last one for {last.reason} ({last.key}: {last.detail[:200]})"
-        raise ValueError(f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, {message}: is this the right file?")
+        raise ValueError(
+            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {last.reason} "
+            f"({last.key}: {last.detail[:200]}): is this the right file?"
+        )
 
 
 def check_columns(header: Sequence[str], place: str) -> None:
