@@ -24,11 +24,14 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from .code_loading import UnknownName, load
 from .name_lookups import imports_of
 from .reachable_code import source_file
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 BUILT_IN = "built-in"
 
@@ -272,7 +275,7 @@ def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> N
     """Raise ``ValueError`` if one of the settings does not fit the annotation of its argument, or of the field of a dataclass.
 
     Checked are ``Literal``, ``int``, ``float``, ``bool``, ``str``, ``None``, tuples, and unions of these: numbers are finite, a
-    whole number is also a float, and a list also a tuple. Every value fits any other annotation.
+    whole number is also a float, and a list also a tuple. Every value fits any other annotation, and a default its argument.
 
     >>> def lwf(*, strength: float, form: Literal["as_written", "as_released"] = "as_written"): ...
     >>> check_values(lwf, {"strength": 3, "form": "as_released"})
@@ -281,14 +284,36 @@ def check_values(function: Callable[..., Any], settings: Mapping[str, Any]) -> N
         ...
     ValueError: form = 'as_relaesed': expected 'as_written' or 'as_released'
     """
-    annotated = function.__init__ if inspect.isclass(function) and not dataclasses.is_dataclass(function) else function
+    called: Callable[..., Any] = function
+    if not inspect.isroutine(function):
+        called = function.__init__ if inspect.isclass(function) else type(function).__call__
     try:
-        hints = typing.get_type_hints(annotated)
+        hints, parameters = typing.get_type_hints(called), inspect.signature(called).parameters
     except Exception:  # no function, or annotations that only a type checker can read: they may raise anything
         return
     for name, value in settings.items():
-        if not _fits(value, hint := hints.get(name, Any)):
+        hint, default = hints.get(name, Any), parameters[name].default if name in parameters else inspect.Parameter.empty
+        if not _fits(value, hint) and not (type(value) is type(default) and value == default):
             raise ValueError(f"{name} = {reprlib.repr(value)}: expected {_shown(hint)}")
+
+
+def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a function: ``check_values`` precedes each call.
+
+    >>> @checked
+    ... def lwf(*, form: Literal["as_written", "as_released"] = "as_written"): ...
+    >>> lwf(form="as_relaesed")
+    Traceback (most recent call last):
+        ...
+    ValueError: form = 'as_relaesed': expected 'as_written' or 'as_released'
+    """
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        check_values(function, inspect.signature(function).bind_partial(*args, **kwargs).arguments)
+        return function(*args, **kwargs)
+
+    return call
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -30,7 +30,9 @@ TF32 = 2.0**-10
 _TRIAL = """
 import faiss, numpy
 vectors = numpy.eye(8, dtype=numpy.float32)
-faiss.knn_gpu(faiss.StandardGpuResources(), vectors, vectors, 2, metric=faiss.METRIC_INNER_PRODUCT)
+resources = faiss.StandardGpuResources()
+resources.noTempMemory()
+faiss.knn_gpu(resources, vectors, vectors, 2, metric=faiss.METRIC_INNER_PRODUCT)
 """
 _TRIAL_LIMIT_S = 120
 
@@ -47,12 +49,13 @@ def faiss_uses_gpu() -> bool:
     if not getattr(faiss, "get_num_gpus", int)():
         return False
     try:
-        trial = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, timeout=_TRIAL_LIMIT_S, check=False)
-        told = f"exit code {trial.returncode}"
+        command = [sys.executable, "-c", _TRIAL]
+        trial = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TRIAL_LIMIT_S, check=False)
+        if trial.returncode == 0:
+            return True
+        told = " ".join([f"exit code {trial.returncode}", *trial.stderr.strip()[-200:].splitlines()[-1:]])
     except subprocess.TimeoutExpired:
         told = f"no answer within {_TRIAL_LIMIT_S} s"
-    if told == "exit code 0":
-        return True
     _LOGGER.warning("faiss %s cannot search on this machine's GPU (%s): searching on the CPU", faiss.__version__, told)
     return False
 

@@ -69,8 +69,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         return pretrainings(config, out, list(methods))
     names = expanded(map(METHODS.present, list(methods) or config.baselines.methods))
     pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
-    for _, name in pairs:  # an unknown one is noticed before weights are fetched
-        _method(config, name)
+    # What does not fit is noticed before weights are fetched.
+    _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
     asked = list(dict.fromkeys(protocol for protocol, _ in pairs))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -268,3 +269,28 @@ def test_values_fit_their_annotations(name: str, fits: list[Any], misfits: list[
             check_values(Settings, {name: value})
     check_values(for_a_type_checker, {"count": "three"})
     check_values(functools.partial(for_a_type_checker), {"count": "three"})
+
+
+@dataclasses.dataclass
+class Maker:
+    """Makes something; a field has the name of an argument, and another type."""
+
+    strength: int = 0
+
+    def __call__(self, *, strength: str, limit: float = math.inf) -> None: ...
+
+
+class Further(Maker):
+    def __init__(self, *, strength: float | str) -> None: ...
+
+
+def test_values_are_held_against_what_is_called() -> None:
+    check_values(Maker(), {"strength": "much", "limit": math.inf})
+    check_values(Further, {"strength": "much"})
+    for made, settings, told in (
+        (Maker(), {"strength": 3}, "strength = 3: expected str"),
+        (Maker(), {"limit": math.nan}, "limit = nan: expected float"),
+        (Further, {"strength": None}, "strength = None: expected float or str"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            check_values(made, settings)

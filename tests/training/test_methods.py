@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any
+from inspect import signature
+from typing import Any, Literal, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.registry import load_name
 from benchwright.training.core.batches import Batch, Means, batches
 from benchwright.training.core.criteria import binary_cross_entropy, cross_entropy, softened_distillation
 from benchwright.training.core.lesson import ForwardPass, Lesson, frozen
@@ -373,3 +375,13 @@ def test_all_methods_have_names_and_wrong_settings_are_refused():
         method("icarl", targets="some")
     with pytest.raises(ValueError, match="er: predict = 'tail': expected 'head' or 'nearest_mean'"):
         method("naive", predict="tail")
+
+
+@pytest.mark.parametrize("name", ["agem", "bic", "cwr", "er", "gdumb", "icarl", "lwf", "mas", "si", "twp"])
+def test_a_word_that_there_is_not_is_told_in_python_too(name: str) -> None:
+    make = load_name(METHODS, name)
+    word = next(each for each, kind in get_type_hints(make).items() if get_origin(kind) is Literal)
+    required = {each.name: 1.0 for each in signature(make).parameters.values() if each.default is each.empty}
+    assert make(**required).name == name
+    with pytest.raises(ValueError, match=f"{word} = 'sqare': expected '"):
+        make(**required, **{word: "sqare"})

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...curation.registry import checked
 from ..core.batches import batches
 from ..core.determinism import generator
 from ..core.exemplars import RowNumbers
@@ -22,6 +23,7 @@ from .method import Method
 Sampler = Literal["random", "reservoir", "each_position"]
 
 
+@checked
 def agem(
     *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | Literal["all"] = "all"
 ) -> Method:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from ..core.criteria import sigmoid_distillation, softened_distillation
 from ..core.exemplars import rows_by_class
 from ..core.lesson import ForwardPass, Lesson
@@ -21,6 +22,7 @@ Softened = Literal["softmax", "sigmoid"]
 Correction = Literal["rest", "balanced"]
 
 
+@checked
 def bic(
     *, share: float = 0.9, temperature: float = 2.0, softened: Softened = "softmax", correction: Correction = "rest"
 ) -> Method:

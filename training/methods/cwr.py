@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from ...curation.registry import checked
 from ..core.lesson import Lesson
 from .finetune import present
 from .method import Method
@@ -15,6 +16,7 @@ from .method import Method
 Form = Literal["as_written", "as_released"]
 
 
+@checked
 def cwr(*, form: Form = "as_written") -> Method:
     """Trains the whole model on the first domain or task, then only its head.
 

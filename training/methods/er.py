@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ...curation.registry import checked
 from ..core.exemplars import RowNumbers, current_rows
 from .method import Method, Predict
 
@@ -26,6 +27,7 @@ def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers
     return np.concatenate([current_rows(sizes), buffer])
 
 
+@checked
 def er(
     *,
     predict: Predict = "head",

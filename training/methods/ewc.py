@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from ..core.batches import batches
 from ..core.lesson import Lesson
 from . import importance
@@ -22,6 +23,7 @@ from .method import Method
 Fisher = Literal["summed", "batches", "samples"]
 
 
+@checked
 def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, decay: float = 1.0) -> Method:
     """Loss: classification + lambda times the sum over past positions and parameters of F (theta - theta*)^2.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ...curation.registry import checked
 from ..core.exemplars import RowNumbers
 from .method import Method
 
 Sampler = Literal["greedy", "balanced_reservoir"]
 
 
+@checked
 def gdumb(*, memory: Sampler = "greedy") -> Method:
     """Update the memory with the current rows, then train a newly initialised model on the memory alone.
 

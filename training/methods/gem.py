@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from .finetune import present
 from .method import Method
 
@@ -23,6 +24,7 @@ EPSILON = 1e-3
 """Added to the diagonal of the program's matrix, as in GEM's released code and CGLB."""
 
 
+@checked
 def gem(*, strength: float = 5.0, fraction: float = 0.2, forward: Literal["task", "memory"] = "memory") -> Method:
     """Gradient steps projected to agree with the gradients on the memories of past tasks.
 

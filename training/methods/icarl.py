@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from ..core.batches import outputs
 from ..core.criteria import multi_hot
 from ..core.lesson import ForwardPass, Lesson
@@ -19,6 +20,7 @@ from .method import Method
 Targets = Literal["all_rows", "as_released", "replaced"]
 
 
+@checked
 def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_mean"] = "nearest_mean") -> Method:
     """Loss: classification over all classes + the sum over old classes y of BCE(g_y, q_y), each the mean over samples.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from ..core.criteria import softened_distillation
 from .finetune import present
 from .method import Method, Teach
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Form = Literal["as_written", "as_released"]
 
 
+@checked
 def lwf(
     *,
     strength: float | Sequence[float],

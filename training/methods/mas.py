@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from . import importance
 from .finetune import present
 from .method import Method
@@ -26,6 +27,7 @@ def output_square(step: AnyStep, *, last: bool) -> Tensor:
     return step.lesson.earlier(step.logits, by_task=last)[-1].square().mean((-2, -1)).sum()
 
 
+@checked
 def mas(
     *,
     strength: float,

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ...curation.registry import checked
 from ..core.lesson import ForwardPass, Lesson
 from . import importance
 from .finetune import present
@@ -20,6 +21,7 @@ MOST = 1e-3
 """Upper limit of the importance in the form ``as_released``."""
 
 
+@checked
 def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> Method:
     """Loss: classification + c times the sum over parameters of Omega (theta - theta*)^2 (equation 4).
 

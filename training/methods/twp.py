@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from ...curation.registry import checked
 from . import importance
 from .finetune import present
 from .method import Method
@@ -19,6 +20,7 @@ Gradients = Literal["summed", "fresh"]
 NormRule = Literal["constant", "minimised"]
 
 
+@checked
 def twp(
     *,
     strength_loss: float = 1e4,
