@@ -46,7 +46,7 @@ MODULES = {
     "Methods": [
         *(f"training.{name}" for name in ("methods.method", "methods.finetune", "methods.er", "models.classifier")),
         *(f"training.core.{name}" for name in ("capacity", "criteria", "exemplars", "memory")),
-        "training.illuminants.pictures",
+        *("training.illuminants.pictures", "training.illuminants.registry: load_baseline"),
     ],
     "Metrics": [
         *(f"eval.metrics.{name}" for name in ("angular", "class_incremental", "clear", "confusion", "label_sets", "novelty")),

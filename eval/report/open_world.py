@@ -316,7 +316,9 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
 def measured_rows(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:
     """A row per key, sorted, with the mean of every measure."""
     wide = frame.pivot("measure", index=keys, values="value", aggregate_function="mean").sort(keys)
-    return wide.select(*keys, *(measure if measure in wide.columns else pl.lit(None) for measure in measures)).rows()
+    return wide.select(
+        *keys, *(measure if measure in wide.columns else pl.lit(None).alias(measure) for measure in measures)
+    ).rows()
 
 
 def _last_section(tidy: pa.Table, split: str) -> Section:

@@ -79,14 +79,20 @@ def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimat
 
 
 def load_baseline(data: bytes, name: str = "") -> Baseline:
-    """What ``Baseline.save`` gave.
+    """Return the fitted baseline that ``Baseline.save`` wrote, such as a file of ``write_artifacts``.
 
     Args:
-        data: the bytes.
-        name: of the estimator, which has to be given where it is none of the built-in ones: the bytes may be anyone's.
+        data: bytes of the file.
+        name: name of the estimator, required unless it is built in: the bytes may be anybody's.
 
     Raises:
-        ValueError: the bytes are none of a baseline's.
+        ValueError: the bytes are not a saved baseline.
+
+    >>> from benchwright.training.illuminants.pictures import LinearPictures
+    >>> pictures = LinearPictures.of(np.random.default_rng(0).random((4, 8, 8, 3)))
+    >>> fitted = estimator(*candidates()["gray_edge_1"]).fitted(pictures, np.ones((4, 3)))
+    >>> load_baseline(fitted.save()).estimate(pictures).shape
+    (4, 3)
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
