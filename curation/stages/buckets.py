@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..rows import Sifted, sift
+from ..rows import REJECTS, Sifted
 from .reorder import StoredRows, reorder, stable_order
 
 _NO_TIME = np.iinfo(np.int64).min
@@ -283,5 +283,7 @@ def _turned_away(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Ite
         mask = out[at : at + table.num_rows]
         at += table.num_rows
         if mask.any():
-            details = pc.binary_join_element_wise(by, table[by].cast(pa.string()).fill_null("missing"), " ")
-            yield Sifted(schema.empty_table(), sift(table, {reason: mask}, detail=details).rejected)
+            away = table.filter(pa.array(mask))
+            details = pc.binary_join_element_wise(by, away[by].cast(pa.string()).fill_null("missing"), " ")
+            reasons = pa.array([reason] * away.num_rows, pa.string())
+            yield Sifted(schema.empty_table(), pa.table([away["key"], reasons, details], schema=REJECTS))

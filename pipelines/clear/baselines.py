@@ -69,8 +69,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         return pretrainings(config, out, list(methods))
     names = expanded(map(METHODS.present, list(methods) or config.baselines.methods))
     pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
-    # What does not fit is noticed before weights are fetched.
-    _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
+    _check_fit(config, pairs)  # before weights are fetched
     asked = list(dict.fromkeys(protocol for protocol, _ in pairs))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
@@ -100,7 +99,11 @@ def check_settings(config: ClearConfig) -> None:
     _check_source(config.source)
     _check_weights(config)
     names = expanded(map(METHODS.present, config.baselines.methods))
-    pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
+    _check_fit(config, _pairs(PROTOCOLS, names, named=False, chosen=False))
+
+
+def _check_fit(config: ClearConfig, pairs: Iterable[tuple[str, str]]) -> None:
+    """Raise ``WrongUse`` if methods, model and samples do not fit; no data are read."""
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
 
 

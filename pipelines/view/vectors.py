@@ -194,18 +194,18 @@ def encode(vectors: VectorColumn, wanted: str | bytes) -> NDArray[np.float32]:
     made = made_by(vectors)
     if made.spec is None:
         raise Refused(made.told)
-    try:
-        with one_at_a_time(_ENCODING, SECONDS, "another search has used the encoder"):
+    with one_at_a_time(_ENCODING, SECONDS, "another search has used the encoder"):
+        try:
             encoder = _loaded(made.spec, _checkpoint(vectors.run, made.weights))
             if isinstance(wanted, str):
                 return encoder.encode_texts([wanted])[0]
             return encoder.encode_prepared([encoder.prepare(wanted)])[0]
-    except Reject as reject:
-        raise Refused(f"this picture cannot be encoded: {reject}") from reject
-    except ImportError as error:
-        raise Refused(f"the encoder cannot be loaded: {lacking(error) or error}") from error
-    except (ValueError, OSError) as error:
-        raise Refused(printable(" ".join(str(error).split())[:400])) from error
+        except Reject as reject:
+            raise Refused(f"this picture cannot be encoded: {reject}") from reject
+        except ImportError as error:
+            raise Refused(f"the encoder cannot be loaded: {lacking(error) or error}") from error
+        except (ValueError, OSError) as error:
+            raise Refused(printable(" ".join(str(error).split())[:400])) from error
 
 
 @functools.lru_cache(maxsize=1)

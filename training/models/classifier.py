@@ -27,11 +27,16 @@ class Dropout(nn.Module):
         self.generator: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """In training, zero each number with probability ``share`` and scale the others up; else return ``x``."""
-        if not self.training or self.share == 0 or self.generator is None:
-            return x
-        mask = torch.empty(x.shape).bernoulli_(1 - self.share, generator=self.generator)
-        return x * mask.to(x.device) / (1 - self.share)
+        """``dropped`` in training, else ``x``."""
+        return dropped(x, self.share, self.generator if self.training else None)
+
+
+def dropped(x: Tensor, share: float, generator: torch.Generator | None) -> Tensor:
+    """Zero each number with probability ``share`` and scale the others up; no generator: return ``x``."""
+    if share == 0 or generator is None:
+        return x
+    mask = torch.empty(x.shape).bernoulli_(1 - share, generator=generator)
+    return x * mask.to(x.device) / (1 - share)
 
 
 class Classifier(nn.Module):

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ...curation.registry import checked
 from .classifier import Classifier
 from .linear import init_network
 from .mlp import vector_net
@@ -73,6 +74,7 @@ def reduced_resnet(
     return init_network(network.to_empty(device="cpu"), init, fan=fan), 4 * width
 
 
+@checked
 def picture_net(
     init: torch.Generator,
     *,

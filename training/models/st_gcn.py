@@ -22,6 +22,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ...curation.registry import checked
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
 from .flat import GraphBackbone, Piece, Pieces
 
@@ -30,6 +31,7 @@ _FRAMES: dict[BlockForm, int] = {"ctr_gcn": 5, "yan": 9}
 """Length of the temporal kernels, in frames."""
 
 
+@checked
 def st_gcn(
     init: torch.Generator,
     *,

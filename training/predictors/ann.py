@@ -21,7 +21,7 @@ from torch import nn
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
 from ..core.schedule import Adam
-from ..models.classifier import Dropout
+from ..models.classifier import dropped
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,
@@ -194,11 +194,9 @@ class Ann:
                 found[start : start + len(block)] = nn.functional.leaky_relu(layer(block)).cpu().numpy()
         return found
 
-    def _logits(self, X: torch.Tensor, dropped: torch.Generator | None = None) -> torch.Tensor:
+    def _logits(self, X: torch.Tensor, masks: torch.Generator | None = None) -> torch.Tensor:
         hidden, output = self._layers()
-        dropout = Dropout(self._setting.dropout)
-        dropout.generator = dropped
-        return output(nn.functional.leaky_relu(dropout(hidden(X))))
+        return output(nn.functional.leaky_relu(dropped(hidden(X), self._setting.dropout, masks)))
 
     @torch.no_grad()
     def _softmax(self, X: Features, batch_size: int = 4096) -> Probabilities:

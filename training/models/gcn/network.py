@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ....curation.registry import checked
 from ..batch_norm import batch_norm, norm_pieces, statistics_pieces
 from ..flat import GraphBackbone, Piece, Pieces
 from .step import GcnStep, StepLogits
@@ -22,6 +23,7 @@ from .step import GcnStep, StepLogits
 Readout = Literal["weighted_sum_max", "sum_max"]
 
 
+@checked
 def gcn(
     init: torch.Generator,
     *,
