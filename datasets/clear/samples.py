@@ -1,4 +1,4 @@
-"""The last steps before the shards: select labelled buckets, order the rows and assign shards, and build the samples."""
+"""The last steps before the shards: order the rows and assign shards, and build the samples."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...curation.rows import Blob, Shape, Sifted, sift
+from ...curation.rows import Blob, Shape
 from ...curation.shard_assignment import assign_shards
 from ...curation.shards import row_values
 
@@ -38,30 +37,6 @@ COLUMNS = {
     "votes_sensitive": "annotators who found the image sensitive",
 }
 """Meaning of the label columns, for the dataset's card."""
-
-
-def keep_taken_before_upload(table: pa.Table) -> Sifted:
-    """Reject rows that were captured at or after their upload: ``taken_not_before_upload``.
-
-    As in the released code, the camera's local time is compared with the upload's UTC without conversion. Rows without one of
-    the two times are kept.
-
-    >>> taken, uploaded = [dt.datetime(2007, 5, day) for day in (1, 3)], [dt.datetime(2007, 5, 2)] * 2
-    >>> kept, rejected = keep_taken_before_upload(pa.table({"key": ["a", "b"], "date_taken": taken, "date_uploaded": uploaded}))
-    >>> kept["key"].to_pylist(), rejected["reason"].to_pylist()
-    (['a'], ['taken_not_before_upload'])
-    """
-    late = pc.greater_equal(table["date_taken"], table["date_uploaded"]).fill_null(False)
-    return sift(table, {"taken_not_before_upload": late}, detail="date_taken")
-
-
-def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
-    """Reject the rows of buckets before ``first``, which CLEAR reserves for pre-training: ``bucket_not_labelled``.
-
-    >>> keep_labelled_buckets(pa.table({"key": ["a", "b"], "bucket": [0, 1]}), first=1).rejected["key"].to_pylist()
-    ['a']
-    """
-    return sift(table, {"bucket_not_labelled": pc.less(table["bucket"], first)})
 
 
 def place(rows: Rows, *, max_samples: int, within: str = "key") -> Iterator[pa.Table]:

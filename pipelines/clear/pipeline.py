@@ -36,17 +36,10 @@ from ...curation.stages.unique_keys import take_first
 from ...datasets.clear.facts import published_limits
 from ...datasets.clear.labelled import LabelledImage, label_rows
 from ...datasets.clear.read_release import Released, ReleasedImage, release_pieces
+from ...datasets.clear.rejects import keep_labelled_buckets, keep_taken_before_upload
 from ...datasets.clear.release_features import keep_with_vectors, places_of, read_vectors
 from ...datasets.clear.release_lists import ELSEWHERE, PlaceInRelease
-from ...datasets.clear.samples import (
-    keep_labelled_buckets,
-    keep_taken_before_upload,
-    place,
-    sample,
-    sample_both,
-    sample_image,
-    sample_labels,
-)
+from ...datasets.clear.samples import place, sample, sample_both, sample_image, sample_labels
 from ...datasets.clear.splits import IidSplits, Streamed, assign_iid_splits, order_stream
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces

@@ -1,11 +1,11 @@
-"""The last steps of CLEAR before its shards."""
+"""Photos that CLEAR rejects by their dates or time buckets."""
 
 from __future__ import annotations
 
 import datetime as dt
 
 import pyarrow as pa
-from benchwright.datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload
+from benchwright.datasets.clear.rejects import keep_labelled_buckets, keep_taken_before_upload
 
 
 def test_capture_must_lie_strictly_before_upload() -> None:
