@@ -143,6 +143,12 @@ def test_resnet_takes_torchvisions_weights_and_refuses_others(tmp_path: Path):
     theirs.fc = nn.Identity()
     x = torch.randn(2, 1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(ours.penultimate(x), theirs(x[:, 0]))
+    held = {f"module.{name}": value for name, value in theirs.state_dict().items()}
+    torch.save({"state_dict": held}, tmp_path / "wrapped.pth")
+    wrapped = make(torch.Generator(), weights=tmp_path / "wrapped.pth").eval()
+    assert torch.equal(wrapped.penultimate(x), ours.penultimate(x))
+    with pytest.raises(ValueError, match="No such file"):
+        make(torch.Generator(), weights=tmp_path / "none.pth")
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="does not contain the weights of resnet18"):
         make(torch.Generator(), weights=tmp_path / "other.pth")
