@@ -19,7 +19,7 @@ def cumulative(*, start: Start = "finetune") -> Method:
     >>> cumulative().rule([], [3, 2], seed=0)
     array([0, 1, 2, 3, 4])
     """
-    return Method("cumulative", all_rows, start, {"start": start})
+    return Method("cumulative", all_rows, start)
 
 
 def joint(*, start: Start = "scratch") -> Method:
@@ -28,7 +28,7 @@ def joint(*, start: Start = "scratch") -> Method:
     >>> joint().start
     'scratch'
     """
-    return Method("joint", all_rows, start, {"start": start}, learners=("one", "streams"), any_order=start == "scratch")
+    return Method("joint", all_rows, start, learners=("one", "streams"), any_order=start == "scratch")
 
 
 def all_rows(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
