@@ -234,6 +234,13 @@ def test_frames_in_memory_stay_under_the_capacity():
         assert learner.record["memory"] == {"samples": each * (2 * task + 2), "parts": 7 * each * (2 * task + 2)}
 
 
+def test_a_buffer_that_is_trained_on_holds_whole_samples():
+    learner = a_learner("reservoir", keep=lambda part: part.take(np.arange(0)))
+    plain = examples(0, 2, "train")
+    learner.learn(Framed(plain.X, plain.labels, plain.keys), [], classes=2)
+    assert learner.record["memory"] == {"samples": 40, "parts": 7 * 40}
+
+
 def test_old_lists_are_cut_and_herded_ones_keep_their_order():
     learner = learn(a_learner("icarl"), 1)
     first = learner.buffer.copy()
