@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -44,6 +44,13 @@ def npy_bytes(array: np.ndarray) -> bytes:
 def npy_blob(array: np.ndarray) -> Blob:
     """``npy_bytes`` as a payload."""
     return Blob(npy_bytes(array))
+
+
+def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of an .npz file of these arrays; the same arrays give the same bytes with the same numpy."""
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
 
 
 def read_npy_head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

@@ -31,7 +31,7 @@ class Value:
         stratum: part of these samples, "" for all.
         metric: name of the metric, which also defines it.
         value: None if it is undefined.
-        memory_samples: samples held in memory, None for a method without a memory.
+        memory_samples: samples held in memory; None for a method without one, or that trains on all samples so far.
         memory_parts: frames, or other parts of samples, held in memory.
         order: number of the order in which tasks or classes were learned, where a benchmark has several; else 0.
         seed: seed of the run, where one training carries out several runs side by side; else None.

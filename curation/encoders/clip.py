@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .encoder import EncoderUnavailable, unit_rows
+from .encoder import EncoderUnavailable, full_blocks, unit_rows
 from .image_towers import ImageTower, image_tower
 from .one_thread import exact
 from .preprocess import Crop, normalise, prepare
@@ -49,14 +49,12 @@ class ClipEncoder:
         return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """Encode block by block; the last block is padded with copies of its first image."""
+        """Encode in blocks of constant size."""
         blocks = [np.zeros((0, self.width), dtype=np.float32)]
-        block, vectors_of = self._spec.block, self._images()
-        for start in range(0, len(prepared), block):
-            part = list(prepared[start : start + block])
-            filled = part + part[:1] * (block - len(part))
+        vectors_of = self._images()
+        for filled, own in full_blocks(prepared, self._spec.block):
             with exact(self._device):
-                blocks.append(vectors_of(normalise(filled, self._mean, self._std, self._device))[: len(part)])
+                blocks.append(vectors_of(normalise(filled, self._mean, self._std, self._device))[:own])
         return unit_rows(np.concatenate(blocks))
 
     def _images(self) -> ImageTower:

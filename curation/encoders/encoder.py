@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 class EncoderUnavailable(ValueError):
@@ -58,6 +60,19 @@ class Encoder(Protocol):
 
 MakeEncoder = Callable[..., Any]
 """Class or function, with its settings bound, that returns a user's own encoder: see ``own``."""
+
+
+def full_blocks(items: Sequence[T], size: int) -> Iterator[tuple[list[T], int]]:
+    """Blocks of exactly ``size`` items, and how many of each are its own: the last is filled up with copies of its first.
+
+    A network that always gets batches of one size gives an item the same vector in any call.
+
+    >>> list(full_blocks("abcde", 3))
+    [(['a', 'b', 'c'], 3), (['d', 'e', 'd'], 2)]
+    """
+    for start in range(0, len(items), size):
+        own = list(items[start : start + size])
+        yield own + own[:1] * (size - len(own)), len(own)
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

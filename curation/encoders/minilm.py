@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn import functional as F
 
-from .encoder import unit_rows
+from .encoder import full_blocks, unit_rows
 from .one_thread import one_thread
 
 WIDTH = 384
@@ -51,10 +51,8 @@ class MiniLM:
         vectors = np.zeros((len(ids), WIDTH), dtype=np.float32)
         with one_thread(), torch.inference_mode():
             for indices in by_length.values():
-                for start in range(0, len(indices), _BLOCK):
-                    block = indices[start : start + _BLOCK]
-                    filled = [ids[index] for index in block] + [ids[block[0]]] * (_BLOCK - len(block))
-                    vectors[block] = self._forward(torch.tensor(filled))[: len(block)].numpy()
+                for filled, own in full_blocks(indices, _BLOCK):
+                    vectors[filled[:own]] = self._forward(torch.tensor([ids[index] for index in filled]))[:own].numpy()
         return unit_rows(vectors)
 
     def _forward(self, ids: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..rng import uniform
 from .nominate import faiss_uses_gpu
-from .topk import UNIT_ROUNDOFF
+from .topk import UNIT_ROUNDOFF, summed_products
 
 _BITS = 64
 _MOST_BLOCKS = 16
@@ -214,21 +214,9 @@ class Stacked:
         for each in np.unique(number):
             mine = number == each
             out[mine] = self._parts[each][rows[mine] - (self._ends[each] - len(self._parts[each]))]
-        lengths = np.sqrt(_sums(np.square(out.T, dtype=np.float64)))
+        lengths = np.sqrt(summed_products(out.T, out.T))
         lengths[(lengths == 0) | ~np.isfinite(lengths)] = np.nan
         return (out / lengths[:, None]).astype(np.float32)
-
-
-def _sums(terms: np.ndarray) -> np.ndarray:
-    """Sum the columns of terms (d, n) float64 to (n,), by a binary tree of additions: the same on every machine."""
-    width = len(terms)
-    half = 1 << max(width - 1, 0).bit_length()
-    sums = np.zeros((half, *terms.shape[1:]))
-    sums[:width] = terms
-    while half > 1:
-        half //= 2
-        sums[:half] += sums[half : 2 * half]
-    return sums[0]
 
 
 def vector_pairs(
@@ -324,7 +312,7 @@ def _decided(
     for at in range(0, len(left), step):
         mine, others = left[at : at + step], right[at : at + step]
         there, back = np.unique(others, return_inverse=True)
-        cosine = _sums(np.multiply(block[mine].T, vectors.take(rows[there])[back].T, dtype=np.float64))
+        cosine = summed_products(block[mine].T, vectors.take(rows[there])[back].T)
         near = cosine >= min_cosine
         yield Pairs(rows[others[near]], rows[mine[near] + start], np.minimum(cosine[near], 1.0))
 

@@ -29,10 +29,7 @@ RESCORE_ROWS = 64
 
 
 def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Inner products in float64 with a fixed order of summation: a binary tree over the coordinates, padded with zeros.
-
-    The tree is made of elementwise additions, which IEEE 754 fixes to the last bit, so any machine gives the same numbers.
-    ``np.dot`` and ``np.sum`` do not promise that: their order depends on the processor.
+    """Inner products in float64, the same to the last bit on any machine, see ``summed_products``.
 
     Args:
         vectors: (n, d), float16 or float32.
@@ -44,20 +41,28 @@ def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
     >>> inner_products(np.array([[1.0, 0.0], [0.5, 0.25]], np.float32), np.array([2.0, 4.0], np.float32))
     array([2., 2.])
     """
-    count, width = vectors.shape
-    padded = 1 << max(width - 1, 0).bit_length()
     column = np.asarray(query, dtype=np.float64)[:, None]
-    out = np.empty(count, dtype=np.float64)
-    for start in range(0, count, RESCORE_ROWS):
+    out = np.empty(len(vectors), dtype=np.float64)
+    for start in range(0, len(vectors), RESCORE_ROWS):
         rows = vectors[start : start + RESCORE_ROWS]
-        terms = np.zeros((padded, len(rows)))
-        np.multiply(rows.T, column, out=terms[:width], dtype=np.float64)
-        half = padded
-        while half > 1:
-            half //= 2
-            terms[:half] += terms[half : 2 * half]
-        out[start : start + len(rows)] = terms[0]
+        out[start : start + len(rows)] = summed_products(rows.T, column)
     return out
+
+
+def summed_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Products of (d, n) and (d, n) or (d, 1) in float64, summed over d to (n,) by a binary tree, padded with zeros.
+
+    The tree is made of elementwise additions, which IEEE 754 fixes to the last bit, so any machine gives the same numbers.
+    ``np.dot`` and ``np.sum`` do not promise that: their order depends on the processor.
+    """
+    width, count = one.shape
+    half = 1 << max(width - 1, 0).bit_length()
+    sums = np.zeros((half, count))
+    np.multiply(one, other, out=sums[:width], dtype=np.float64)
+    while half > 1:
+        half //= 2
+        sums[:half] += sums[half : 2 * half]
+    return sums[0]
 
 
 def squared_norms(vectors: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ...curation.encoders.encoder import full_blocks
 from ...curation.encoders.one_thread import exact
 from ...curation.encoders.preprocess import Crop, cut_centre, normalise, prepare, scaled
 from ...curation.stages.decode import decode_rgb
@@ -89,16 +90,14 @@ class NetworkEncoder:
         return cut_centre(scaled(pixels, spec.resize_px, edge="longer"), spec.side_px)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
-        """Vectors, float32 (n, width), computed in blocks; the last block is padded with its first image."""
+        """Vectors, float32 (n, width), computed in blocks of constant size."""
         import torch
 
         spec, found = self._spec, list[np.ndarray]()
-        for start in range(0, len(prepared), spec.block):
-            part = list(prepared[start : start + spec.block])
-            filled = part + part[:1] * (spec.block - len(part))
+        for filled, own in full_blocks(prepared, spec.block):
             with exact(self._device), torch.inference_mode():
                 given = normalise(filled, spec.mean, spec.std, self._device).to(memory_format=torch.channels_last)
-                found.append(self._model(given).float().flatten(1).cpu().numpy()[: len(part)])
+                found.append(self._model(given).float().flatten(1).cpu().numpy()[:own])
         vectors = np.concatenate(found) if found else np.zeros((0, self.width), np.float32)
         if not np.isfinite(vectors).all():
             why = "its weights are damaged, or belong to another network"

@@ -22,7 +22,7 @@ from ...curation.stages.folder import safe_key
 from ...curation.zips import open_zip
 from ..features.arrays import open_arrays
 from .files import joints_of_array
-from .own_labels import Known
+from .own_labels import Known, class_of
 from .rows import OwnSequence
 
 MAX_PICKLE_BYTES = 1 << 32
@@ -106,11 +106,7 @@ def _own(
     """The row of one sequence; a numeric ``label`` is an index of ``names``."""
     try:
         if isinstance(label, (int, float, np.integer, np.floating)):
-            if label % 1 or label < 0 or (names is not None and label >= len(names)):
-                raise Reject(
-                    "bad_label", f"{label}: expected a whole number from 0 {f'to {len(names) - 1}' if names else 'up'}"
-                )
-            label = f"class{int(label):03d}" if names is None else names[int(label)]
+            label = class_of(cast("float", label), names)
         of = known.of(name, {**(said or {}), "class": None if label is None else str(label)})
         if isinstance(joints, np.ndarray) and joints.dtype.hasobject:  # sequences of one length, stored as one array of objects
             joints = joints.tolist()

@@ -22,7 +22,7 @@ from ..roles import ROLES
 from .layouts import Layout
 from .missing import row_of_joints
 from .ntu import listed_by_name
-from .own_labels import Known
+from .own_labels import Known, class_of
 from .rows import InFile, ListedArray, ListedSequence, TensorRow
 from .tensors import TensorForm
 
@@ -78,16 +78,14 @@ def list_arrays(
         for entry, side, samples, numbers in _parts(root, file):
             for number, (sample, label) in enumerate(zip(samples, numbers, strict=True)):
                 place = f"{file.data}{f':{entry}' if entry else ''}#{number}"
-                if fault := _fault(label, names):
-                    yield Rejected(place, "bad_label", fault)
-                    continue
-                class_name = names[int(label)] if names is not None else f"class{int(label):03d}"
                 row = listed_by_name(sample.removesuffix(".skeleton"), place) or ListedSequence(
                     key_of(printable(sample)), place, ""
                 )
                 told = {field: str(value) for field in ("camera", "performer") if (value := getattr(row, field)) is not None}
                 try:
-                    said = known.of(sample, {**told, "class": class_name, "side": side})
+                    if isinstance(label, str):
+                        raise Reject("bad_label", label)
+                    said = known.of(sample, {**told, "class": class_of(label, names), "side": side})
                 except Reject as error:
                     yield Rejected(place, error.reason, error.detail)
                     continue
@@ -102,14 +100,6 @@ def list_arrays(
 
 Label = int | float | str
 """A number as in the file, not yet checked; or a message that describes an invalid one-hot row."""
-
-
-def _fault(label: Label, names: Sequence[str] | None) -> str:
-    if isinstance(label, str):
-        return label
-    if label % 1 == 0 and label >= 0 and (names is None or label < len(names)):
-        return ""
-    return f"{label}: expected a whole number from 0 {'up' if names is None else f'to {len(names) - 1}'}"
 
 
 def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[str], list[Label]]]:

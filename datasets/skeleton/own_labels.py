@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -69,6 +69,18 @@ class Known:
         if found.get("side", "train") not in ROLES:
             raise Reject("bad_side", f"{found['side'][:40]!r}: {', '.join(ROLES)} are possible")
         return found["class"], found.get("camera"), found.get("performer"), found.get("side")
+
+
+def class_of(label: float, names: Sequence[str] | None) -> str:
+    """Name of the class with a number, as the number is in a file; without names, ``class000`` and so on.
+
+    Raises:
+        Reject: ``bad_label``: not whole, or without a name.
+    """
+    if label % 1 or label < 0 or (names is not None and label >= len(names)):  # NaN and infinities are not whole either
+        most = "up" if names is None else f"to {len(names) - 1}"
+        raise Reject("bad_label", f"{label}: expected a whole number from 0 {most}")
+    return f"class{int(label):03d}" if names is None else names[int(label)]
 
 
 def read_labels(path: str) -> dict[str, dict[str, str]]:

@@ -58,9 +58,7 @@ def load_arrays(url: str, *, confidence: bool = False) -> SkeletonArrays:
         ShardError: a shard is missing or damaged.
         ValueError: the dataset has no sample.
     """
-    index = DatasetIndex.open(_dataset(url))
-    if not len(index):
-        raise ValueError(f"{url}: the data set is empty")
+    index = _index(url)
     x, table = read_features(index, TENSOR)
     order = np.argsort(table["position"].to_numpy(), kind="stable")
     table = table.take(pa.array(order))
@@ -93,10 +91,7 @@ class ArraysShape:
 
 def load_shape(url: str) -> ArraysShape:
     """Read the shape from the first sample. ``url`` and errors as for ``load_arrays``."""
-    index = DatasetIndex.open(_dataset(url))
-    if not len(index):
-        raise ValueError(f"{url}: the data set is empty")
-    first = Samples(index)[0]
+    first = Samples(_index(url))[0]
     axes, frames, _, bodies = first[TENSOR].shape
     return ArraysShape(layout_from_values(first["json"]["layout"]), axes, frames, bodies)
 
@@ -135,6 +130,13 @@ def load_orders(url: str) -> Orders:
     width = table.num_rows
     task, classes = (np.asarray(orders, dtype=np.int64).reshape(len(orders), width) for orders in found.values())
     return Orders(table["task"].to_numpy(), task, classes)
+
+
+def _index(url: str) -> DatasetIndex:
+    index = DatasetIndex.open(_dataset(url))
+    if not len(index):
+        raise ValueError(f"{url}: the data set is empty")
+    return index
 
 
 def _dataset(url: str) -> str:

@@ -24,7 +24,6 @@ from ...datasets.skeleton.tensors import node_vectors
 from ...datasets.skeleton.view import ArraysShape, Orders, load_arrays, load_orders
 from ...eval.protocols.predictions import ONE_LABEL, ORDER, asked, columns, row
 from ...eval.protocols.stream_loop import Position, Stream, Test
-from ...training.core.devices import device_of
 from ...training.data.examples import ArrayExamples
 from ...training.graph_streams.learn import learn_next
 from ...training.graph_streams.nets import graph_of
@@ -111,7 +110,7 @@ def _learn_all(
             [each[-1] for _, each in wanted],
             seed=seed,
             draws=[draw for draw, _ in wanted],
-            device=device_of(device),
+            device=device,
             streams_at_once=1 if device == "cpu" else 64,
         )
         learned = dict(zip(wanted, after, strict=True))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...datasets.skeleton.facts import table_2, table_3
+from ...datasets.skeleton.facts import table_3
 from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
 from ...eval.report.dots import dot_chart
@@ -28,7 +28,7 @@ from ...eval.report.trainings import (
 )
 from ...eval.results import Line
 from .config import SkeletonConfig
-from .paper import published, why_not_its_training, why_not_the_papers
+from .paper import published, table_2_of, why_not_its_training, why_not_the_papers
 from .series import (
     By,
     Differing,
@@ -158,7 +158,7 @@ def _task_and_class(config: SkeletonConfig, told: Mapping[By, Differing], data: 
     values = {names[by]: {one.label: float(over.difference.aopd.mean()) for one, over in both} for by, both in told.items()}
     papers = {
         names[by]: {
-            one.label: table_2(by, config.evaluation.paper or "ucla")[one.method].aopd_percent / 100
+            one.label: table_2_of(config, by)[one.method]["AOPD"][0]
             for one, over in both
             if not data and not why_not_the_papers(config, one, over, by)
         }

@@ -109,8 +109,9 @@ def test_predictions_say_what_was_learned_and_tested(tmp_path: Path) -> None:
     found = run(tmp_path / "a", "reservoir", alpha=1.0)
     first, second = found.positions[:2]
     assert (first.name, first.samples, first.classes, first.known) == ("0", 84, NAMES, CLASSES)
-    assert (second.classes, second.known, second.memory_samples) == ((), CLASSES, 84)
-    assert {one.memory_samples for one in run(tmp_path / "none", "finetune").positions} == {None}
+    assert (second.classes, second.known, second.memory_samples, second.memory_parts) == ((), CLASSES, 84, 84)
+    for name in ("finetune", "nap", "cumulative", "joint"):
+        assert {(one.memory_samples, one.memory_parts) for one in run(tmp_path / name, name).positions} == {(None, None)}
     assert [len(one.record["epochs"]) for one in found.positions] == [15] * BUCKETS
     assert [(test.tested, test.split, len(test.keys)) for test in found.tests] == [(str(b), "test", 36) for b in range(BUCKETS)]
     X, y, _, _ = drifting()

@@ -107,7 +107,10 @@ def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
             "preset=resnet18 view.side=30",
             "baselines.view: side = 30: there is no such setting: there are side_px, .*; did you mean 'side_px'",
         ),
-        ("preset=resnet18 view.resize=longest", "resize 'longest': 'as_released', 'as_written'"),
+        (
+            "preset=resnet18 view.resize=longest",
+            "^benchwright: baselines.view: resize = 'longest': expected 'as_released' or 'as_written'",
+        ),
         (
             "preset=resnet18 weights=w.pt",
             "baselines.weights: model 'pictures' takes no weights: name another",

@@ -290,7 +290,7 @@ def test_networks_for_clips_learn_dense_frames(trained: Path, tmp_path: Path) ->
             'evaluation.model_settings={name="torchvision/r3d_19"}',
             r"no network 'r3d_19' for images or clips; did you mean 'r3d_18'",
         ),
-        ("evaluation.settings.view.sampling=sparse", "sampling 'sparse'"),
+        ("evaluation.settings.view.sampling=sparse", "sampling = 'sparse': expected 'segments' or 'dense'"),
     ):
         with pytest.raises(WrongUse, match=says):
             train(settings("tiny", *model, override), out, "er")

@@ -15,8 +15,8 @@ from benchwright.training.graph_streams.nets import net_of
 from benchwright.training.graph_streams.parallel_streams import Streams
 from benchwright.training.graph_streams.recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, full_batches
 from benchwright.training.methods.registry import method
-from benchwright.training.models.bodies import EachBody
 from benchwright.training.models.gcn.network import gcn
+from benchwright.training.models.parts import EachPart
 from benchwright.training.models.st_gcn import BlockForm, StGcn, st_gcn
 from torch import Tensor, nn
 
@@ -143,7 +143,7 @@ def test_a_network_that_names_bodies_is_given_all_of_them() -> None:
 
     graph = {"adjacency": torch.from_numpy(RING)}
     assert network_of(whole, (2, 5, 7), graph, generator(0, ""))(torch.zeros(3, 2, 5, 7)).shape == (3, 4)
-    assert isinstance(network_of(mean_net, (2, 5, 7), graph, generator(0, "")), EachBody)
+    assert isinstance(network_of(mean_net, (2, 5, 7), graph, generator(0, "")), EachPart)
     assert isinstance(network_of(mean_net, (5, 7), graph, generator(0, "")), Mean)
 
 

@@ -143,6 +143,12 @@ def test_resnet_takes_torchvisions_weights_and_refuses_others(tmp_path: Path):
     theirs.fc = nn.Identity()
     x = torch.randn(2, 1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(ours.penultimate(x), theirs(x[:, 0]))
+    held = {f"module.{name}": value for name, value in theirs.state_dict().items()}
+    torch.save({"state_dict": held}, tmp_path / "wrapped.pth")
+    wrapped = make(torch.Generator(), weights=tmp_path / "wrapped.pth").eval()
+    assert torch.equal(wrapped.penultimate(x), ours.penultimate(x))
+    with pytest.raises(ValueError, match="No such file"):
+        make(torch.Generator(), weights=tmp_path / "none.pth")
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(ValueError, match="does not contain the weights of resnet18"):
         make(torch.Generator(), weights=tmp_path / "other.pth")
@@ -226,6 +232,13 @@ def test_frames_in_memory_stay_under_the_capacity():
         learner.learn(Framed(plain.X, plain.labels, plain.keys), [], classes=2)
         each = 90 // (2 * task + 2) // 7
         assert learner.record["memory"] == {"samples": each * (2 * task + 2), "parts": 7 * each * (2 * task + 2)}
+
+
+def test_a_buffer_that_is_trained_on_holds_whole_samples():
+    learner = a_learner("reservoir", keep=lambda part: part.take(np.arange(0)))
+    plain = examples(0, 2, "train")
+    learner.learn(Framed(plain.X, plain.labels, plain.keys), [], classes=2)
+    assert learner.record["memory"] == {"samples": 40, "parts": 7 * 40}
 
 
 def test_old_lists_are_cut_and_herded_ones_keep_their_order():

@@ -339,7 +339,7 @@ def test_errors_say_value_and_rule():
         fit_runs(X * 1e30, ratios, runs, shape=nines(2), hyper=SHORT)
     with pytest.raises(ValueError, match=r"networks\.npz"):
         load_networks(b"PK")
-    with pytest.raises(ValueError, match="keep 'best'"):
+    with pytest.raises(ValueError, match="keep = 'best': expected 'last' or"):
         dataclasses.replace(SHORT, keep="best")
     with pytest.raises(ValueError, match="none twice"):
         NetworkEstimator(nines(2), SHORT, [1, 1])

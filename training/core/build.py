@@ -13,8 +13,8 @@ from torch import nn
 from ...curation.registry import check_arguments, check_values
 from ..methods.method import Classes, LabelKind, Method
 from ..methods.registry import made
-from ..models.bodies import EachBody
 from ..models.classifier import Classifier
+from ..models.parts import EachPart
 from .capacity import Capacity
 from .criteria import CRITERIA, Criterion
 from .memory import check_policy
@@ -134,7 +134,7 @@ def _check(what: str, takes: Callable[..., Any], settings: Mapping[str, Any], *g
 def network_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> nn.Module:
     """Make the network for samples of a shape. Graphs of M bodies, (M, V, F) or (M, C, T, V), are processed body by body.
 
-    ``make`` then receives the shape of one body, and its network is applied to each body, see ``EachBody``. If ``make`` has a
+    ``make`` then receives the shape of one body, and its network is applied to each body, see ``EachPart``. If ``make`` has a
     keyword ``bodies``, it also receives M, and its network takes whole samples.
     """
     graph = settings.get("adjacency", settings.get("partitions"))
@@ -144,8 +144,8 @@ def network_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, 
         return make(init, sample=sample[1:], bodies=sample[0], **settings)
     network = make(init, sample=sample[1:], **settings)
     if not isinstance(network, Classifier):
-        return EachBody(network)
-    network.backbone = EachBody(network.backbone)
+        return EachPart(network)
+    network.backbone = EachPart(network.backbone)
     return network
 
 
@@ -161,4 +161,4 @@ def classifier_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[st
 
 
 def _name_of(network: nn.Module) -> str:
-    return type(network.network if isinstance(network, EachBody) else network).__name__
+    return type(network.network if isinstance(network, EachPart) else network).__name__

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from ...curation.encoders.one_thread import exact
 from ..data.examples import Examples, Joined, RowNumbers
+from ..methods.cumulative import all_rows
 from ..methods.finetune import present
+from ..methods.nap import first_domain
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
@@ -28,6 +30,9 @@ from .memory import POLICIES, Candidates, Policy
 from .ranks import Ranks, shared
 
 View = Callable[[Examples], Examples]
+
+_OF_THE_STREAM = (present, all_rows, first_domain)
+"""Rules that choose among all samples of the stream: without exemplars, such a method has no memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,12 +250,14 @@ class Learner:
         parts: list[Examples] = [self._seen[-1].take(new - start)] if len(new) else []
         if not len(old):
             return parts
-        return [*parts, self._kept(old) if self._method.exemplars is not None else Joined(self._seen).take(old)]
+        return [*parts, self._kept(old)]
 
     def _kept(self, rows: RowNumbers) -> Examples:
-        """Rows of the stream as the memory stores them."""
+        """Rows of the stream as the memory stores them: without exemplars, whole samples."""
         examples = Joined(self._seen).take(rows)
-        return examples if self._keep is None else Joined([self._keep(part) for part in examples.parts])
+        if self._keep is None or self._method.exemplars is None:
+            return examples
+        return Joined([self._keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int, classes: int) -> RowNumbers:
         """The memory after a task, by the method's policy; ``known``: classes before the task, ``classes``: including it."""
@@ -288,12 +295,10 @@ class Learner:
         return chosen
 
     def _statement(self) -> dict[str, int] | None:
-        """Number of samples and parts in the memory; None if the method trains on present rows alone, and keeps none."""
-        if self._method.exemplars is None and self._method.rule is present:
+        """Number of samples and parts in the memory; None for a method without a memory."""
+        if self._method.exemplars is None and self._method.rule in _OF_THE_STREAM:
             return None
-        if not len(self.buffer) or self._method.exemplars is None:
-            return {"samples": len(self.buffer), "parts": 0}
-        return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum())}
+        return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum()) if len(self.buffer) else 0}
 
     def _features(self, examples: Examples) -> NDArray[np.float64]:
         """(n, width) penultimate features in the evaluation view."""

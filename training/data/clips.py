@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...curation.encoders.preprocess import Crop, normalise, prepare
+from ...curation.registry import check_values
 from ...curation.rng import rng
 from ...curation.shards import read_sample
 from ...curation.ustar import BLOCK, ShardError, padded
@@ -56,12 +57,13 @@ class ClipView:
     stride: int = 1
 
     def __post_init__(self) -> None:
+        check_values(ClipView, vars(self))
         if self.segments < 1 or self.side_px < 1 or not self.scales:
             raise ValueError(f"{self.segments} segments, side {self.side_px} px, scales {self.scales}: at least one each")
         if not all(0 < scale <= 1 for scale in self.scales) or not 0 <= self.flip <= 1:
             raise ValueError(f"scales {self.scales} in (0, 1], flip {self.flip} in [0, 1]")
-        if self.sampling not in ("segments", "dense") or self.stride < 1:
-            raise ValueError(f"sampling {self.sampling!r}, stride {self.stride}: 'segments' or 'dense', and at least 1")
+        if self.stride < 1:
+            raise ValueError(f"stride {self.stride}: at least 1")
 
     def frames(self, n_frames: int, draws: np.random.Generator | None) -> NDArray[np.int64]:
         """(segments,) frame numbers in a clip of ``n_frames``, ascending; without ``draws`` those of evaluation."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...curation.encoders.one_thread import exact
 from ..core.determinism import generator
+from ..core.devices import device_of
 from .nets import net_of
 from .parallel_streams import GraphNet, Streams
 from .recipe import ClassesOfTask, GraphData, LearnedStream, Recipe, chosen_rows
@@ -37,7 +38,7 @@ def learn_next(
             parent.
         tasks: the classes that each stream learns next, all of them new to it.
         draws: name of each stream's draw of initial weights, memories and batches, equal to its parent's.
-        device: "cpu" or "cuda", where a step uses torch's own operations and gradient: bits differ.
+        device: see ``core.devices.device_of``; on a GPU a step uses torch's own operations and gradient: bits differ.
         streams_at_once: maximum number of streams in one tensor program, among those that learn from the same rows. One step
             fills a processor core and its cache, so more than 1 pays only on an accelerator.
 
@@ -52,9 +53,7 @@ def learn_next(
     orders = [_order(parent, task, draw) for parent, task, draw in zip(parents, tasks, draws, strict=True)]
     if streams_at_once < 1:
         raise ValueError(f"streams_at_once {streams_at_once}: at least 1")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device 'cuda': this machine has none that torch can use")
-    place = torch.device(device)
+    place = torch.device(device_of(device))
     net = net_of(recipe.make, recipe.model, data, place)
     streams_at_once = 1 if getattr(net, "alone", False) else streams_at_once
     groups: defaultdict[object, list[int]] = defaultdict(list)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core.build import classifier_of, network_of
-from ..models.bodies import EachBody
 from ..models.classifier import Classifier
 from ..models.flat import Piece, Pieces
+from ..models.parts import EachPart
 from .parallel_streams import GraphNet
 from .recipe import GraphData
 
@@ -32,7 +32,7 @@ def graph_of(make: Callable[..., Any]) -> Graph:
 def attends(network: nn.Module) -> bool:
     """Whether a network has attention over edges: a ``gcn``, an ``st_gcn``, or a module whose ``topology(x)`` is its norm."""
     backbone = network.backbone if isinstance(network, Classifier) else network
-    inner = backbone.network if isinstance(backbone, EachBody) else backbone
+    inner = backbone.network if isinstance(backbone, EachPart) else backbone
     return hasattr(inner, "along_streams") or callable(getattr(inner, "topology", None))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.checkpoint import Checkpoint
+from ...curation.npy import npz_bytes
 from ...datasets.two_camera.folds import Fold
 from .pictures import Illuminants, LinearPictures, unit
 
@@ -46,12 +46,8 @@ class Baseline:
 
     def save(self) -> bytes:
         """The content of an .npz file; the same baseline gives the same bytes with the same numpy."""
-        stream = io.BytesIO()
         what = json.dumps({"estimator": self.estimator.name, "setting": dict(self.setting)}, sort_keys=True)
-        np.savez(
-            stream, allow_pickle=False, baseline=np.array(what), **{f"state.{k}": self.state[k] for k in sorted(self.state)}
-        )
-        return stream.getvalue()
+        return npz_bytes({"baseline": np.array(what), **{f"state.{k}": self.state[k] for k in sorted(self.state)}})
 
 
 class RelitPictures(NamedTuple):

@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from numpy.typing import NDArray
 
-from .gray_edge import magnitude, or_gray_world
+from .gray_edge import magnitude, positive
 from .pictures import Illuminants, LinearPictures, unit
 
 
@@ -94,4 +94,4 @@ def corrected_moments(
     True
     """
     rows = moments(pictures, degree=degree, order=order, sigma=sigma)
-    return unit(or_gray_world(np.maximum(rows @ matrix, 0), pictures))
+    return positive(rows @ matrix, pictures)

@@ -81,7 +81,7 @@ def magnitude(images: PictureArrays, *, order: int, sigma: float) -> PictureArra
     if order == 0:
         return images if sigma == 0 else _filtered(images, sigma, 0, 0)
     if order == 1:
-        return np.hypot(_filtered(images, sigma, 0, 1), _filtered(images, sigma, 1, 0))
+        return np.hypot(*gradients(images, sigma=sigma))
     if order == 2:
         xx, xy, yy = (_filtered(images, sigma, *orders) for orders in ((0, 2), (1, 1), (2, 0)))
         return np.hypot(np.hypot(xx, yy), 2 * xy)  # squares of faint pictures would underflow to 0
@@ -112,6 +112,17 @@ def or_gray_world(estimates: Illuminants, pictures: LinearPictures) -> Illuminan
         estimates = estimates.copy()
         estimates[none] = norm(pictures.images[none], pictures.usable[none], p=1)
     return estimates
+
+
+def positive(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
+    """Directions of the estimates, with 0 for negative components; the gray-world estimate if no component is positive.
+
+    >>> pictures = LinearPictures.of(np.full((2, 2, 2, 3), [0.3, 0.0, 0.4]))
+    >>> positive(np.array([[-1.0, 0.0, 0.0], [-1.0, 3.0, 4.0]]), pictures).round(3)
+    array([[0.6, 0. , 0.8],
+           [0. , 0.6, 0.8]])
+    """
+    return unit(or_gray_world(np.maximum(estimates, 0), pictures))
 
 
 def kernel(sigma: float, order: int) -> NDArray[np.float64]:

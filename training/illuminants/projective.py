@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from .bright_dark_pca import bright_dark_pca
 from .bright_pixels import bright_pixels
-from .gray_edge import gray_edge, or_gray_world
+from .gray_edge import gray_edge, positive
 from .pictures import Illuminants, LinearPictures, unit
 from .weighted_gray_edge import weighted_gray_edge
 
@@ -107,7 +107,7 @@ def projective(pictures: LinearPictures, matrix: Floats, *, of: str, **settings:
     >>> bool(np.allclose(found, unit(lights * [2.0, 1.0, 1.0]), atol=1e-3))
     True
     """
-    return _positive(_answers(pictures, of, settings) @ matrix, pictures)
+    return positive(_answers(pictures, of, settings) @ matrix, pictures)
 
 
 def fit_as_projective_as_possible(
@@ -169,7 +169,7 @@ def as_projective_as_possible(
     answers = _answers(pictures, of, settings)
     angles = np.degrees(np.arccos(np.clip(answers @ estimates.T, -1, 1)))
     weights = np.maximum(np.exp(-angles / width_deg**2), least)
-    return _positive((answers[:, None] @ homographies(estimates, lights, weights))[:, 0], pictures)
+    return positive((answers[:, None] @ homographies(estimates, lights, weights))[:, 0], pictures)
 
 
 def _check_weights(width_deg: float, least: float) -> None:
@@ -185,8 +185,3 @@ def _answers(pictures: LinearPictures, of: str, settings: dict[str, Any]) -> Ill
     except TypeError as error:
         raise ValueError(f"settings of {of}, whose answers are corrected: {error}") from None
     return _CORRECTED[of](pictures, **settings)
-
-
-def _positive(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
-    """Negative components become 0; a row without positive components gets the gray-world estimate."""
-    return unit(or_gray_world(np.maximum(estimates, 0), pictures))

@@ -47,10 +47,8 @@ def agem(
     """
     if any(isinstance(count, int) and count < 1 for count in (sample, at_once)):
         raise ValueError(f"agem: sample {sample!r}: 'batch', 'capacity', or >= 1; at_once {at_once!r}: 'all', or >= 1")
-    settings = {"memory": memory, "sample": sample} if (memory, sample) != ("random", "batch") else {}
-    settings |= {} if at_once == "all" else {"at_once": at_once}
     teach = functools.partial(_teach, sample=sample, by_position=memory == "each_position", at_once=at_once)
-    return Method("agem", replay, "finetune", settings, teach, memory, together=True)
+    return Method("agem", replay, "finetune", teach=teach, exemplars=memory, together=True)
 
 
 def _teach(

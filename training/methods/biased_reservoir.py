@@ -24,7 +24,7 @@ def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as
     (array([0, 1, 2, 3]), 4)
     """
     rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=False, removal=removal)
-    return Method("reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})
+    return Method("reservoir", rule, start)
 
 
 def dynamic_reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as_released") -> Method:
@@ -33,8 +33,9 @@ def dynamic_reservoir(*, alpha: float, start: Start = "finetune", removal: Remov
     The paper has alpha .25, .5, .75 and 1. At 1 every current row is accepted: with domains of equal size the buffer is the
     current domain.
 
-    >>> dynamic_reservoir(alpha=0.5).settings
-    {'alpha': 0.5, 'start': 'finetune', 'removal': 'as_released'}
+    >>> kept = dynamic_reservoir(alpha=1.0).rule([0, 1, 2, 3], [4, 4], seed=0)
+    >>> kept.tolist()
+    [4, 5, 6, 7]
     """
     rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=True, removal=removal)
-    return Method("dynamic_reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})
+    return Method("dynamic_reservoir", rule, start)

@@ -45,14 +45,13 @@ def bic(
             and learning rate are then those of stage 1, for twice the epochs (as in that code, which also lowers the rate and
             penalises the shift).
 
-    >>> bic(share=0.8).settings
-    {'share': 0.8, 'temperature': 2.0, 'softened': 'softmax', 'correction': 'rest'}
+    >>> bic(share=0.8).exemplars, bic(share=0.8).classes
+    ('herding', ('new',))
     """
     if not 0 < share < 1:
         raise ValueError(f"bic: share {share} must be between 0 and 1")
-    settings = {"share": share, "temperature": temperature, "softened": softened, "correction": correction}
-    teach = functools.partial(_teach, **settings)
-    return Method("bic", replay, "finetune", settings, teach, "herding", classes=("new",))
+    teach = functools.partial(_teach, share=share, temperature=temperature, softened=softened, correction=correction)
+    return Method("bic", replay, "finetune", teach=teach, exemplars="herding", classes=("new",))
 
 
 def split_classes(labels: Labels, share: float, correction: Correction = "rest") -> tuple[RowNumbers, RowNumbers]:

@@ -19,20 +19,22 @@ def cumulative(*, start: Start = "finetune") -> Method:
     >>> cumulative().rule([], [3, 2], seed=0)
     array([0, 1, 2, 3, 4])
     """
-    return Method("cumulative", all_rows, start, {"start": start})
+    return Method("cumulative", all_rows, start)
 
 
 def joint(*, start: Start = "scratch") -> Method:
     """Upper bound: each task trains on all samples so far. For the bound alone, only the last task matters.
 
+    ``cumulative`` with another default start, which also trains on parallel graph streams.
+
     >>> joint().start
     'scratch'
     """
-    return Method("joint", all_rows, start, {"start": start}, learners=("one", "streams"), any_order=start == "scratch")
+    return Method("joint", all_rows, start, learners=("one", "streams"), any_order=start == "scratch")
 
 
 def all_rows(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
-    """All rows of the stream so far. Nothing is drawn.
+    """All rows of the stream so far. The buffer is not used, and nothing is drawn.
 
     >>> all_rows([], [3, 2], seed=0)
     array([0, 1, 2, 3, 4])

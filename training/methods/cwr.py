@@ -34,7 +34,7 @@ def cwr(*, form: Form = "as_written") -> Method:
     True
     """
     teach = functools.partial(_teach, released=form == "as_released")
-    return Method("cwr", present, "finetune", {"form": form}, teach, labels=("one",), together=True)
+    return Method("cwr", present, "finetune", teach=teach, labels=("one",), together=True)
 
 
 def _teach(lesson: Lesson, *, released: bool) -> None:

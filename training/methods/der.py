@@ -33,7 +33,7 @@ def der(*, alpha: float, beta: float, memory: Sampler = "reservoir") -> Method:
     'reservoir'
     """
     teach = functools.partial(_teach, alpha=alpha, beta=beta)
-    return Method("der", replay, "finetune", {"alpha": alpha, "beta": beta, "memory": memory}, teach, memory)
+    return Method("der", replay, "finetune", teach=teach, exemplars=memory)
 
 
 def _teach(lesson: Lesson, *, alpha: float, beta: float) -> None:

@@ -57,14 +57,10 @@ def er(
     if fraction is not None and (batches, memory) != ("mixed", "random"):
         raise ValueError("er: fraction is a memory of its own, of mixed batches: leave batches and memory out, or fraction")
     if fraction is not None:
-        settings = {"predict": predict, "fraction": fraction}
         learners = ("one", "streams") if predict == "head" else ("one",)
-        return Method("er", replay, "finetune", settings, exemplars="share", predict=predict, share=fraction, learners=learners)
-    settings = {"predict": predict, "batches": batches, "memory": memory}
-    if (batches, memory) == ("mixed", "random"):
-        settings = {"predict": predict}
+        return Method("er", replay, "finetune", exemplars="share", predict=predict, share=fraction, learners=learners)
     teach = _paired if batches == "paired" else None
-    return Method("er", replay, "finetune", settings, teach, exemplars=memory, predict=predict, together=True)
+    return Method("er", replay, "finetune", teach=teach, exemplars=memory, predict=predict, together=True)
 
 
 def _paired(lesson: Lesson) -> None:

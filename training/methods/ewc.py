@@ -40,10 +40,8 @@ def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, dec
     Raises:
         ValueError: ``decay`` is out of range.
 
-    >>> ewc(strength=3e3).settings
-    {'strength': 3000.0}
-    >>> ewc(strength=0.4, fisher="batches", online=True).settings
-    {'strength': 0.4, 'fisher': 'batches', 'online': True, 'decay': 1.0}
+    >>> ewc(strength=3e3).learners, ewc(strength=0.4, fisher="batches", online=True).learners
+    (('one', 'streams'), ('one',))
     """
     if not 0 <= decay <= 1:
         raise ValueError(f"ewc: decay {decay}: in [0, 1]")
@@ -51,10 +49,9 @@ def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, dec
         teach = functools.partial(
             importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
         )
-        return Method("ewc", present, "finetune", {"strength": strength}, teach, learners=("one", "streams"), together=True)
+        return Method("ewc", present, "finetune", teach=teach, learners=("one", "streams"), together=True)
     teach = functools.partial(_teach, strength=strength, fisher=fisher, decay=decay if online else None)
-    settings = {"strength": strength, "fisher": fisher, "online": online, "decay": decay}
-    return Method("ewc", present, "finetune", settings, teach, together=True)
+    return Method("ewc", present, "finetune", teach=teach, together=True)
 
 
 def _teach(lesson: Lesson, *, strength: float, fisher: Fisher, decay: float | None) -> None:

@@ -14,7 +14,7 @@ def finetune(*, start: Start = "finetune") -> Method:
     >>> finetune().start, finetune(start="scratch").start
     ('finetune', 'scratch')
     """
-    return Method("finetune", present, start, {"start": start}, learners=("one", "streams"))
+    return Method("finetune", present, start, learners=("one", "streams"))
 
 
 def present(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:

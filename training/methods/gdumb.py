@@ -24,7 +24,7 @@ def gdumb(*, memory: Sampler = "greedy") -> Method:
     >>> gdumb().start, gdumb().remember
     ('scratch', 'before')
     """
-    return Method("gdumb", kept, "scratch", {"memory": memory}, exemplars=memory, remember="before")
+    return Method("gdumb", kept, "scratch", exemplars=memory, remember="before")
 
 
 def kept(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:

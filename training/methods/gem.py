@@ -38,9 +38,8 @@ def gem(*, strength: float = 5.0, fraction: float = 0.2, forward: Literal["task"
     >>> method.share, method.learners
     (0.1, ('streams',))
     """
-    settings = {"strength": strength, "fraction": fraction, "forward": forward}
     teach = functools.partial(_teach, strength=strength, whole=forward == "task")
-    return Method("gem", present, "finetune", settings, teach, "share", share=fraction, learners=("streams",))
+    return Method("gem", present, "finetune", teach=teach, exemplars="share", share=fraction, learners=("streams",))
 
 
 def _teach(lesson: Streams, *, strength: float, whole: bool) -> None:

@@ -39,8 +39,7 @@ def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_me
     ('one', 'sets')
     """
     teach = functools.partial(_teach, targets=targets)
-    settings = {"targets": targets, "predict": predict}
-    return Method("icarl", replay, "finetune", settings, teach, "herding", predict)
+    return Method("icarl", replay, "finetune", teach=teach, exemplars="herding", predict=predict)
 
 
 def _teach(lesson: Lesson, *, targets: Targets) -> None:

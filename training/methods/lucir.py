@@ -25,15 +25,14 @@ def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2, imprin
     normalised features of their first ``imprinted`` samples, scaled to the mean norm of the old weights; weights of old classes
     are not trained.
 
-    >>> lucir(strength=10.0).settings
-    {'strength': 10.0, 'margin': 0.5, 'rivals': 2, 'imprinted': 1000}
+    >>> lucir(strength=10.0).exemplars, lucir(strength=10.0).head
+    ('herding', 'cosine')
     """
     if strength < 0 or margin < 0 or rivals < 1 or imprinted < 1:
         told = f"strength {strength}, margin {margin}, rivals {rivals}, imprinted {imprinted}"
         raise ValueError(f"lucir: {told}: not negative, at least one rival, and at least one sample")
-    settings = {"strength": strength, "margin": margin, "rivals": rivals, "imprinted": imprinted}
-    teach = functools.partial(_teach, **settings)
-    return Method("lucir", replay, "finetune", settings, teach, "herding", classes=("new",), head="cosine")
+    teach = functools.partial(_teach, strength=strength, margin=margin, rivals=rivals, imprinted=imprinted)
+    return Method("lucir", replay, "finetune", teach=teach, exemplars="herding", classes=("new",), head="cosine")
 
 
 def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int, imprinted: int) -> None:

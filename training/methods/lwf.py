@@ -44,19 +44,18 @@ def lwf(
     Raises:
         ValueError: ``strength`` is empty.
 
-    >>> lwf(strength=1.0, temperature=2.0).settings
-    {'strength': 1.0, 'temperature': 2.0, 'by_task': False, 'heads': 'seen'}
+    >>> lwf(strength=1.0, temperature=2.0).learners
+    ('one', 'streams')
     """
     by_position = [float(each) for each in strength] if isinstance(strength, Sequence) else [float(strength)]
     if not by_position:
         raise ValueError("lwf: strength is an empty list: one number a position, or one for all")
-    settings = {"strength": strength, "temperature": temperature, "by_task": by_task, "heads": heads}
     teach = functools.partial(_teach, by_position=by_position, temperature=temperature, by_task=by_task, heads=heads)
     if form == "as_released":
         teach = functools.partial(_by_a_model_in_training, teach=teach)
-        return Method("lwf", present, "finetune", {**settings, "form": form}, teach, together=True)
+        return Method("lwf", present, "finetune", teach=teach, together=True)
     learners = ("one", "streams")
-    return Method("lwf", present, "finetune", settings, teach, learners=learners, together=True)
+    return Method("lwf", present, "finetune", teach=teach, learners=learners, together=True)
 
 
 def _teach(lesson: AnyLesson, *, by_position: Sequence[float], temperature: float, by_task: bool, heads: str) -> None:

@@ -45,15 +45,14 @@ def mas(
         data: samples for "square": those of the "new" task at its start, or those of the task "learned" before it.
         average: average for "square": "mean" multiplies by the number of samples, which CGLB adds by mistake ("released").
 
-    >>> mas(strength=3e5).settings
-    {'strength': 300000.0, 'omega': 'norm', 'data': 'learned', 'average': 'mean'}
+    >>> mas(strength=3e5).learners
+    ('one', 'streams')
     """
-    settings = {"strength": strength, "omega": omega, "data": data, "average": average}
     if omega == "norm":
         teach = functools.partial(importance.teach, strength=strength, loss=output_norm, weigh=torch.abs)
     else:
         teach = functools.partial(_teach_square, strength=strength, new=data == "new", average=average)
-    return Method("mas", present, "finetune", settings, teach, learners=("one", "streams"))
+    return Method("mas", present, "finetune", teach=teach, learners=("one", "streams"))
 
 
 def _teach_square(lesson: AnyLesson, *, strength: float, new: bool, average: str) -> None:

@@ -39,7 +39,7 @@ class Method:
         name: name in results.
         rule: selects the rows to train on.
         start: "scratch" draws new weights for each domain or task, "finetune" continues with the last ones.
-        settings: settings it was made with, JSON values.
+        settings: settings it was made with, JSON values, as ``registry.made`` records them, with defaults.
         teach: trains the model; None: with the classification loss alone.
         exemplars: the policy that selects rows for a memory: a name of ``core.memory.POLICIES``, or a function;
             None: no memory.
@@ -57,7 +57,7 @@ class Method:
             batch, see ``core.ranks``.
 
     >>> from benchwright.training.methods.finetune import present
-    >>> mine = Method("mine", present, "finetune", {"strength": 0.1})
+    >>> mine = Method("mine", present, "finetune")
     >>> mine.rule(buffer=[], sizes=[3, 2], seed=0)  # rows of the stream that the model trains on next
     array([3, 4])
     >>> Method("mine", present, "again")

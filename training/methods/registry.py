@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,7 +51,7 @@ METHODS = Registry(
 
 
 def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
-    """Return the method that ``make`` builds from ``settings``.
+    """Return the method that ``make`` builds from ``settings``, with its ``settings``.
 
     Raises:
         ValueError: a setting is missing, unknown or wrong, or ``make`` does not return a ``Method``.
@@ -63,7 +65,9 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
     found = make(**settings)
     if not isinstance(found, Method):
         raise ValueError(f"method {name!r} gives {type(found).__name__}, not a Method")
-    return found
+    bound = inspect.signature(make).bind(**settings)
+    bound.apply_defaults()
+    return dataclasses.replace(found, settings=bound.arguments)
 
 
 def method(name: str, **settings: Any) -> Method:
@@ -72,8 +76,8 @@ def method(name: str, **settings: Any) -> Method:
     Raises:
         ValueError: no method has that name, or a setting is missing, unknown or wrong.
 
-    >>> method("ewc", strength=3e3).name
-    'ewc'
+    >>> method("ewc", strength=3e3).settings
+    {'strength': 3000.0, 'fisher': 'summed', 'online': False, 'decay': 1.0}
     >>> method("ewc")
     Traceback (most recent call last):
         ...

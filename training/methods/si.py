@@ -44,7 +44,7 @@ def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> 
     if not damping > 0:
         raise ValueError(f"si: damping {damping}: above 0")
     teach = functools.partial(_teach, strength=strength, damping=damping, released=form == "as_released")
-    return Method("si", present, "finetune", {"strength": strength, "damping": damping, "form": form}, teach, together=True)
+    return Method("si", present, "finetune", teach=teach, together=True)
 
 
 def _teach(lesson: Lesson, *, strength: float, damping: float, released: bool) -> None:

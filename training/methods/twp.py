@@ -55,10 +55,11 @@ def twp(
     """
     if not beta >= 0:
         raise ValueError(f"twp: beta {beta}: 0 or more")
-    strengths = {"strength_loss": strength_loss, "strength_topology": strength_topology}
-    teach = functools.partial(_teach, **strengths, gradients=gradients, beta=beta if norm == "minimised" else 0.0)
-    settings = strengths | {"beta": beta, "gradients": gradients, "norm": norm}
-    return Method("twp", present, "finetune", settings, teach, learners=("streams",), attention=True)
+    weight = beta if norm == "minimised" else 0.0
+    teach = functools.partial(
+        _teach, strength_loss=strength_loss, strength_topology=strength_topology, gradients=gradients, beta=weight
+    )
+    return Method("twp", present, "finetune", teach=teach, learners=("streams",), attention=True)
 
 
 def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, gradients: str, beta: float) -> None:

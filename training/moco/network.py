@@ -8,7 +8,6 @@ torchmetrics, hydra-core and omegaconf.
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 from torch.optim import swa_utils
 
 from ..core.determinism import generator
+from ..models.linear import affine
 from ..models.resnet import RESNETS, resnet
 from ..models.small_cnn import small_cnn
 from .settings import MocoSettings
@@ -53,15 +53,7 @@ def encoder(settings: MocoSettings, init: torch.Generator) -> nn.Module:
         network, width = resnet(settings.backbone, init, None)
     else:
         network, width = small_cnn(settings.width, init)
-    with torch.device("meta"):
-        head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, settings.dim))
-    head.to_empty(device="cpu")
-    for parameter in head.parameters():  # torch's default initialisation
-        nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=init)
-    if settings.backbone in RESNETS:
-        network.fc = head
-    else:
-        network.add_module("fc", head)
+    network.fc = nn.Sequential(affine(width, width, init), nn.ReLU(), affine(width, settings.dim, init))
     for module in network.modules():
         if type(module) is nn.BatchNorm2d:
             module.__class__ = SplitBatchNorm

@@ -16,13 +16,13 @@ from ...datasets.features.headless import (
     check_network,
     clip_networks,
     headless,
-    load_weights,
     timm_models,
     torchvision_models,
 )
 from .classifier import Classifier
+from .parts import EachPart
 from .picture_net import HEADS
-from .tsn import Segments
+from .weights import load_file
 
 HUB = "hub://"
 """Prefix, in place of a file, for weights that the library publishes, as in ``hub://IMAGENET1K_V1``."""
@@ -132,9 +132,11 @@ def backbone(
         network, heads = headless(library, own, clips=clips)
     _switch_off_draws(network)
     if weights is not None:
-        _load(network, weights, name, heads)
-    if clips:
-        network = WholeClip(network) if library == "torchvision" and own in clip_networks() else Segments(network)
+        load_file(network, weights, name, heads)
+    if clips and library == "torchvision" and own in clip_networks():
+        network = WholeClip(network)
+    elif clips:
+        return EachPart(network), _width(network, name, sample[1:])
     return network, _width(network, name, sample)
 
 
@@ -211,18 +213,6 @@ def _switch_off_draws(network: nn.Module) -> None:
                 setattr(part, attribute, 0.0)
 
 
-def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> None:
-    try:
-        load_weights(network, name, heads, str(path))
-    except FileNotFoundError:
-        raise ValueError(f"{path}: No such file or directory") from None
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
-        message = str(error).removeprefix(f"weights {path}: ")
-        raise ValueError(f"{path} does not contain the weights of {name}: {message}") from error
-
-
 def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
     """Length of the feature vectors for samples of this shape."""
     network.eval()
@@ -235,6 +225,6 @@ def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
         raise ValueError(f"backbone {name!r} does not take {what} of shape {tuple(sample)}: {told}") from error
     finally:
         network.train()
-    if not isinstance(features, Tensor) or features.ndim != (3 if isinstance(network, Segments) else 2):
+    if not isinstance(features, Tensor) or features.ndim != 2:
         raise ValueError(f"backbone {name!r} does not return one vector per picture: use another network")
     return features.shape[-1]

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from .linear import init_network
+from .weights import load_file
 
 RESNETS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
 """Name -> width of the features."""
@@ -21,10 +22,10 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
     Args:
         name: one of ``RESNETS``.
         init: generator for weights that are not loaded from a file (He normal, as in torchvision).
-        weights: a state dict of torchvision's model, such as ``resnet34-b627a593.pth``; only tensors are read from it.
+        weights: torchvision's weights, such as ``resnet34-b627a593.pth``, or others that ``load_file`` reads.
 
     Raises:
-        ValueError: the file is damaged or holds another network.
+        ValueError: see ``load_file``.
     """
     from ...curation.encoders.torchvision_compat import ensure_torchvision
 
@@ -38,12 +39,5 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
     network.fc = nn.Identity()
     network = init_network(network.to_empty(device="cpu"), init)
     if weights is not None:
-        try:
-            held: dict[str, torch.Tensor] = torch.load(weights, map_location="cpu", weights_only=True)
-            network.load_state_dict({key: value for key, value in held.items() if not key.startswith("fc.")})
-        except OSError:
-            raise
-        except Exception as error:  # torch's reader may raise anything for a damaged file
-            told = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ValueError(f"{weights} does not contain the weights of {name}: {told}") from error
+        load_file(network, weights, name, ("fc",))
     return network, RESNETS[name]

@@ -6,25 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from .classifier import Classifier
+from .parts import EachPart
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
 
 BACKBONES = (*RESNETS, "small_cnn")
-
-
-class Segments(nn.Module):
-    """(b, segments, 3, h, w) -> (b, segments, width): the network applied to each segment."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
-        return self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
 
 def tsn(
@@ -61,7 +49,7 @@ def tsn(
     if len(sample) != 4:
         raise ValueError(f"samples of shape {tuple(sample)}: tsn takes clips, (segments, 3, height, width)")
     network, features = resnet(backbone, init, weights) if backbone in RESNETS else small_cnn(width, init)
-    return Classifier(Segments(network), features, dropout=dropout, head_std=head_std)
+    return Classifier(EachPart(network), features, dropout=dropout, head_std=head_std)
 
 
 def check_tsn(backbone: str, weights: Path | None) -> None:

@@ -92,8 +92,9 @@ def fit_runs(
         ValueError: arrays do not match or are not finite, ratios are <= 0, or a run has no rows to train on or to watch.
         ArithmeticError: a loss is no longer finite.
     """
-    features, truth = _tensors(X, ratios)
-    _check(runs, len(features), hyper)
+    check_arrays(X, ratios)
+    _check(runs, len(X), hyper)
+    features, truth = (torch.from_numpy(np.array(values, dtype=np.float32)) for values in (X, ratios))
     with one_thread():
         return _fit(features, truth, _State(runs, shape, hyper, checkpoint), runs, hyper, progress)
 
@@ -293,12 +294,12 @@ def _padded(rows: Sequence[RowNumbers]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(padded), (torch.arange(max(sizes))[None] < counts).float() / counts
 
 
-def _tensors(X: Floats, ratios: Floats) -> tuple[Tensor, Tensor]:
+def check_arrays(X: Floats, ratios: Floats) -> None:
+    """Raise ValueError unless features (n, 9) and ratios (n, 2) match and are finite, and ratios are above 0."""
     if X.ndim != 2 or X.shape[1] != 9 or ratios.shape != (len(X), 2):
         raise ValueError(f"features {X.shape} and ratios {ratios.shape}: (n, 9) and (n, 2) are needed")
     if not (np.isfinite(X).all() and np.isfinite(ratios).all() and (ratios > 0).all()):
         raise ValueError("features and ratios must be finite, and ratios above 0")
-    return torch.from_numpy(np.array(X, dtype=np.float32)), torch.from_numpy(np.array(ratios, dtype=np.float32))
 
 
 def _check(runs: Sequence[NetworkRun], count: int, hyper: Hyper) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.npy import npz_bytes
 from ...datasets.two_camera.folds import Fold, Lights
 
 Floats = NDArray[np.floating[Any]]
@@ -60,9 +61,7 @@ class LinearEstimator:
     def artifacts(self) -> dict[str, bytes]:
         """``linear.npz``: the weights (10, 2) float64 of each fold by its name, the constants last. Empty before
         ``estimate_folds``."""
-        stream = io.BytesIO()
-        np.savez(stream, allow_pickle=False, **self._weights)
-        return {"linear.npz": stream.getvalue()} if self._weights else {}
+        return {"linear.npz": npz_bytes(self._weights)} if self._weights else {}
 
 
 def linear_ratios(X: NDArray[np.float32], weights: Floats) -> Floats:

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...curation.checkpoint import Checkpoint
+from ...curation.npy import npz_bytes
 from ...curation.rng import rng
 from ...datasets.two_camera.folds import Fold, Lights
 from ..models.illuminant_net import IlluminantNets
@@ -235,9 +236,7 @@ def networks_npz(nets: IlluminantNets, names: Sequence[str]) -> bytes:
     for layer, (weight, bias) in enumerate(nets.layers()):
         arrays[f"weight_{layer}"] = weight.detach().numpy()
         arrays[f"bias_{layer}"] = bias.detach().numpy()[:, 0]
-    stream = io.BytesIO()
-    np.savez(stream, allow_pickle=False, **arrays)
-    return stream.getvalue()
+    return npz_bytes(arrays)
 
 
 def load_networks(data: bytes) -> tuple[IlluminantNets, list[str]]:

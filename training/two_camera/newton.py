@@ -25,7 +25,7 @@ from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
 from ..models.illuminant_net import ACTIVATIONS, IlluminantNets, draw_nets, layers_of
-from .batched import NetworkRun, Tell, TrainedNetworks
+from .batched import NetworkRun, Tell, TrainedNetworks, check_arrays
 from .settings import Newton
 from .shapes import RATIOS, NetworkShape
 
@@ -62,13 +62,12 @@ def fit_newton(
         step, NaN after the end.
 
     Raises:
-        ValueError: no run, a run without rows, values that are not finite, ratios <= 0.
+        ValueError: no run, a run without rows, or as for ``batched.check_arrays``.
         ArithmeticError: a loss or its curvature is not finite.
     """
     if not runs or not all(len(run.train) for run in runs):
         raise ValueError(f"{len(runs)} runs: one is needed, and each needs rows to learn from")
-    if not (np.isfinite(X).all() and np.isfinite(ratios).all() and (ratios > 0).all()):
-        raise ValueError("features and ratios must be finite, and ratios above 0")
+    check_arrays(X, ratios)
     done = {} if checkpoint is None else checkpoint.arrays()
     with one_thread():
         for at in range(len(done) // 2, len(runs)):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 from ...curation.package_data import package_toml
+from ...curation.registry import check_values
 
 KeptWeights = Literal["last", "validation", "test_fold"]
 RateSchedule = Literal["constant", "cosine"]
@@ -41,16 +42,13 @@ class Hyper:
     patience_epochs: float | None = None
 
     def __post_init__(self) -> None:
+        check_values(Hyper, vars(self))
         if self.epochs < 1 or self.batch_size < 1 or not self.check_epochs > 0:
             raise ValueError(
                 f"epochs {self.epochs}, batch_size {self.batch_size}, check_epochs {self.check_epochs}: all above 0"
             )
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
-        if self.keep not in get_args(KeptWeights) or self.schedule not in get_args(RateSchedule):
-            raise ValueError(
-                f"keep {self.keep!r}: {get_args(KeptWeights)}; schedule {self.schedule!r}: {get_args(RateSchedule)}"
-            )
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate {self.learning_rate} must be positive")
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Literal
+
+from ...curation.registry import check_values
 
 INPUTS = 9
 RATIOS = 2
@@ -29,10 +31,9 @@ class NetworkShape:
     activation: ActivationName = "relu"
 
     def __post_init__(self) -> None:
+        check_values(NetworkShape, vars(self))
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError(f"hidden {list(self.hidden)}: at least one layer of at least one unit")
-        if self.activation not in get_args(ActivationName):
-            raise ValueError(f"activation {self.activation!r}: one of {', '.join(get_args(ActivationName))}")
 
     def __str__(self) -> str:
         return f"{'-'.join(map(str, self.widths))}, {self.activation}"
