@@ -402,7 +402,7 @@ def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
         (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' not found next to the CSV"),
         (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' is outside the folder of the CSV"),
         (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is not a class of the run"),
-        (b'class_name,file\nred,"a.png\n', "line 2: not readable as CSV"),
+        (b'class_name,file\nred,"a.png\n', "gold.csv, line 2: unexpected end of data"),
         (b"class_name,url\nred,a.png\n", "gold questions need a header with the columns class_name, file"),
         (b"class_name,file,file\nred,a.png,a.png\n", "gold.csv: its header names 'file' twice"),
         (b"class_name,file\n", "no gold questions below the header"),
