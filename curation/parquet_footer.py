@@ -86,7 +86,7 @@ def bounded_batches(file: pq.ParquetFile, columns: Sequence[str], what: str, *, 
     Args:
         file: an open file.
         columns: names of the columns to read.
-        what: what the rows are, for errors.
+        what: what the rows are, for errors, as in "its votes".
         max_bytes: maximum size of all rows.
 
     Raises:
@@ -99,7 +99,7 @@ def bounded_batches(file: pq.ParquetFile, columns: Sequence[str], what: str, *, 
             raise ValueError(f"{what} take {each}, {_MAX_ROW_BYTES:,} at most are allowed")
         size += batch.nbytes
         if size > max_bytes:
-            raise ValueError(f"more than {max_bytes:,} bytes of {what}")
+            raise ValueError(f"{what} take more than {max_bytes:,} bytes")
         yield batch
 
 

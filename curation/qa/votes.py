@@ -214,7 +214,7 @@ def read_votes(path: str) -> pa.Table:
                 _check_labels(file, held.metadata.num_rows)
                 present = [name for name in VOTES.names if name in names]
                 schema = pa.schema([held.schema_arrow.field(name) for name in present], held.schema_arrow.metadata)
-                table = pa.Table.from_batches(bounded_batches(held, present, "votes", max_bytes=_MAX_BYTES), schema)
+                table = pa.Table.from_batches(bounded_batches(held, present, "its votes", max_bytes=_MAX_BYTES), schema)
             if "assignment" not in names:  # written by an earlier version
                 table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
             votes = table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
