@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from ..parquet_footer import bounded_batches, column_chunks, opened
 from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
-from ..store import Rows, Store
+from ..stage_rows import Rows
+from ..store import Store
 
 VOTES = pa.schema(
     [

@@ -36,7 +36,7 @@ from ..kinetics.lists import SPLIT_NAMES, SPLITS, pieces
 from ..videos.groups import whole_groups
 
 if TYPE_CHECKING:
-    from ...curation.store import Rows
+    from ...curation.stage_rows import Rows
 
 _ENDINGS = (".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson")
 _MAX_TIME_S = 999_999

@@ -22,8 +22,9 @@ from ...curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderS
 from ...curation.extras import lacking
 from ...curation.keys import fingerprint
 from ...curation.rows import Reject, is_array, printable
+from ...curation.stage_rows import gather_arrays
 from ...curation.stages.topk import TopK
-from ...curation.store import StoreError, gather_arrays
+from ...curation.store import StoreError
 from .query import Refused, one_at_a_time
 from .run_view import NotThere, ShownRun
 

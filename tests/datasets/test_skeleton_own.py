@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.rows import Reject, Rejected
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.skeleton.archives import read_npz, read_pyskl
 from benchwright.datasets.skeleton.arrays import read_arrays
 from benchwright.datasets.skeleton.bvh import layout_of_bvh, parse_bvh, positions, sequence_of_bvh

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 import torch
 from benchwright.curation.rows import Sifted
-from benchwright.curation.store import Rows
+from benchwright.curation.stage_rows import Rows
 from benchwright.datasets.clear.unlabelled import place_unlabelled
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.features import open_features
