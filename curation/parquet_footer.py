@@ -19,6 +19,8 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from .rows import one_line
+
 _MAX_BYTES = 1 << 24
 _MAX_DEPTH = 16
 _NESTED = (9, 10, 11, 12)  # list, set, map, struct
@@ -77,7 +79,7 @@ def opened(stream: IO[bytes], place: str) -> Iterator[pq.ParquetFile]:
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of the disk or the network: the file may be intact
-        raise ValueError(f"{place} is not a valid Parquet file: {' '.join(str(error).split())[:200]}") from None
+        raise ValueError(f"{place} is not a valid Parquet file: {one_line(error)}") from None
 
 
 def bounded_batches(file: pq.ParquetFile, columns: Sequence[str], what: str, *, max_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 from .local_files import Written, may_leave, remove, writing
 from .parquet import read_groups
 from .records import json_text, naming
-from .rows import Blob, is_text, printable
+from .rows import Blob, is_text, one_line, printable
 
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"}
 """Protocols of object stores."""
@@ -62,7 +62,7 @@ def told_of(place: str) -> Iterator[None]:
     except OSError as error:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error) or type(error).__name__, place) from error
     except Exception as error:
-        raise OSError(errno.EIO, " ".join(str(error).split()) or type(error).__name__, place) from error
+        raise OSError(errno.EIO, one_line(error, None), place) from error
 
 
 class _Remote:

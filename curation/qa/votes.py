@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from ..parquet_footer import bounded_batches, column_chunks, opened
 from ..records import Damaged, check_file
-from ..rows import REJECTS, Sifted
+from ..rows import REJECTS, Sifted, one_line
 from ..stage_rows import Rows
 from ..store import Store
 
@@ -222,7 +222,7 @@ def read_votes(path: str) -> pa.Table:
             votes.validate(full=True)
             _check_votes(votes)
         except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
-            raise ValueError(f"{path}: not a file of votes: {_one_line(error)}") from None
+            raise ValueError(f"{path}: not a file of votes: {one_line(error, 300)}") from None
     return votes
 
 
@@ -245,10 +245,6 @@ def _check_votes(votes: pa.Table) -> None:
     for form in FORMS:
         if votes.filter(pc.equal(votes["form"], form))[form].null_count:
             raise ValueError(f"a row of the form {form!r} has no answer in the column {form!r}")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def write_votes(votes: pa.Table, path: str) -> None:
