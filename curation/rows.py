@@ -121,7 +121,7 @@ def visible(text: str) -> str:
 def one_line(error: BaseException, most: int | None = 200) -> str:
     """The text of an error in one line of at most ``most`` characters; the name of its type if it has none.
 
-    >>> one_line(ValueError("it ends\n  early")), one_line(EOFError())
+    >>> one_line(ValueError("it ends\\n  early")), one_line(EOFError())
     ('it ends early', 'EOFError')
     """
     return " ".join(str(error).split())[:most] or type(error).__name__
